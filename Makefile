@@ -2,7 +2,8 @@
 # make check  the Rust-only part, for daily work
 # make explore  any number of schedules of the store: SCHEDULES=100000
 # make soak   everything at once for MINUTES, and then an audit: what only time finds; with
-#             SOAK=--moving instead load that moves between threads each second
+#             SOAK=--moving instead load that moves between threads each second; as root, with
+#             SOAK='--bypass full' values in the packets that brought them (or send)
 # make loss   packets past the kernel, lost, doubled and late, for MINUTES; each answer to the byte
 # make pages  manual pages and completions for bash, zsh and fish, to target/pages
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,

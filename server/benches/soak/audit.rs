@@ -16,7 +16,7 @@ const PATIENCE_FOR_REST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Audits a server, full and then empty. What was found to be so, in a line.
-pub(crate) fn ask(site: &Site) -> Outcome<String> {
+pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
     let mut wire = site.text()?;
     let evictions = site.stat(&mut wire, "stats", "evictions")?;
     if !site.loses && evictions > 0 {
@@ -37,13 +37,38 @@ pub(crate) fn ask(site: &Site) -> Outcome<String> {
             std::thread::sleep(LOOK);
         }
     }
+    if site.far.is_some() {
+        arena_is_free(site, &mut wire)?;
+    }
     sound(site, &mut wire)?;
     Ok(format!("sound with {items} items, and empty; {evictions} evictions"))
 }
 
+/// Values were sent from where they lay, and no chunk of theirs is held any more.
+fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
+    if site.stat(wire, "stats udp", "zero_copy_bytes")? == 0 {
+        return fail(format!("{}: no value was sent from where it lies", site.name));
+    }
+    let start = Instant::now();
+    loop {
+        let free_bytes = site.stat(wire, "stats memory", "arena_free_bytes")?;
+        let all_bytes = site.arena_bytes;
+        if free_bytes == all_bytes {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            return fail(format!(
+                "{}: of {all_bytes} arena bytes {free_bytes} are free",
+                site.name
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 /// The server looks through all its structure: again, as long as it has something to do with
 /// connections that have gone, and in the background.
-fn sound(site: &Site, wire: &mut Wire) -> Outcome<()> {
+fn sound(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     let start = Instant::now();
     loop {
         let rows = wire.stats("stats audit")?;

@@ -21,7 +21,7 @@ const GETS: usize = 100;
 
 /// Connections that stand in the middle of something.
 pub(crate) struct Stallers<'s> {
-    site: &'s Site,
+    site: &'s Site<'s>,
     random: Random,
     held: Vec<TcpStream>,
     /// Most connections, and most bytes of a value that each sends a part of.
@@ -30,7 +30,7 @@ pub(crate) struct Stallers<'s> {
 }
 
 impl<'s> Stallers<'s> {
-    pub(crate) fn new(site: &'s Site, seed: u64) -> Stallers<'s> {
+    pub(crate) fn new(site: &'s Site<'s>, seed: u64) -> Stallers<'s> {
         // Where nothing may be lost, what they hold is little.
         let (connections_max, value_bytes_max) =
             if site.loses { (200, 1_000_000) } else { (20, 100_000) };
@@ -98,7 +98,7 @@ impl<'s> Stallers<'s> {
 }
 
 /// Connections that last for a request or two.
-pub(crate) fn churn(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn churn(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 3000));
     let mut rude = 0_u64;
     while bell.goes_on() {

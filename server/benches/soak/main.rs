@@ -9,7 +9,8 @@
 //!            clients stall, come and go; the process is stopped; descriptors run out
 //! ```
 //!
-//! With `--moving` there is one server instead, all of whose load moves between its columns.
+//! With `--moving` there is one server instead, all of whose load moves between its columns. With
+//! `--bypass` it is narrow, past the kernel's network stack, on a link that goes down now and then.
 //!
 //! Where: outside the cache; it starts servers, works on them, and asks each for its audit.
 //! Invariant: nothing is concluded from how fast the machine is. A wall clock that steps is nothing
@@ -42,6 +43,7 @@ use measure::{Outcome, fail};
 use moving::Stage;
 use registers::Registers;
 use site::{Bell, Deeds, Site};
+use testing::namespace::{Namespace, Veth, WIRE, pair};
 use trouble::Plant;
 
 /// Actors with keys of their own, on each server.
@@ -50,11 +52,13 @@ const REGISTERS: u32 = 4;
 const THREADS: u32 = 3;
 const CONNECTIONS: u32 = 4000;
 const MEMORY_MB: u32 = 64;
+/// Of the link to a server past the kernel: values of several kilobytes come in one packet.
+const MTU: u32 = 9000;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Two servers under everything at once: one where not everything fits, with three kvblasters that
 /// verify, one where everything does and nothing may be lost. Or one server whose load moves from
-/// column to column. Exit status 1 on any fault.
+/// column to column, or one past the kernel. Exit status 1 on any fault.
 #[derive(Debug, clap::Parser)]
 struct Options {
     /// How long
@@ -69,6 +73,9 @@ struct Options {
     /// One server, all of whose load is on another of its columns each second
     #[arg(long)]
     moving: bool,
+    /// One server past the kernel's network stack, with this -o `zero_copy` for all values; as root
+    #[arg(long, value_name = "WHAT", conflicts_with = "moving")]
+    bypass: Option<String>,
     /// Another server
     #[arg(long)]
     subject: Option<PathBuf>,
@@ -81,7 +88,18 @@ fn main() -> ExitCode {
     measure::run(run)
 }
 
+/// Where the server is past the kernel, all others are at the other end of a link.
 fn run(options: Options) -> Outcome<()> {
+    if options.bypass.is_none() {
+        return run_at(&options, None);
+    }
+    let Some([near, far]) = pair(Veth { mtu: MTU, ..Veth::default() }) else {
+        return fail("no link between two namespaces".to_owned());
+    };
+    near.on(|| run_at(&options, Some(&far)).map_err(|error| error.to_string())).map_err(Into::into)
+}
+
+fn run_at(options: &Options, far: Option<&Namespace>) -> Outcome<()> {
     let (_, program) = Report::of_subject(options.subject.as_ref())?;
     let launch = Launch {
         program: &program,
@@ -90,7 +108,13 @@ fn run(options: Options) -> Outcome<()> {
         connections: CONNECTIONS,
         extra: &[],
     };
-    let sites = if options.moving {
+    let sites = if let (Some(far), Some(what)) = (far, &options.bypass) {
+        let zero_copy = format!("zero_copy={what},zero_copy_min=1");
+        let extra = ["-U", PORT, "--xdp", WIRE, "-o", &zero_copy].map(str::to_owned);
+        let launch = Launch { extra: &extra, ..launch };
+        let start = || site(launch, ("bypass", true), (32, 128)).map_err(|it| it.to_string());
+        vec![far.on(start)?.of(far)?]
+    } else if options.moving {
         let extra = ["-U", PORT, "-o", "udp_port_per_column"].map(str::to_owned);
         vec![site(Launch { extra: &extra, ..launch }, ("moving", false), (64, 64))?]
     } else {
@@ -98,7 +122,7 @@ fn run(options: Options) -> Outcome<()> {
     };
     let stage = options.moving.then(|| Stage::of(&sites[0])).transpose()?;
     let bell = Bell::default();
-    let told = soak(&options, &sites, stage.as_ref(), &bell);
+    let told = soak(options, &sites, stage.as_ref(), &bell);
     for line in &told {
         say(&format!("{line}\n"))?;
     }
@@ -120,9 +144,16 @@ fn run(options: Options) -> Outcome<()> {
     }
 }
 
-fn site(launch: Launch<'_>, names: (&'static str, bool), limits_mb: (u32, u32)) -> Outcome<Site> {
+fn site(
+    launch: Launch<'_>,
+    names: (&'static str, bool),
+    limits_mb: (u32, u32),
+) -> Outcome<Site<'static>> {
     let (name, loses) = names;
     let mut words = launch.words()?;
+    if name == "bypass" {
+        words.iter_mut().for_each(|word| *word = word.replace("127.0.0.1", "0.0.0.0"));
+    }
     if name == "roomy" {
         // Connections move to another thread after each turn.
         let moves = ["env", "HYPOSTYLE_MIGRATE_AT_EACH_TURN=1"].map(str::to_owned);
@@ -130,7 +161,8 @@ fn site(launch: Launch<'_>, names: (&'static str, bool), limits_mb: (u32, u32)) 
     }
     let server = blaster::launch::start(&words, &[])?;
     let limit_bytes = AtomicU64::new(u64::from(MEMORY_MB) << 20);
-    Ok(Site { name, server, loses, limits_mb, limit_bytes })
+    let address = server.target.clone();
+    Ok(Site { name, server, address, arena_bytes: 0, far: None, loses, limits_mb, limit_bytes })
 }
 
 /// An actor at work.
@@ -143,7 +175,7 @@ struct Actor<'scope> {
 /// The actors of one server.
 struct Cast<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    site: &'env Site,
+    site: &'env Site<'env>,
     bell: &'env Bell,
     actors: Vec<Actor<'scope>>,
 }
@@ -197,10 +229,15 @@ impl<'scope, 'env> Cast<'scope, 'env> {
             self.add("plant", move |bell, deeds| trouble::plant(site, (plant, &key), bell, deeds));
         }
         if site.loses {
-            for speech in SPEECHES {
+            let mut ways = SPEECHES.map(|speech| (speech, "")).to_vec();
+            if let Some(far) = site.far {
+                ways.extend(SPEECHES.map(|speech| (speech, "udp://")));
+                self.add("links", move |bell, deeds| trouble::links(far, seed, bell, deeds));
+            }
+            for (speech, scheme) in ways {
                 let rate_per_s = options.rate_per_s;
-                let blaster = Blaster { site, speech, seed, rate_per_s };
-                let name = format!("kvb. {}", speech.name());
+                let blaster = Blaster { site, speech, scheme, seed, rate_per_s };
+                let name = format!("kvb. {scheme}{}", speech.name());
                 self.add(&name, move |bell, deeds| blaster.run(bell, deeds));
             }
             self.add("flushes", move |bell, deeds| trouble::flushes(site, seed, bell, deeds));
@@ -215,7 +252,12 @@ impl<'scope, 'env> Cast<'scope, 'env> {
 }
 
 /// Lets all work until it is over, and returns what each has to tell.
-fn soak(options: &Options, sites: &[Site], stage: Option<&Stage<'_>>, bell: &Bell) -> Vec<String> {
+fn soak(
+    options: &Options,
+    sites: &[Site<'_>],
+    stage: Option<&Stage<'_>>,
+    bell: &Bell,
+) -> Vec<String> {
     std::thread::scope(|scope| {
         let mut actors = Vec::new();
         for site in sites {

@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What clients of one server share.
 pub(crate) struct Stage<'s> {
-    site: &'s Site,
+    site: &'s Site<'s>,
     columns: usize,
     /// The column that has all load.
     aim: AtomicUsize,
@@ -63,7 +63,7 @@ struct Door {
 }
 
 impl Stage<'_> {
-    pub(crate) fn of(site: &Site) -> Outcome<Stage<'_>> {
+    pub(crate) fn of<'s>(site: &'s Site<'s>) -> Outcome<Stage<'s>> {
         let mut wire = site.text()?;
         let accepted = wire.of_columns("total_connections")?;
         Ok(Stage {

@@ -52,7 +52,7 @@ pub(crate) fn key_of(actor: u32, key: u32) -> String {
 
 /// An actor, and what it knows.
 pub(crate) struct Registers<'s> {
-    site: &'s Site,
+    site: &'s Site<'s>,
     number: u32,
     random: Random,
     items: Vec<Option<Item>>,
@@ -64,7 +64,7 @@ pub(crate) struct Registers<'s> {
 }
 
 impl<'s> Registers<'s> {
-    pub(crate) fn new(site: &'s Site, number: u32, seed: u64) -> Registers<'s> {
+    pub(crate) fn new(site: &'s Site<'s>, number: u32, seed: u64) -> Registers<'s> {
         Registers {
             site,
             number,

@@ -3,6 +3,7 @@
 //! Where: made by `main`, lent to every actor.
 //! Invariant: the first fault ends the soak for all; each fault is told.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,14 +13,21 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::measure::wire::{Speech, Wire};
 use crate::measure::{Outcome, fail};
+use testing::namespace::Namespace;
 
 /// Between two looks whether it is over.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A server.
-pub(crate) struct Site {
+pub(crate) struct Site<'f> {
     pub(crate) name: &'static str,
     pub(crate) server: Server,
+    /// Where it listens.
+    pub(crate) address: String,
+    /// What is free for values beside packets, past the kernel, before there are any.
+    pub(crate) arena_bytes: u64,
+    /// Where it is, if that is at the other end of a link.
+    pub(crate) far: Option<&'f Namespace>,
     /// Not everything fits: items are evicted, flushed, and refused.
     pub(crate) loses: bool,
     /// The limits it is given, in megabytes.
@@ -29,9 +37,20 @@ pub(crate) struct Site {
     pub(crate) limit_bytes: AtomicU64,
 }
 
-impl Site {
+impl<'f> Site<'f> {
+    /// It is there, and listens on all addresses.
+    pub(crate) fn of(self, far: &'f Namespace) -> Outcome<Site<'f>> {
+        let port = self.server.target.parse::<SocketAddr>()?.port();
+        let mut site = Site { address: format!("{}:{port}", far.v4), far: Some(far), ..self };
+        site.arena_bytes = site.stat(&mut site.text()?, "stats memory", "arena_free_bytes")?;
+        if site.arena_bytes == 0 {
+            return fail("values have no room beside packets".to_owned());
+        }
+        Ok(site)
+    }
+
     pub(crate) fn address(&self) -> &str {
-        &self.server.target
+        &self.address
     }
 
     /// Leaves it `more` descriptors beside those it has open; returns how many it might have.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 use crate::measure::{Outcome, fail, launched};
 use crate::site::{Bell, Deeds, Site};
+use testing::namespace::{Namespace, WIRE};
 use testing::random::{Random, hash};
 
 /// The server may take so long to give memory back, to flush, to accept again: longer than it ever
@@ -34,14 +35,14 @@ fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
 }
 
 /// Resident bytes, but for these: at least so many.
-fn resident_bytes(site: &Site, wire: &mut Wire) -> Outcome<u64> {
+fn resident_bytes(site: &Site<'_>, wire: &mut Wire) -> Outcome<u64> {
     let before = others_bytes(wire)?;
     let resident = launched::resident_bytes(&site.server)?;
     Ok(resident.saturating_sub(before.max(others_bytes(wire)?)))
 }
 
 /// Looks at what is resident, all the time.
-pub(crate) fn watch(site: &Site, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn watch(site: &Site<'_>, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut wire = site.text()?;
     let (mut most, mut fullest) = (0, 0.0_f64);
     while bell.goes_on() {
@@ -73,7 +74,7 @@ pub(crate) fn watch(site: &Site, bell: &Bell, deeds: &Deeds) -> Outcome<String> 
 }
 
 /// `cache_memlimit`, up and down.
-pub(crate) fn limits(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn limits(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 4000));
     let (least, most) = site.limits_mb;
     let mut wire = site.text()?;
@@ -109,7 +110,7 @@ pub(crate) fn limits(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outc
 
 /// `flush_all`, now and in a second or two: what was there before is gone, and what comes after it
 /// is not.
-pub(crate) fn flushes(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn flushes(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 5000));
     let mut later = 0_u64;
     while bell.goes_on() {
@@ -140,7 +141,7 @@ pub(crate) fn flushes(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Out
 }
 
 /// Stops the process for up to four seconds: to its columns, the clock leaps.
-pub(crate) fn stops(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn stops(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 6000));
     let mut stopped = Duration::ZERO;
     while bell.goes_on() {
@@ -153,6 +154,20 @@ pub(crate) fn stops(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outco
         deeds.add(1);
     }
     Ok(format!("{} stops of the process, {:.0} s in all", deeds.count(), stopped.as_secs_f64()))
+}
+
+/// Takes the server's end of its link down for up to a second: what is on its way to or from there
+/// is lost, or waits.
+pub(crate) fn links(far: &Namespace, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let mut random = Random::new(hash(seed, 9000));
+    while bell.goes_on() {
+        bell.pause(Duration::from_secs(u64::from(3 + random.number(30))));
+        far.ip(&format!("link set {WIRE} down"));
+        std::thread::sleep(Duration::from_millis(u64::from(random.number(1000))));
+        far.ip(&format!("link set {WIRE} up"));
+        deeds.add(1);
+    }
+    Ok(format!("the link was down {} times", deeds.count()))
 }
 
 /// A fault that the other actors must find.
@@ -168,7 +183,7 @@ pub(crate) enum Plant {
 
 /// Plants it behind the others' backs, again and again until it is found.
 pub(crate) fn plant(
-    site: &Site,
+    site: &Site<'_>,
     (plant, key): (Plant, &str),
     bell: &Bell,
     deeds: &Deeds,
@@ -188,7 +203,12 @@ pub(crate) fn plant(
 }
 
 /// Has no descriptors left for a crowd of connections, and then has: each is served.
-pub(crate) fn descriptors(site: &Site, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn descriptors(
+    site: &Site<'_>,
+    seed: u64,
+    bell: &Bell,
+    deeds: &Deeds,
+) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 7000));
     while bell.goes_on() {
         bell.pause(Duration::from_secs(u64::from(5 + random.number(30))));
