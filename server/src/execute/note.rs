@@ -144,7 +144,9 @@ pub(super) fn execute_other(
     let begun = begin(watched);
     let after = super::execute_other(context, request, hash, out);
     let took = took(begun);
-    context.noted.watched = watched;
+    // The request may have switched others on or off.
+    let others = Streams(watched.0 & OTHERS.0);
+    context.noted.watched = context.noted.watched.without(OTHERS).with(others);
     match after {
         After::Wait => context.noted.take_back(mark),
         _ => sample(context, Kind::of(request), took),

@@ -178,6 +178,22 @@ fn flush_all_can_be_forbidden() {
 }
 
 #[test]
+fn who_switches_detail_on_is_counted_from_the_next_request_on() {
+    // After a rest all requests of a loop are sampled.
+    for since_ms in [0, 1000] {
+        let mut server = Server::ready();
+        server.turn.context.begin_loop(since_ms);
+        server.says(&[("stats detail on\r\n", "OK\r\n"), ("set p:1 0 0 1\r\na\r\n", "STORED\r\n")]);
+        assert_eq!(server.turn.context.shared.prefixes.counts(b"p").asked.sets, 1, "{since_ms}");
+        server.says(&[
+            ("stats detail off\r\n", "OK\r\n"),
+            ("get p:1\r\n", "VALUE p:1 0 1\r\na\r\nEND\r\n"),
+        ]);
+        assert_eq!(server.turn.context.shared.prefixes.counts(b"p").asked.gets, 0, "{since_ms}");
+    }
+}
+
+#[test]
 fn without_cas_uniques_all_are_zero() {
     let mut server = Server::new(Settings { cas: false, ..Settings::default() });
     server.says(&[
