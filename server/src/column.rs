@@ -318,7 +318,8 @@ impl Column {
             let datagrams = packets.turns(&mut self.turn);
             if packets.path().is_shared() {
                 let is_undrained = packets.is_undrained();
-                came = Came { datagrams, socket: PACKETS, is_undrained, ..came };
+                let most = packets.most();
+                came = Came { datagrams, most, socket: PACKETS, is_undrained, ..came };
             }
         }
         if let Some(sockets) = &mut self.datagrams {
@@ -330,6 +331,7 @@ impl Column {
                 came.socket = sockets.path().socket();
             }
             came.datagrams += datagrams;
+            came.most = came.most.max(sockets.most());
             came.is_undrained |= is_undrained;
         }
         self.stealing.iter_mut().for_each(|it| it.note_loop(came, net::monotonic_ns));

@@ -50,6 +50,8 @@ pub struct Datagrams<D: Datapath> {
     whole: Whole,
     guard: Guard,
     answers: Answers<D::Peer>,
+    /// The most that one receive of the last turns has brought.
+    most: usize,
     /// When requests that lack parts are to be dropped, by `TurnState::served_ms`.
     late_due_ms: u64,
 }
@@ -96,6 +98,7 @@ impl<D: Datapath> Datagrams<D> {
             whole: Whole::default(),
             guard,
             answers: Answers::new(reply_bytes_max),
+            most: 0,
             late_due_ms: 0,
         }
     }
@@ -139,6 +142,7 @@ impl<D: Datapath> Datagrams<D> {
     /// Gives the datagrams that have come their turns; how many were received.
     pub fn turns(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
+        self.most = 0;
         for _ in 0..DATAGRAM_TURNS_MAX {
             match self.next() {
                 Next::Sleep => break,
@@ -149,6 +153,11 @@ impl<D: Datapath> Datagrams<D> {
         came
     }
 
+    /// The most of those that were received at once.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Receives once, if all that was received is executed; executes, and answers. How many were
     /// received.
     fn turn(&mut self, turn: &mut TurnState) -> usize {
@@ -157,6 +166,7 @@ impl<D: Datapath> Datagrams<D> {
             self.drop_late(turn);
             let received = self.path.receive(&turn.calls);
             came = count(received, turn);
+            self.most = self.most.max(came);
             Rest::default()
         });
         self.execute(rest, turn);

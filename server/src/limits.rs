@@ -188,7 +188,7 @@ pub const DATAGRAM_TURNS_MAX: usize = 4;
 /// A loop that has received so many datagrams was behind: while it executed some, others came.
 pub const BEHIND_DATAGRAMS: usize = 16;
 
-/// So was a loop that took so many nanoseconds, if it received a quarter of those.
+/// So was a loop that took so many nanoseconds, if it received a quarter of those at once.
 pub const BEHIND_NS: u64 = 100_000;
 
 /// Loops in a row that were behind after which others may take a column's datagrams.

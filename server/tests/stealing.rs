@@ -235,7 +235,9 @@ fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Clie
         let before = received();
         let client = near.on(|| Client::at(near.v4, at, number));
         let after = received();
-        let of_client = usize::from(after[0] == before[0]);
+        // What the client before was answered last may be counted only now.
+        let [first, second] = [0, 1].map(|at| after[at] - before[at]);
+        let of_client = usize::from(second > first);
         if *queue.get_or_insert(of_client) == of_client && clients.len() < CLIENTS.into() {
             clients.push(client);
         }
@@ -285,7 +287,8 @@ fn of_packets_that_are_copied_nothing_is_stolen_unless_that_is_asked_for() {
 fn a_request_alone_or_among_few_is_not_stolen() {
     let server = start(settings(true));
     let client = Client::of(&server, 0);
-    let few = u16::try_from(BEHIND_DATAGRAMS).unwrap() - 1;
+    // As many at once are behind if they take long, and on a busy machine any may.
+    let few = u16::try_from(BEHIND_DATAGRAMS / 4).unwrap() - 1;
     for window in [1, few] {
         for _ in 0..500 {
             let request = |id| (id, client.request(id, "get none\r\n", "END\r\n", 1));

@@ -11,7 +11,7 @@
 //!
 //! Where: told of each loop of the column's datagrams; asked before the column sleeps.
 //! Invariant: a column is behind only if each of two loops, with no sleep between them, received
-//! `BEHIND_DATAGRAMS`, or a quarter of those and took `BEHIND_NS`, or left something in the socket:
+//! `BEHIND_DATAGRAMS`, or a quarter at once and took `BEHIND_NS`, or left something in the socket:
 //! a lone request is never stolen, nor a burst that is over before the next comes. What posts say
 //! is a hint: a thief that believes an old word finds an empty socket, and whoever is not woken is
 //! woken a millisecond later. A column that is never behind writes nothing here but that it sleeps.
@@ -65,6 +65,9 @@ pub(crate) struct Victim {
 pub(super) struct Came {
     /// How many were received.
     pub(super) datagrams: usize,
+    /// The most of them that one receive brought. Requests of one client, each sent when the one
+    /// before was answered, come one at a time.
+    pub(super) most: usize,
     /// The number of the socket that received last, or `PACKETS`.
     pub(super) socket: usize,
     /// More is there.
@@ -131,7 +134,10 @@ impl Stealing {
     /// wanted; what was stolen does not count.
     #[inline]
     pub(super) fn note_loop(&mut self, came: Came, now_ns: impl FnOnce() -> u64) {
-        if came.datagrams >= BEHIND_DATAGRAMS / 4 || came.is_undrained {
+        // It stays behind until loops are much shorter, so that thieves do not come and go.
+        let some = if self.word != 0 { came.datagrams } else { came.most };
+        let is_busy = some >= BEHIND_DATAGRAMS / 4 || came.datagrams >= BEHIND_DATAGRAMS;
+        if is_busy || came.is_undrained {
             self.note_busy_loop(came, now_ns());
         } else if self.loop_began_ns.take().is_some() {
             self.loops_behind = 0;
@@ -147,7 +153,6 @@ impl Stealing {
         let took_ns = began_ns.map_or(0, |it| now_ns.saturating_sub(it));
         let is_behind =
             came.datagrams >= BEHIND_DATAGRAMS || came.is_undrained || took_ns >= BEHIND_NS;
-        // It stays behind until loops are much shorter, so that thieves do not come and go.
         if is_behind || self.word != 0 {
             self.loops_behind = self.loops_behind.saturating_add(1);
         } else {
@@ -260,7 +265,7 @@ mod tests {
     }
 
     fn came(datagrams: usize) -> Came {
-        Came { datagrams, socket: 1, ..Came::default() }
+        Came { datagrams, most: datagrams, socket: 1, ..Came::default() }
     }
 
     fn is_asleep(column: &Stealing) -> bool {
@@ -312,7 +317,15 @@ mod tests {
                 all[0].note_loop(few, || at * took_ns);
             }
             assert_eq!(all[1].victim().is_some(), is_behind);
-            // A lone request that takes long is nobody else's, and a sleep takes no time.
+            // One that comes alone is nobody else's, however long it takes and others take that
+            // follow it; and a sleep takes no time.
+            let alone = Came { most: 1, ..few };
+            for at in 4..8 {
+                all[0].note_loop(came(0), || 0);
+                all[0].note_loop(alone, || at * took_ns);
+                assert_eq!(all[1].victim(), None);
+                assert!(!all[0].looks_again());
+            }
             all[0].note_loop(came(1), || 4 * took_ns);
             all[0].note_loop(few, || u64::MAX / 2);
             assert_eq!(all[1].victim(), None);
