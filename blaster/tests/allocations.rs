@@ -30,9 +30,9 @@ fn allocations(drive: &Drive, requests: u64) -> u64 {
     let (sink, tallies) = mpsc::channel();
     let until = Until { requests: Some(requests), ..drive.until.clone() };
     let drive = Drive { until, ..drive.clone() };
-    let before = allocations::count();
-    drive::run(drive, Instant::now(), &AtomicU32::new(0), &sink).unwrap();
-    let taken = allocations::count() - before;
+    let (taken, _) = allocations::by(|| {
+        drive::run(drive, Instant::now(), &AtomicU32::new(0), &sink).unwrap();
+    });
     drop(sink);
     let mut all = Tally::default();
     tallies.iter().for_each(|(_, _, tally)| all.merge(&tally));

@@ -7,8 +7,10 @@
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The system's allocator, and a count of its calls.
 #[derive(Debug)]
@@ -16,15 +18,27 @@ pub struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
+/// Whether the next allocation is to be told in `FIRST`.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Where the first allocation came from since the last `by`.
+static FIRST: Mutex<Option<Backtrace>> = Mutex::new(None);
+
 thread_local! {
     static IS_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Allocations so far. Exact for a thread that has been joined, or has answered over a socket.
-#[must_use]
-pub fn count() -> u64 {
-    // Relaxed, paired with the addition in `add`: what the test waited for orders the two.
-    ALLOCATIONS.load(Ordering::Relaxed)
+/// Runs `work`. Returns the number of allocations meanwhile, and where the first one came from.
+/// The number is exact for a thread that `work` has joined, or had an answer from over a socket.
+pub fn by(work: impl FnOnce()) -> (u64, String) {
+    // Relaxed, paired with those in `add`: what the test waits for orders them.
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    IS_WATCHED.store(true, Ordering::Relaxed);
+    work();
+    IS_WATCHED.store(false, Ordering::Relaxed);
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let first = FIRST.lock().ok().and_then(|mut first| first.take());
+    (allocations, first.map(|it| it.to_string()).unwrap_or_default())
 }
 
 /// Allocations of the calling thread do not count from now on.
@@ -34,8 +48,17 @@ pub fn leave_this_thread_out() {
 
 fn add() {
     // A thread that ends has no such variable any more: what it frees and takes then is its own.
-    if !IS_LEFT_OUT.try_with(Cell::get).unwrap_or(true) {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed); // as in `count`
+    if IS_LEFT_OUT.try_with(Cell::get).unwrap_or(true) {
+        return;
+    }
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed); // as in `by`
+    if IS_WATCHED.swap(false, Ordering::Relaxed) {
+        // The capture allocates as well.
+        IS_LEFT_OUT.set(true);
+        if let Ok(mut first) = FIRST.lock() {
+            *first = Some(Backtrace::force_capture());
+        }
+        IS_LEFT_OUT.set(false);
     }
 }
 
