@@ -41,6 +41,21 @@ fn resident_bytes(site: &Site<'_>, wire: &mut Wire) -> Outcome<u64> {
     Ok(resident.saturating_sub(before.max(others_bytes(wire)?)))
 }
 
+/// Whether the store has no more segments than its limit allows. Resident bytes do not tell: a
+/// segment may be taken whose memory is touched later.
+fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
+    let rows = wire.stats("stats memory")?;
+    let number = |name: &str| -> Outcome<u64> {
+        let row = rows.iter().find(|(it, _)| it == name);
+        let Some((_, value)) = row else { return fail(format!("no {name} in stats memory")) };
+        Ok(value.parse()?)
+    };
+    let taken = ["open", "sealed", "frames", "free", "limbo", "index"];
+    let taken = taken.map(|state| number(&format!("segments_{state}")));
+    let taken: u64 = taken.into_iter().sum::<Outcome<u64>>()?;
+    Ok(taken <= number("segments_allowed")?)
+}
+
 /// Looks at what is resident, all the time.
 pub(crate) fn watch(site: &Site<'_>, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut wire = site.text()?;
@@ -93,7 +108,8 @@ pub(crate) fn limits(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> 
         }
         if is_lower {
             let start = Instant::now();
-            while resident_bytes(site, &mut wire)? > bound_bytes(limit) {
+            while !keeps_limit(&mut wire)? || resident_bytes(site, &mut wire)? > bound_bytes(limit)
+            {
                 if start.elapsed() > PATIENCE {
                     return fail(format!("more than {limit} bytes for {PATIENCE:?}"));
                 }
