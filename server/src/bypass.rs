@@ -47,12 +47,15 @@ pub enum BypassError {
 
 /// Ports that no column has yet.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) ports: Vec<Port>,
-    pub(crate) speak: Speak,
-    pub(crate) bypass: Bypass,
+pub struct Opened {
+    /// One for each of the first columns.
+    pub ports: Vec<Port>,
+    /// The protocols that may be spoken to them.
+    pub speak: Speak,
+    /// What is told of them.
+    pub bypass: Bypass,
     /// Where packets lie, if values lie there as well.
-    pub(crate) arena: Option<Arc<Arena>>,
+    pub arena: Option<Arc<Arena>>,
 }
 
 /// What is told of the interface and its ports.
@@ -75,10 +78,7 @@ pub struct Bypass {
 ///
 /// # Errors
 /// It cannot be, and the settings do not say what to do then.
-pub(crate) fn open(
-    settings: &Settings,
-    addresses: &[SocketAddr],
-) -> Result<Option<Opened>, BypassError> {
+pub fn open(settings: &Settings, addresses: &[SocketAddr]) -> Result<Option<Opened>, BypassError> {
     let Some(wanted) = &settings.xdp else { return Ok(None) };
     match open_wanted(settings, wanted, addresses) {
         Ok(opened) => Ok(Some(opened)),
@@ -201,7 +201,8 @@ impl Bypass {
     }
 
     /// The most bytes that a datagram carries, for whoever sends some.
-    pub(crate) fn datagram_bytes_max(&self) -> Arc<AtomicUsize> {
+    #[must_use]
+    pub fn datagram_bytes_max(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.datagram_bytes_max)
     }
 

@@ -13,6 +13,7 @@ mod datagrams;
 mod measure;
 mod measured;
 mod op;
+mod packets;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +30,8 @@ use store::policy::Eviction;
 /// Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, less a loop that
 /// does nothing and less what this program's own lines cost. Rows `store` are calls of the store;
 /// rows `request` go from the request's bytes to the reply's (parse, execute, encode), no socket;
-/// those of datagrams receive and answer them too, what the kernel does left out.
+/// those of datagrams receive and answer them too, what the kernel does left out, and so do rows
+/// `packet`, past the kernel, between two network namespaces.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
     /// N above: callgrind is fifty times slower than the processor
@@ -103,6 +105,10 @@ fn drive(options: &Options) -> Outcome<()> {
     for (name, op) in Op::ALL {
         let is_baseline = op == Op::Nothing;
         if !is_baseline && !name.contains(&options.only) {
+            continue;
+        }
+        if op.zero_copy().is_some() && !rustix::process::geteuid().is_root() {
+            say(&format!("  {name:<52} left out: it takes root\n"))?;
             continue;
         }
         let count = options.count;

@@ -20,17 +20,18 @@ use hypostyle::turn::TurnState;
 use protocol::binary::MAGIC_REQUEST;
 use protocol::{Session, Speak};
 use store::{
-    Appended, Around, Body, Column, Counted, Delta, Head, Looked, Put, Stored, Verb, Wants,
+    Appended, Around, Body, Column, Counted, Delta, Head, Looked, Put, Store, Stored, Verb, Wants,
 };
 
 use crate::Options;
-use crate::datagrams;
+use crate::datagrams::{Site, TOGETHER};
 use crate::measure::in_process::{
     BATCH, KEY_BYTES, Key, between_batches, column_of, fill, hit, key_of, miss, set, store_of,
 };
 use crate::measure::requests::{Batch, Form};
 use crate::measure::{Outcome, fail};
 use crate::op::Op;
+use crate::packets::{self, Packets};
 use testing::Random;
 
 /// A miss is answered with no more bytes than this: a binary header, the key, and words.
@@ -49,16 +50,25 @@ struct Bench {
     /// The requests, where an operation is one.
     requests: Batch,
     value: Vec<u8>,
+    /// Where requests come past the kernel.
+    packets: Option<Packets>,
 }
 
 /// Does `op` `count` times, in whole batches.
 pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
     let mut bench = Bench::new(op, count.next_multiple_of(BATCH), options)?;
-    match op {
-        Op::RequestGetHitUdp | Op::RequestGetHitUdpBurst => {
-            let Bench { turn, keys, requests, .. } = &mut bench;
-            datagrams::run(op == Op::RequestGetHitUdpBurst, keys.len(), requests, turn)
+    let Bench { turn, keys, requests, value, packets } = &mut bench;
+    match (op, packets.take()) {
+        (_, Some(packets)) => {
+            let is_in_arena = packets.has(value.len());
+            packets.site()?.run(keys.len(), requests, turn)?;
+            if is_in_arena {
+                packets::check_in_arena(&mut turn.context.store, keys)?;
+            }
+            Ok(())
         }
+        (Op::RequestGetHitUdp, _) => Site::of_socket(TOGETHER)?.run(keys.len(), requests, turn),
+        (Op::RequestGetHitUdpBurst, _) => Site::of_socket(1)?.run(keys.len(), requests, turn),
         _ => measured_batches(op, &mut bench),
     }
 }
@@ -70,13 +80,26 @@ impl Bench {
         let once = if op.is_once_a_key() && !op.is_of_new_keys() { 2 * options.count } else { 0 };
         let keys = options.keys.max(once.next_multiple_of(BATCH) + BATCH);
         let payload_bytes = usize::try_from(keys)? * (value_bytes + KEY_BYTES + 20);
-        let memory_bytes = match op.is_evicting() {
-            true => (payload_bytes / TIGHT_PART).max(TIGHT_BYTES_MIN),
-            false => 4 * payload_bytes + (64 << 20),
+        let memory_bytes = match (op.is_evicting(), op.zero_copy()) {
+            (true, _) => (payload_bytes / TIGHT_PART).max(TIGHT_BYTES_MIN),
+            (false, None) => 4 * payload_bytes + (64 << 20),
+            // Of a quarter packets take some, and chunks are larger than values.
+            (false, Some(_)) => 12 * payload_bytes + (192 << 20),
         };
         // What counts is text of digits.
         let value = vec![if op == Op::Incr { b'0' } else { b'v' }; value_bytes];
-        let mut context = context_of(memory_bytes, options)?;
+        let packets = match op.zero_copy() {
+            Some(zero_copy) => {
+                let request_bytes = requests(op, &[key_of(0)], &value, options).request.len();
+                Some(Packets::open(zero_copy, memory_bytes, request_bytes, options.eviction)?)
+            }
+            None => None,
+        };
+        let store = match &packets {
+            Some(packets) => packets.store()?,
+            None => store_of(memory_bytes, 1, Some(options.eviction))?,
+        };
+        let mut context = context_of(&store, memory_bytes)?;
         // A store that must evict is filled over and over, until all it does is replace.
         let filled = match op.is_evicting() {
             true => keys.max(u32::try_from(memory_bytes / (value_bytes + KEY_BYTES) * 4)?),
@@ -86,14 +109,20 @@ impl Bench {
         let keys = keys_for(op, count, (filled, options.keys), &mut context.store);
         if !op.is_of_new_keys() && op != Op::GetHitFirst && !op.is_evicting() {
             for key in keys.iter().flat_map(|key| [key; WARM_READS as usize]) {
-                hit(&mut context.store, key, value_bytes)?;
+                match &packets {
+                    Some(packets) if packets.has(value_bytes) => {
+                        packets::check_in_arena(&mut context.store, &[*key])?;
+                    }
+                    _ => hit(&mut context.store, key, value_bytes)?,
+                }
             }
         }
         let requests = match op.is_request() {
             true => requests(op, &keys, &value, options),
             false => Batch::default(),
         };
-        Ok(Bench { turn: TurnState::new(context, Arc::default()), keys, requests, value })
+        let turn = TurnState::new(context, Arc::default());
+        Ok(Bench { turn, keys, requests, value, packets })
     }
 }
 
@@ -131,16 +160,15 @@ fn requests(op: Op, keys: &[Key], value: &[u8], options: &Options) -> Batch {
     batch
 }
 
-/// What the server's executor needs, with a store of so many bytes.
-fn context_of(memory_bytes: usize, options: &Options) -> Outcome<Context> {
+/// What the server's executor needs, of a server with so many bytes.
+fn context_of(store: &Arc<Store>, memory_bytes: usize) -> Outcome<Context> {
     let clock = Clock::new(1_800_000_000);
     let settings = Settings { memory_bytes, ..Settings::default() };
-    let store = store_of(memory_bytes, 1, Some(options.eviction))?;
-    let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);
+    let shared = Shared::new(Arc::new(settings), Arc::clone(store), clock.process_started);
     match shared.columns.first() {
         Some(counters) => {
             let counters = Arc::clone(counters);
-            Ok(Context::new(column_of(&store), counters, shared, clock))
+            Ok(Context::new(column_of(store), counters, shared, clock))
         }
         None => fail("a server without a column".to_owned()),
     }
@@ -149,7 +177,7 @@ fn context_of(memory_bytes: usize, options: &Options) -> Outcome<Context> {
 /// What callgrind counts, and nothing else.
 #[inline(never)]
 fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
-    let Bench { turn, keys, requests, value } = bench;
+    let Bench { turn, keys, requests, value, .. } = bench;
     let column = &mut turn.context.store;
     let value_bytes = value.len();
     let batches = keys.chunks(BATCH as usize);
@@ -186,9 +214,10 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
             false => fail("a key that was stored is missing".to_owned()),
         }),
         Op::RequestGetHitBeside => answer_beside(turn, requests, keys.len()),
-        Op::RequestGetHitUdp | Op::RequestGetHitUdpBurst => {
-            fail("datagrams are counted by themselves".to_owned())
-        }
+        Op::RequestGetHitUdp
+        | Op::RequestGetHitUdpBurst
+        | Op::PacketGetHit(_)
+        | Op::PacketSetSame(_) => fail("datagrams are counted by themselves".to_owned()),
         Op::RequestGetMiss => answer_all(turn, requests, (keys.len(), 1), None),
         Op::RequestGetHit
         | Op::RequestGetHitAhead

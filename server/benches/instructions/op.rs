@@ -3,6 +3,8 @@
 //! Where: a row of the table; the run under callgrind is told the name.
 //! Invariant: each operation has one name.
 
+use hypostyle::settings::ZeroCopy;
+
 use crate::measure::requests::Protocol;
 
 /// What is counted.
@@ -37,6 +39,9 @@ pub(crate) enum Op {
     RequestGetHitUdp,
     /// And in one burst, from one client.
     RequestGetHitUdpBurst,
+    /// Thirty-two packets arrive together past the kernel, each from a client of its own.
+    PacketGetHit(ZeroCopy),
+    PacketSetSame(ZeroCopy),
     RequestGetMiss,
     RequestSetSame,
     RequestSetSameAhead,
@@ -52,7 +57,7 @@ pub(crate) enum Op {
 
 impl Op {
     /// By name.
-    pub(crate) const ALL: [(&'static str, Op); 30] = [
+    pub(crate) const ALL: [(&'static str, Op); 35] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
         ("store: get, hit", Op::GetHit),
@@ -83,6 +88,11 @@ impl Op {
         ("request, meta: ms, same size over", Op::RequestMetaSetSame),
         ("request, binary: getk, hit", Op::RequestBinaryGetHit),
         ("request, binary: set, same size over", Op::RequestBinarySetSame),
+        ("packet: get, hit", Op::PacketGetHit(ZeroCopy::Off)),
+        ("packet: get, hit, zero_copy=send", Op::PacketGetHit(ZeroCopy::Send)),
+        ("packet: set, same size over", Op::PacketSetSame(ZeroCopy::Off)),
+        ("packet: set, same size over, zero_copy=send", Op::PacketSetSame(ZeroCopy::Send)),
+        ("packet: set, same size over, zero_copy=full", Op::PacketSetSame(ZeroCopy::Full)),
     ];
 
     /// Whether its store must evict.
@@ -134,6 +144,7 @@ impl Op {
                     | Op::RequestSetNewEvicting
                     | Op::RequestMetaSetSame
                     | Op::RequestBinarySetSame
+                    | Op::PacketSetSame(_)
             )
     }
 
@@ -150,7 +161,16 @@ impl Op {
                 | Op::RequestMetaGetHit
                 | Op::RequestMetaGetHitAhead
                 | Op::RequestBinaryGetHit
+                | Op::PacketGetHit(_)
         )
+    }
+
+    /// What values and packets share where requests come past the kernel.
+    pub(crate) fn zero_copy(self) -> Option<ZeroCopy> {
+        match self {
+            Op::PacketGetHit(zero_copy) | Op::PacketSetSame(zero_copy) => Some(zero_copy),
+            _ => None,
+        }
     }
 
     /// What its requests speak, whatever is asked for.

@@ -45,7 +45,8 @@ const NOTHING: Received = Received { datagrams: 0, cut: 0, damaged: 0, is_draine
 impl Xdp {
     /// The first columns have these ports; if columns steal, there is one for each of so many
     /// `thieves`. `datagram_bytes_max` may change.
-    pub(crate) fn of_columns(
+    #[must_use]
+    pub fn of_columns(
         ports: Vec<Port>,
         thieves: usize,
         speak: Speak,

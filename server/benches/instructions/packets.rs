@@ -1,0 +1,137 @@
+//! A link between two network namespaces, to one end of which a column has a port past the kernel.
+//!
+//! Where: under the rows past the kernel. The port is opened as the server opens it, natively, and
+//! the store is made of what packets and values beside them leave.
+//! Invariant: nothing outside the namespaces is touched. Values lie where the row says.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use hypostyle::bypass::{self, Opened};
+use hypostyle::datapath::xdp::Xdp;
+use hypostyle::settings::{self, Listen, Port, Settings, ZeroCopy};
+use net::Sizes;
+use net::xdp::Mode;
+use protocol::Speak;
+use protocol::udp::HEADER_BYTES;
+use store::policy::Eviction;
+use store::{Column, Config, Start, Store, Value};
+use testing::namespace::{Namespace, Veth, WIRE, pair};
+
+use crate::datagrams::{Site, TOGETHER};
+use crate::measure::in_process::{Key, START};
+use crate::measure::{Outcome, fail};
+
+/// Where the port takes UDP.
+const PORT: u16 = 11_211;
+/// The link's MTU is the second if a request does not fit the first.
+const MTUS: [usize; 2] = [1500, 9000];
+/// Headers of IPv4 and UDP, and the frame.
+const HEADERS_BYTES: usize = 28 + HEADER_BYTES;
+
+/// The link, and the port that no column has yet.
+pub(crate) struct Packets {
+    near: Namespace,
+    far: Namespace,
+    opened: Opened,
+    settings: Settings,
+}
+
+/// How many packets have come to the port's interface.
+pub(crate) struct Came(File);
+
+impl Packets {
+    /// With room for packets and values out of `memory_bytes`, as of a server's `-m`, for requests
+    /// of so many bytes.
+    pub(crate) fn open(
+        zero_copy: ZeroCopy,
+        memory_bytes: usize,
+        request_bytes: usize,
+        eviction: Eviction,
+    ) -> Outcome<Packets> {
+        let mtu = MTUS[usize::from(HEADERS_BYTES + request_bytes > MTUS[0])];
+        let Some([near, far]) = pair(Veth { queues: 1, mtu: u32::try_from(mtu)? }) else {
+            return fail("it takes root, and the program ip".to_owned());
+        };
+        let listen = Listen { host: None, port: Port::Number(PORT), protocol: Speak::Auto };
+        let settings = Settings {
+            memory_bytes,
+            datagrams: vec![listen],
+            xdp: Some(settings::Xdp { mode: Mode::Native, ..settings::Xdp::of(WIRE) }),
+            zero_copy,
+            eviction,
+            ..Settings::default()
+        };
+        let at = SocketAddr::from((far.v4, PORT));
+        match far.on(|| bypass::open(&settings, &[at]))? {
+            Some(opened) if opened.bypass.zero_copy() == zero_copy => {
+                Ok(Packets { near, far, opened, settings })
+            }
+            _ => fail(format!("the kernel is too old for zero_copy={}", zero_copy.name())),
+        }
+    }
+
+    /// A store of what packets and values leave.
+    pub(crate) fn store(&self) -> Outcome<Arc<Store>> {
+        let Packets { opened, settings, .. } = self;
+        let value_bytes = opened.arena.as_ref().map_or(0, |arena| arena.value_bytes());
+        let config = Config {
+            memory_bytes: settings.memory_bytes - opened.bypass.ring_bytes() - value_bytes,
+            item_bytes_max: settings.item_bytes_max,
+            columns: 1,
+            eviction: Some(settings.eviction),
+            cas: true,
+            now: START,
+        };
+        let start = Start {
+            arena: opened.arena.clone(),
+            arena_value_bytes_min: settings.zero_copy_bytes_min,
+            ..Start::default()
+        };
+        Ok(Store::with_start(&config, start)?)
+    }
+
+    /// Whether values of this length are to lie beside packets.
+    pub(crate) fn has(&self, value_bytes: usize) -> bool {
+        self.opened.arena.is_some() && value_bytes >= self.settings.zero_copy_bytes_min
+    }
+
+    /// A column at the port, and clients at the other end.
+    pub(crate) fn site(self) -> Outcome<Site<Xdp>> {
+        let Packets { near, far, opened, .. } = self;
+        let at = SocketAddr::from((far.v4, PORT));
+        let connect = |_| net::Datagrams::connect(at, Sizes::default());
+        let clients = near.on(|| (0..TOGETHER).map(connect).collect::<io::Result<_>>())?;
+        let came = format!("/sys/class/net/{WIRE}/statistics/rx_packets");
+        let came = Came(far.on(|| File::open(came))?);
+        let bytes_max = opened.bypass.datagram_bytes_max();
+        let mut paths = Xdp::of_columns(opened.ports, 0, opened.speak, &bytes_max);
+        match paths.pop() {
+            Some(path) => Ok(Site::new(path, opened.arena.as_ref(), clients, Some(came))),
+            None => fail("a link without a queue".to_owned()),
+        }
+    }
+}
+
+impl Came {
+    /// Packets so far.
+    pub(crate) fn count(&self) -> Outcome<u64> {
+        let mut text = [0; 24];
+        let bytes = self.0.read_at(&mut text, 0)?;
+        Ok(str::from_utf8(&text[..bytes])?.trim().parse()?)
+    }
+}
+
+/// All of these keys must have values in the arena.
+pub(crate) fn check_in_arena(column: &mut Column, keys: &[Key]) -> Outcome<()> {
+    for key in keys {
+        match column.get(key).map(|hit| hit.value) {
+            Some(Value::Frames(..)) => {}
+            _ => return fail("a value that does not lie beside packets: take more -m".to_owned()),
+        }
+    }
+    Ok(())
+}
