@@ -57,6 +57,7 @@ mod flying;
 mod inbox;
 #[cfg(test)]
 mod kept;
+mod lacks;
 mod leaving;
 mod link;
 mod outbox;

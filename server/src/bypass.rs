@@ -120,7 +120,7 @@ fn open_wanted(
                 return Ok(opened);
             }
             // Beside packets they would take memory for nothing.
-            log::warn!("{name} copies what is sent: -o zero_copy is off");
+            log::warn!("{name} sends nothing from where it lies: -o zero_copy is off");
             drop(opened);
             open(None)
         }),

@@ -37,6 +37,7 @@ use rustix::net::{
 
 use super::flying::Flying;
 use super::inbox::Inbox;
+use super::lacks::Lack;
 use super::leaving::PARTS_MAX;
 use super::outbox::Outbox;
 use super::queue::{Frames, Incoming, Outgoing, Queue};
@@ -257,8 +258,9 @@ impl Plan {
         let fd = port.socket.fd.as_fd();
         let is_parted = self.bind(fd, shared, is_long)?;
         enter(fd).map_err(Stopped::Bind)?;
-        port.is_zero_copy = xdp_options(fd)
-            .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
+        port.is_zero_copy = Lack::Copies.is_planted()
+            || xdp_options(fd)
+                .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
         // A driver that uses our memory itself may not know of metadata, and then tells nobody.
         if let Some(bytes_min) = self.in_place_min
             && is_parted
@@ -287,10 +289,10 @@ impl Plan {
         let mut is_parted = is_long || self.in_place_min.is_some();
         let deadline = Instant::now() + RELEASE_WAIT;
         loop {
+            let flags = self.flags(is_parted);
             let bound = match shared {
-                None => {
-                    bind(fd, &SocketAddrXdp::new(self.flags(is_parted), self.interface, self.queue))
-                }
+                None if is_parted && Lack::Parts.is_planted() => Err(Errno::INVAL),
+                None => bind(fd, &SocketAddrXdp::new(flags, self.interface, self.queue)),
                 Some(port) => {
                     let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
                     let address = SocketAddrXdp::new(flags, self.interface, self.queue);

@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_xdp_umem_reg;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags};
 
+use super::lacks::Lack;
 use crate::wire::SumAt;
 
 /// What the kernel keeps before a received frame.
@@ -99,7 +100,11 @@ impl Umem {
             registration.flags = HAS_METADATA_BYTES;
             registration.tx_metadata_len =
                 u32::try_from(METADATA_BYTES).map_err(io::Error::other)?;
-            match set_xdp_umem_reg(&socket, registration) {
+            let is_taken = match Lack::Metadata.is_planted() {
+                true => Err(Errno::INVAL),
+                false => set_xdp_umem_reg(&socket, registration),
+            };
+            match is_taken {
                 Ok(()) => {
                     self.metadata_bytes = METADATA_BYTES;
                     return Ok(());

@@ -96,12 +96,21 @@ impl Server {
     /// The server under test on a machine of its own, where it has UDP from the interface past the
     /// kernel; none where this process may not make such a machine.
     pub(crate) fn past_the_kernel(flags: &[&str]) -> Option<Server> {
+        Server::past_a_kernel(flags, &[])
+    }
+
+    /// The same, whose kernel or driver is taken to lack something.
+    pub(crate) fn past_a_kernel_without(lack: &str, flags: &[&str]) -> Option<Server> {
+        Server::past_a_kernel(flags, &[("HYPOSTYLE_XDP_LACKS", lack)])
+    }
+
+    fn past_a_kernel(flags: &[&str], environment: &[(&str, &str)]) -> Option<Server> {
         let machines = pair(Veth::default())?;
         let host = machines[1].v4.to_string();
         let own = ["-l", &host, "-p", "11211", "-U", "11211", "--xdp", WIRE];
         let all = [&own, flags].concat();
         let before = datagrams_of_the_kernel(&machines[1]);
-        let mut server = machines[1].on(|| Server::under_test(&all));
+        let mut server = machines[1].on(|| Server::under_test_with(&all, environment));
         server.machines = Some((machines, before));
         Some(server)
     }

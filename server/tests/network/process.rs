@@ -32,10 +32,16 @@ struct Process {
 impl Process {
     /// Started on a machine, with UDP past its kernel, as `user`; it serves already.
     fn on(machine: &Namespace, user: &str) -> Process {
+        Process::with(machine, &["-u", user], &[])
+    }
+
+    /// The same, with further words, and with this in its environment.
+    fn with(machine: &Namespace, words: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut child = machine.on(|| {
             Command::new(env!("CARGO_BIN_EXE_hypostyle"))
-                .args(["-p", "11211", "-U", "11211", "-l", "0.0.0.0", "--xdp", WIRE, "-u", user])
-                .args(["-t", "1"])
+                .args(["-p", "11211", "-U", "11211", "-l", "0.0.0.0", "--xdp", WIRE, "-t", "1"])
+                .args(words)
+                .envs(environment.iter().copied())
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
@@ -258,4 +264,57 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     assert_eq!(after, [before[0] + 10_000, before[1] + 10_000, before[2]]);
     assert_eq!(network.count("xdp_invalid"), 0);
     network.server.stop();
+}
+
+/// As a kernel before 6.8 or 6.6 does, and a driver that uses our memory itself.
+#[test]
+fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_memory() {
+    let lacks = [
+        ("metadata", "native, copied"),
+        ("parts", "native, copied"),
+        ("copies", "native, not copied"),
+    ];
+    for (zero_copy, (lack, mode)) in ["zero_copy=full", "zero_copy=send"]
+        .into_iter()
+        .flat_map(|zero_copy| lacks.map(|lack| (zero_copy, lack)))
+    {
+        let Some(machines) = pair(Veth::default()) else { return };
+        let [near, far] = &machines;
+        let words = ["-u", "root", "-m", "64", "-o", zero_copy];
+        let process = Process::with(far, &words, &[("HYPOSTYLE_XDP_LACKS", lack)]);
+        let off = "wire sends nothing from where it lies: -o zero_copy is off";
+        assert!(process.said().contains(off), "{lack}: {}", process.said());
+        answers_past_the_kernel(&machines);
+        let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
+        let mut client = client(near, far);
+        let mut value_bytes = 0;
+        for (number, bytes) in [1300, 5000, 60_000].into_iter().enumerate() {
+            let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
+            let set = format!("set k{number} 0 0 {bytes}\r\n{value}\r\n");
+            client.send_parts(set.as_bytes(), 1392, |_| {});
+            assert_eq!(client.receive().0, b"STORED\r\n");
+            let hit = hit(&format!("k{number}"), &value);
+            client.ask(format!("get k{number}\r\n"), &hit);
+            stream.ask(format!("get k{number}\r\n"), &hit);
+            value_bytes += bytes as u64;
+        }
+        let settings = stream.stats("settings");
+        assert_eq!((&*settings["zero_copy"], &*settings["xdp_mode"]), ("off", mode), "{lack}");
+        let mut row = |of: &str, name: &str| -> u64 { stream.stats(of)[name].parse().unwrap() };
+        assert!(row("udp", "copied_bytes") > value_bytes, "{lack}");
+        let none = [
+            ("udp", "zero_copy_bytes"),
+            ("store", "arena_kept_bytes"),
+            ("store", "arena_copied_bytes"),
+            ("memory", "arena_bytes"),
+            ("memory", "arena_free_bytes"),
+            ("udp", "xdp_invalid"),
+            ("udp", "udp_unsent"),
+        ];
+        for (of, name) in none {
+            assert_eq!(row(of, name), 0, "{name}, {lack}, {zero_copy}");
+        }
+        // As many as without `-o zero_copy`.
+        assert_eq!(row("memory", "ring_bytes"), 4096 * 2048, "{lack}");
+    }
 }

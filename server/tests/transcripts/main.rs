@@ -107,6 +107,20 @@ fn the_server_answers_messages_as_written_where_values_stay_in_packets() {
     run_all(None, &with_values_in_packets, Some(&left_out));
 }
 
+/// The same is asked for, of a driver that uses our memory itself: values are copied.
+fn with_a_driver_that_does_not_copy(flags: &[&str]) -> Option<Server> {
+    let all = [flags, &["-o", "zero_copy=full,zero_copy_min=1"]].concat();
+    Server::past_a_kernel_without("copies", &all)
+}
+
+#[test]
+fn the_server_answers_messages_as_written_where_the_driver_does_not_copy() {
+    let Some(server) = with_a_driver_that_does_not_copy(&[]) else { return };
+    drop(server);
+    let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
+    run_all(None, &with_a_driver_that_does_not_copy, Some(&left_out));
+}
+
 #[test]
 fn the_server_answers_as_written_where_values_lie_beside_packets() {
     let Some(server) = with_values_beside_packets(&[]) else { return };
