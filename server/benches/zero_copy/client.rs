@@ -1,13 +1,14 @@
-//! A client that asks for values by UDP, some at a time, and looks at each byte of the answers.
+//! A client that asks for values and stores some by UDP, a few at a time, and looks at each byte of
+//! the answers.
 //!
 //! Where: at the other end of the link, on a processor of its own.
-//! Invariant: an answer counts when all of its parts have come, and its value is the key's. What is
-//! lost by the way is asked for again.
+//! Invariant: an answer counts when all of its parts have come, and its value is the key's, which
+//! never changes. What is lost by the way is asked for again. A request is one datagram.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use protocol::udp::Header;
+use protocol::udp::{HEADER_BYTES, Header};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::measure::{Outcome, fail};
@@ -26,6 +27,22 @@ pub(crate) struct Client {
     id: u16,
 }
 
+/// What is asked, one key behind the other.
+pub(crate) struct Work {
+    keys: Vec<Texts>,
+    in_flight: usize,
+    /// One request in so many stores the value; 0: none does. Where it divides the number of keys,
+    /// always the same ones are stored.
+    stores_one_in: u64,
+}
+
+/// Of one key: two requests, with room for a frame before them, and what answers a get.
+struct Texts {
+    get: Vec<u8>,
+    set: Vec<u8>,
+    hit: Vec<u8>,
+}
+
 /// The value of a key.
 pub(crate) fn value(key: u32, bytes: usize) -> Vec<u8> {
     key.to_string().bytes().cycle().take(bytes).collect()
@@ -41,34 +58,42 @@ impl Client {
         Ok(Client { socket, id: 0 })
     }
 
-    /// Asks for values of this length, one key behind the other, for a while. How many came.
-    pub(crate) fn ask_for(&mut self, time: Duration, keys: u32, bytes: usize) -> Outcome<u64> {
-        let in_flight = (IN_FLIGHT_BYTES / bytes.max(1)).clamp(1, IN_FLIGHT_MAX);
-        let values: Vec<Vec<u8>> = (0..keys).map(|key| value(key, bytes)).collect();
-        let (until, mut key, mut answered, mut lost) = (Instant::now() + time, 0, 0, 0);
+    /// Asks for a while. How many answers came.
+    pub(crate) fn ask(&mut self, time: Duration, work: &mut Work) -> Outcome<u64> {
+        let Work { keys, in_flight, stores_one_in } = work;
+        let (until, mut number, mut answered, mut lost) = (Instant::now() + time, 0_u64, 0, 0);
+        let mut next = 0;
         while Instant::now() < until {
-            let first = self.id;
-            let mut asked = Vec::new();
-            for _ in 0..in_flight {
+            let (first, from) = (self.id, next);
+            let mut asked = Vec::with_capacity(*in_flight);
+            for _ in 0..*in_flight {
                 self.id = self.id.wrapping_add(1);
-                let header = Header::request(self.id, 0).bytes();
-                let request = [&header[..], format!("get {key}\r\n").as_bytes()].concat();
-                self.socket.send(&request)?;
-                asked.push(Answer::of(key, &values[key as usize]));
-                key = (key + 1) % keys;
+                let stores = *stores_one_in > 0 && number.is_multiple_of(*stores_one_in);
+                let texts = &mut keys[next];
+                let request = if stores { &mut texts.set } else { &mut texts.get };
+                request[..HEADER_BYTES].copy_from_slice(&Header::request(self.id, 0).bytes());
+                self.socket.send(request)?;
+                asked.push(stores);
+                (next, number) = ((next + 1) % keys.len(), number + 1);
             }
-            let came = self.collect(first, &mut asked)?;
+            let texts = keys.iter().cycle().skip(from);
+            let answers = asked.iter().zip(texts).map(|(stores, texts)| Answer {
+                expected: if *stores { b"STORED\r\n" } else { &texts.hit },
+                came_bytes: 0,
+            });
+            let mut answers: Vec<Answer<'_>> = answers.collect();
+            let came = self.collect(first, &mut answers)?;
             answered += came as u64;
-            lost = if came == in_flight { 0 } else { lost + 1 };
+            lost = if came == *in_flight { 0 } else { lost + 1 };
             if lost > LOST_MAX {
-                return fail(format!("answers of {bytes} bytes do not come"));
+                return fail("answers that do not come".to_owned());
             }
         }
         Ok(answered)
     }
 
     /// Receives the answers to the requests behind `first`; how many are whole.
-    fn collect(&self, first: u16, asked: &mut [Answer]) -> Outcome<usize> {
+    fn collect(&self, first: u16, asked: &mut [Answer<'_>]) -> Outcome<usize> {
         let (mut buffer, mut whole) = (vec![0; 1 << 16], 0);
         while whole < asked.len() {
             let bytes = match self.socket.recv(&mut buffer) {
@@ -86,20 +111,37 @@ impl Client {
     }
 }
 
+impl Work {
+    /// Gets of so many keys, whose values have this length.
+    pub(crate) fn gets(keys: u32, bytes: usize) -> Work {
+        let texts = |key| {
+            let value = value(key, bytes);
+            let text = |parts: &[&[u8]]| [&[&[0; HEADER_BYTES][..]], parts].concat().concat();
+            Texts {
+                get: text(&[format!("get {key}\r\n").as_bytes()]),
+                set: text(&[format!("set {key} 0 0 {bytes}\r\n").as_bytes(), &value, b"\r\n"]),
+                hit: [format!("VALUE {key} 0 {bytes}\r\n").as_bytes(), &value, b"\r\nEND\r\n"]
+                    .concat(),
+            }
+        };
+        let in_flight = (IN_FLIGHT_BYTES / bytes.max(1)).clamp(1, IN_FLIGHT_MAX);
+        Work { keys: (0..keys).map(texts).collect(), in_flight, stores_one_in: 0 }
+    }
+
+    /// And one request in so many stores the value that the key has.
+    pub(crate) fn storing_one_in(self, requests: u64) -> Work {
+        Work { stores_one_in: requests, ..self }
+    }
+}
+
 /// What comes of one request.
-struct Answer {
-    expected: Vec<u8>,
+struct Answer<'e> {
+    expected: &'e [u8],
     /// Bytes that have come: of all parts but the last, which is shorter, as many.
     came_bytes: usize,
 }
 
-impl Answer {
-    fn of(key: u32, value: &[u8]) -> Answer {
-        let head = format!("VALUE {key} 0 {}\r\n", value.len());
-        let expected = [head.as_bytes(), value, b"\r\nEND\r\n"].concat();
-        Answer { expected, came_bytes: 0 }
-    }
-
+impl Answer<'_> {
     /// Takes a part; true if it was the last that was missing.
     fn take(&mut self, header: Header, part: &[u8]) -> Outcome<bool> {
         let at = match usize::from(header.number) + 1 == usize::from(header.total) {

@@ -1,7 +1,8 @@
-//! What it is worth that values are sent from where they lie: past the kernel, by length.
+//! What it is worth past the kernel that values are sent from where they lie, by length; and that
+//! they stay where they came.
 //!
-//! Where: outside the cache; two servers, one of them with `-o zero_copy=send`, in turns at one end
-//! of a link between two network namespaces, and a client at the other. As root.
+//! Where: outside the cache; two servers, one of them with `-o zero_copy=send` or `full`, in turns
+//! at one end of a link between two network namespaces, and a client at the other. As root.
 //! Invariant: each answer is whole, and its value that of its key; the servers' own counters say
 //! which bytes were copied.
 //! Source: the KV-Cache paper, section 4.1.3.
@@ -9,13 +10,14 @@
 mod client;
 #[path = "../measure/mod.rs"]
 mod measure;
+mod mixes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use blaster::launch::Server;
-use client::{Client, value};
+use client::{Client, Work, value};
 use measure::launched::Launch;
 use measure::report::{Report, say};
 use measure::statistics::{count_of_u64, median_with_interval};
@@ -33,7 +35,8 @@ const MODES: [&str; 2] = ["native", "generic"];
 const ITEM_BYTES: usize = 64;
 
 /// CPU time of a server for each get past the kernel, copied and from where the values lie, by
-/// their length; its user time; and how many values it holds of equally many, at equal `-m`.
+/// their length; its user time; and how many values it holds of equally many, at equal `-m`. Then
+/// requests a second of gets and sets, with values that stay where they came.
 #[derive(Debug, clap::Parser)]
 struct Options {
     /// Lengths of values
@@ -42,9 +45,23 @@ struct Options {
     /// MTUs of the link
     #[arg(long, value_delimiter = ',', default_value = "1500,9000")]
     mtus: Vec<u32>,
+    /// What is measured: gets by length; or gets and sets, where a set fits a packet
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["gets", "mixes"])]
+    tables: Vec<Table>,
+    /// In mixes, one request in so many is a set
+    #[arg(long, value_delimiter = ',', default_values = ["2", "10"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=1000))]
+    sets_one_in: Vec<u64>,
+    /// Length of the values there
+    #[arg(long, default_value_t = 8192)]
+    mix_bytes: usize,
     /// Where the program is attached
     #[arg(long, value_delimiter = ',', default_values = MODES)]
     modes: Vec<String>,
+    /// Clients in mixes: while one looks at its answers, the server has others to serve
+    #[arg(long, default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    clients: u32,
     /// -m of the servers
     #[arg(long, default_value_t = 256)]
     memory_mb: u32,
@@ -66,6 +83,12 @@ struct Options {
     /// The results as JSON too
     #[arg(long)]
     json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Table {
+    Gets,
+    Mixes,
 }
 
 /// What a get of one length cost a server.
@@ -96,12 +119,19 @@ fn run(options: Options) -> Outcome<()> {
         };
         for mode in &options.modes {
             let bench = Bench { options: &options, program: &program, ends: &ends, mode };
+            let of = format!("MTU {mtu}, {mode}");
+            if options.tables.contains(&Table::Mixes) && bench.is_a_packet(*mtu) {
+                mixes::measure(&bench, &mut report, &of)?;
+            }
+            if !options.tables.contains(&Table::Gets) {
+                continue;
+            }
             let mut costs: [Vec<Vec<Cost>>; 2] = [Vec::new(), Vec::new()];
             for turn in 0..2 * options.pairs {
                 let way = ((turn + turn / 2) % 2) as usize;
                 costs[way].push(bench.costs(WAYS[way])?);
             }
-            tell(&mut report, &options.sizes, &format!("MTU {mtu}, {mode}"), &costs)?;
+            tell(&mut report, &options.sizes, &of, &costs)?;
             if mode == &options.modes[0] {
                 for bytes in &options.sizes {
                     let name = |way| format!("MTU {mtu}, {bytes} B, values held, {way}");
@@ -193,9 +223,10 @@ impl Bench<'_> {
     ) -> Outcome<Cost> {
         fill(wire, 0..KEYS, bytes)?;
         let seconds = self.options.seconds;
-        client.ask_for(Duration::from_secs_f64(seconds / 4.0), KEYS, bytes)?;
+        let mut work = Work::gets(KEYS, bytes);
+        client.ask(Duration::from_secs_f64(seconds / 4.0), &mut work)?;
         let (cpu_before, sent_before) = (times(server)?, sent(wire)?);
-        let answered = client.ask_for(Duration::from_secs_f64(seconds), KEYS, bytes)?;
+        let answered = client.ask(Duration::from_secs_f64(seconds), &mut work)?;
         let (cpu, sent) = (times(server)?, sent(wire)?);
         let each_us = |seconds: f64| seconds * 1e6 / count_of_u64(answered);
         let (copied, in_place) = (sent.0 - sent_before.0, sent.1 - sent_before.1);
