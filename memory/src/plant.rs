@@ -115,7 +115,7 @@ faults! {
     /// A chunk whose datagram is copied goes back to the kernel twice.
     ChunkReturnedTwice: "plain net lib what_another_column_steals",
     /// A part of a value is not held while it is sent from where it lies.
-    ValueSentUnheld: "plain net lib a_value_stays",
+    ValueSentUnheld: "plain net lib a_value_stays" "plain hypostyle network values_in_flight",
     /// A part of a value stays held although it has left.
     SentValueKept: "plain net lib a_value_stays",
     /// A chunk that is kept is received into again at once.

@@ -93,27 +93,19 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     let there = format!("/proc/{}/fd/{}", std::process::id(), far.network.as_raw_fd());
     near.ip(&format!("link add {WIRE} {queues} type veth peer name {WIRE} {queues} netns {there}"));
     for (end, other) in [(near, far), (far, near)] {
-        let [mac, there] =
-            [end.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
-        // Without an address of the kernel's making, which would take a second to be tried.
-        end.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"));
-        end.ip(&format!("address add {}/24 broadcast + dev {WIRE}", end.v4));
-        end.ip(&format!("address add {}/64 dev {WIRE} nodad", end.v6));
-        end.ip(&format!("link set {WIRE} up"));
-        // What the kernel sees to where it makes an address.
-        end.ip(&format!("-6 route add multicast ff00::/8 dev {WIRE} table local"));
-        // Nobody has to be asked where the other is, and on whose behalf.
-        for ip in [IpAddr::from(other.v4), other.v6.into()] {
-            end.ip(&format!("neighbour add {ip} lladdr {there} dev {WIRE} nud permanent"));
-        }
+        end.join(other, mtu);
     }
-    await_link([near, far], [near.v4.into(), far.v4.into()]);
-    await_link([near, far], [near.v6.into(), far.v6.into()]);
+    await_link([near, far]);
     Some(ends)
 }
 
 /// Waits until the link carries packets both ways, which is a while after it is up.
-fn await_link(ends: [&Namespace; 2], addresses: [IpAddr; 2]) {
+fn await_link(ends: [&Namespace; 2]) {
+    await_packets(ends, ends.map(|end| end.v4.into()));
+    await_packets(ends, ends.map(|end| end.v6.into()));
+}
+
+fn await_packets(ends: [&Namespace; 2], addresses: [IpAddr; 2]) {
     let carries = || -> io::Result<()> {
         let bind = |at: usize| ends[at].on(|| UdpSocket::bind((addresses[at], 0)));
         let sockets = [bind(0)?, bind(1)?];
@@ -151,6 +143,23 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// Gives the interface its addresses, with the way to the other end, and takes it up.
+    fn join(&self, other: &Namespace, mtu: u32) {
+        let [mac, there] =
+            [self.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
+        // Without an address of the kernel's making, which would take a second to be tried.
+        self.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"));
+        self.ip(&format!("address add {}/24 broadcast + dev {WIRE}", self.v4));
+        self.ip(&format!("address add {}/64 dev {WIRE} nodad", self.v6));
+        self.ip(&format!("link set {WIRE} up"));
+        // What the kernel sees to where it makes an address.
+        self.ip(&format!("-6 route add multicast ff00::/8 dev {WIRE} table local"));
+        // Nobody has to be asked where the other is, and on whose behalf.
+        for ip in [IpAddr::from(other.v4), other.v6.into()] {
+            self.ip(&format!("neighbour add {ip} lladdr {there} dev {WIRE} nud permanent"));
+        }
+    }
+
     /// Does `work` on a thread in this namespace. Threads and processes that `work` starts are in
     /// it as well, and so is each socket that is made there, whoever uses it.
     ///
@@ -173,11 +182,63 @@ impl Namespace {
     /// # Panics
     /// It fails.
     pub fn ip(&self, arguments: &str) -> String {
-        let output = self.on(|| Command::new("ip").args(arguments.split(' ')).output());
-        let output = output.unwrap_or_else(|error| panic!("ip {arguments}: {error}"));
+        self.command("ip", arguments)
+    }
+
+    fn command(&self, program: &str, arguments: &str) -> String {
+        let output = self.on(|| Command::new(program).args(arguments.split(' ')).output());
+        let output = output.unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
         let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "ip {arguments}: {complaint}");
+        assert!(output.status.success(), "{program} {arguments}: {complaint}");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Puts a bridge with a dam before this end. The bridge has this end's name and addresses from
+    /// then on, and an MTU of 1,500. What is sent passes until `close_dam`.
+    ///
+    /// ```text
+    /// | wire (a bridge), 10.77.0.2, fd77::2 | -- | dam, a queue | -- veth -- other
+    /// ```
+    ///
+    /// # Panics
+    /// The system has no bridge.
+    pub fn build_dam(&self, other: &Namespace) {
+        self.ip(&format!("address flush dev {WIRE}"));
+        self.ip(&format!("link set {WIRE} down"));
+        self.ip(&format!("link set {WIRE} name dam address 02:00:00:00:00:fe"));
+        self.ip(&format!("link add {WIRE} type bridge"));
+        self.ip(&format!("link set dam master {WIRE}"));
+        self.ip("link set dam up");
+        self.join(other, 1500);
+        await_link([self, other]);
+    }
+
+    /// After one or two packets more the kernel keeps what is sent, until `open_dam`.
+    ///
+    /// # Panics
+    /// The system has no such queue (`tbf`).
+    pub fn close_dam(&self) {
+        self.command("tc", "qdisc add dev dam root tbf rate 8bit burst 2000 limit 100mb");
+    }
+
+    /// Packets that wait to leave.
+    ///
+    /// # Panics
+    /// The dam was never closed.
+    #[must_use]
+    pub fn behind_dam(&self) -> u64 {
+        let told = self.command("tc", "-s qdisc show dev dam");
+        let mut words = told.split_whitespace().skip_while(|word| *word != "backlog").skip(2);
+        let packets = words.next().and_then(|word| word.strip_suffix('p')?.parse().ok());
+        packets.unwrap_or_else(|| panic!("no backlog: {told}"))
+    }
+
+    /// What waits leaves with the next packet.
+    ///
+    /// # Panics
+    /// The dam is not closed.
+    pub fn open_dam(&self) {
+        self.command("tc", "qdisc change dev dam root tbf rate 10gbit burst 10mb limit 100mb");
     }
 
     /// What the kernel of this network has counted, over IPv4 and IPv6 together: of a `layer` such

@@ -311,7 +311,7 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
             mtu: interface.mtu,
             chunks: first..first + chunks,
             may_zero_copy: place == Place::Native,
-            sums: if interface.kind == "veth" { Sums::PartialToo } else { Sums::Whole },
+            sums: sums_of(&interface.kind),
             in_place_min: wanted.values.map(|values| values.in_place_min),
         };
         let enter = |socket: BorrowedFd<'_>| bpf::enter(map.as_fd(), queue, socket);
@@ -361,6 +361,12 @@ fn arena(
     let ring_chunks = count(chunks as usize * ports)?;
     let arena = Arena::new(ring_chunks, count(value_bytes / chunk_bytes)?, chunk_bytes)?;
     Ok(Arc::new(arena.keeping(wanted.values.is_some_and(|values| values.keeps))))
+}
+
+/// Which checksums are right of what comes by an interface of this kind. By a veth, or a bridge
+/// that has one as a port, come packets that never left this machine.
+fn sums_of(kind: &str) -> Sums {
+    if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
 /// What an error of the system means, where `what` was asked for.

@@ -44,10 +44,13 @@ impl Network {
 
     /// With a server of these settings. None: skipped.
     fn of(veth: Veth, settings: Settings) -> Option<Network> {
-        let [near, far] = pair(veth)?;
+        Some(Network::between(pair(veth)?, settings))
+    }
+
+    fn between([near, far]: [Namespace; 2], settings: Settings) -> Network {
         let server = far.on(|| start(settings));
         let stream = far.on(|| connect(&server));
-        Some(Network { near, far, server, stream })
+        Network { near, far, server, stream }
     }
 
     /// A client on the first machine, of the server at its IPv4 or IPv6 address.

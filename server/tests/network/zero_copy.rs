@@ -12,6 +12,7 @@ use hypostyle::settings::{Listen, Port, Settings, Xdp, ZeroCopy};
 use net::xdp::Mode;
 use protocol::Speak;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use testing::namespace::pair;
 
 /// With values of this length and longer in the arena.
 fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
@@ -179,6 +180,79 @@ fn what_no_chunk_is_free_for_is_copied_and_nothing_is_evicted() {
         client.ask(format!("get k{key}\r\n"), hit(&format!("k{key}"), &value(key)));
     }
     for counter in ["evictions", "xdp_dropped", "xdp_invalid"] {
+        assert_eq!(network.count(counter), 0, "{counter}");
+    }
+    network.server.stop();
+}
+
+/// A value for `key`.
+fn text(key: usize, of: &str) -> String {
+    format!("{of} {key},").chars().cycle().take(100 + 150 * key).collect()
+}
+
+#[test]
+fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
+    const KEYS: usize = 40;
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    far.build_dam(&near);
+    let settings = sharing(ZeroCopy::Full, Mode::Generic, 1);
+    let mut network = Network::between([near, far], settings);
+    let all = network.row("memory", "arena_free_bytes");
+    let set = |key: String, value: &str| format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
+    let mut client = network.client(true);
+    set_socket_recv_buffer_size_force(&client.socket, 64 << 20).unwrap();
+    for key in 0..KEYS {
+        client.send_parts(set(format!("k{key}"), &text(key, "old")).as_bytes(), 1392, |_| {});
+        assert_eq!(client.receive().0, b"STORED\r\n");
+    }
+    let stored = network.row("memory", "arena_bytes");
+    assert_eq!(all - network.row("memory", "arena_free_bytes"), stored);
+    network.far.close_dam();
+    let ids: Vec<u16> = (0..KEYS).map(|key| client.send(format!("get k{key}\r\n"))).collect();
+    let bytes: usize = (0..KEYS).map(|key| text(key, "old").len()).sum();
+    wait_until("all are sent", || network.row("udp", "zero_copy_bytes") == bytes as u64);
+    // Each key goes another way, and what replaces it as well.
+    for key in 0..KEYS {
+        let (ask, reply) = match key % 4 {
+            0 => (set(format!("k{key}"), &text(key, "new")), "STORED\r\n"),
+            1 => (format!("append k{key} 0 0 3\r\nend\r\n"), "STORED\r\n"),
+            2 => (format!("delete k{key}\r\n"), "DELETED\r\n"),
+            _ => (format!("touch k{key} -1\r\n"), "TOUCHED\r\n"),
+        };
+        network.stream.ask(ask, reply);
+    }
+    network.stream.ask("flush_all\r\n", "OK\r\n");
+    let mut fills = 0;
+    wait_until("others are evicted", || {
+        for key in 0..500 {
+            let (key, value) = (fills * 500 + key, "x".repeat(10_000));
+            network.stream.send(format!("set f{key} 0 0 10000 noreply\r\n{value}\r\n"));
+        }
+        network.stream.ask("mn\r\n", "MN\r\n");
+        fills += 1;
+        network.count("evictions") > 0
+    });
+    for megabytes in [40, 64] {
+        network.stream.ask(format!("cache_memlimit {megabytes}\r\n"), "OK\r\n");
+    }
+    network.stream.ask("flush_all\r\n", "OK\r\n");
+    wait_until("nothing else is kept", || network.row("memory", "arena_bytes") <= stored);
+    // A few packets have left; what the others send from has its chunk still.
+    let waiting = network.far.behind_dam();
+    assert!(waiting > bytes as u64 / 1400 / 2, "{waiting} packets wait");
+    let kept = network.row("memory", "arena_bytes");
+    assert!(kept > stored / 2, "{kept} of {stored} bytes are kept, {waiting} packets wait");
+    network.far.open_dam();
+    let next = client.send("mn\r\n");
+    for (key, id) in ids.into_iter().enumerate() {
+        client.expect(id, hit(&format!("k{key}"), &text(key, "old")));
+    }
+    client.expect(next, "MN\r\n");
+    let stream = &mut network.stream;
+    wait_until("all chunks are free", || {
+        stream.stats("memory")["arena_free_bytes"] == all.to_string()
+    });
+    for counter in ["udp_unsent", "xdp_dropped", "xdp_invalid"] {
         assert_eq!(network.count(counter), 0, "{counter}");
     }
     network.server.stop();
