@@ -176,20 +176,35 @@ struct Rest<'o> {
 
 impl<'o> Rest<'o> {
     /// The next `bytes` bytes.
-    fn take(&mut self, bytes: usize) -> impl Iterator<Item = &'o [u8]> {
-        let mut left = bytes;
-        std::iter::from_fn(move || {
-            if left == 0 {
-                return None;
-            }
-            let piece = match std::mem::take(&mut self.first) {
-                [] => self.all.next()?,
-                first => first,
-            };
-            let (now, later) = piece.split_at(left.min(piece.len()));
-            self.first = later;
-            left -= now.len();
-            Some(now)
-        })
+    #[inline]
+    fn take(&mut self, bytes: usize) -> Take<'_, 'o> {
+        Take { rest: self, left: bytes }
+    }
+}
+
+/// The bytes of one datagram, in pieces.
+struct Take<'r, 'o> {
+    rest: &'r mut Rest<'o>,
+    /// Bytes that are yet to come.
+    left: usize,
+}
+
+impl<'o> Iterator for Take<'_, 'o> {
+    type Item = &'o [u8];
+
+    // A call for each piece would cost more than the piece.
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'o [u8]> {
+        if self.left == 0 {
+            return None;
+        }
+        let piece = match std::mem::take(&mut self.rest.first) {
+            [] => self.rest.all.next()?,
+            first => first,
+        };
+        let (now, later) = piece.split_at(self.left.min(piece.len()));
+        self.rest.first = later;
+        self.left -= now.len();
+        Some(now)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use net::xdp::{Arrived, Peer, Port, Queue, Stolen};
-use net::{Calls, Received, Tally};
+use net::{Calls, Datagram, Received, Tally};
 use protocol::Speak;
 
 use super::{Datapath, Letters, Outgoing, Sender};
@@ -167,7 +167,7 @@ impl Datapath for Xdp {
         let stolen = self.stolen.as_ref().and_then(Stolen::halves);
         let own = || self.port.as_ref().map(|it| (it.inbox.datagrams(), &**it.inbox.queue()));
         let (arrived, queue) = stolen.or_else(own).unzip();
-        (arrived.into_iter().flatten(), XdpOutgoing(queue))
+        (XdpArrived(arrived), XdpOutgoing(queue))
     }
 
     fn release(&mut self) {
@@ -193,7 +193,17 @@ impl Xdp {
 }
 
 /// What has come by a queue, if there is one.
-pub type XdpArrived<'a> = std::iter::Flatten<std::option::IntoIter<Arrived<'a>>>;
+#[derive(Clone, Debug)]
+pub struct XdpArrived<'a>(Option<Arrived<'a>>);
+
+impl<'a> Iterator for XdpArrived<'a> {
+    type Item = Datagram<'a, Peer>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Datagram<'a, Peer>> {
+        self.0.as_mut()?.next()
+    }
+}
 
 impl Sender for Peer {
     #[inline]
