@@ -70,12 +70,12 @@ pub enum StoreVerb {
     Add,
     /// `replace`.
     Replace,
+    /// `cas`.
+    Cas,
     /// `append`.
     Append,
     /// `prepend`.
     Prepend,
-    /// `cas`.
-    Cas,
 }
 
 impl StoreVerb {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use net::Stream;
 use protocol::text::operator::Streams;
 use protocol::{
-    Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Session, Speak, Step,
+    Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Session, Speak, Step, Store,
 };
 use store::{Body, Column, Deleted, Draft, MetaDelete, Prefetched, Refused};
 
@@ -184,39 +184,34 @@ pub fn execute_hashed(
         Request::Meta(request) if request.verb == MetaVerb::Get => {
             meta::get(context, request, hash, out)
         }
+        Request::Store(request) => execute_store(context, request, hash, out),
+        Request::Meta(request) => execute_meta(context, request, out),
         other => execute_other(context, other, hash, out),
     }
 }
 
-/// All requests but retrievals: apart, so that the code of retrievals has the processor's registers
-/// for itself.
+/// Storage commands. They, meta commands and all others stand apart, so that the code of each, and
+/// that of retrievals, has the processor's registers for itself.
 #[inline(never)]
-fn execute_other(
+fn execute_store(
     context: &mut Context,
-    request: &Request<'_>,
+    request: &Store<'_>,
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
-    out.settle(&context.store);
-    if context.noted.watched.meet(note::OTHERS) {
-        return note::execute_other(context, request, hash, out);
+    if begin_other(context, out) {
+        return note::execute(context, &Request::Store(*request), hash, out);
     }
-    match request {
-        Request::Store(request) => {
-            let value = Arrived::here(request.value, request.terminated);
-            put::store(context, request, hash, value, out)
-        }
-        Request::Delete(request) => {
-            delete(context, request, out);
-            After::Continue
-        }
-        Request::Delta(request) => arithmetic::delta(context, request, out),
-        Request::Meta(request) => execute_meta(context, request, out),
-        other => execute_rare(context, other, out),
-    }
+    let value = Arrived::here(request.value, request.terminated);
+    put::store(context, request, hash, value, out)
 }
 
+/// Meta commands.
+#[inline(never)]
 fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
+    if begin_other(context, out) {
+        return note::execute(context, &Request::Meta(*request), None, out);
+    }
     match request.verb {
         MetaVerb::Get => meta::get(context, request, None, out),
         MetaVerb::Set => {
@@ -227,6 +222,35 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
         MetaVerb::Arithmetic => arithmetic::execute(context, request, out),
         MetaVerb::Debug => meta::debug(context, request, out),
     }
+}
+
+/// All others.
+#[inline(never)]
+fn execute_other(
+    context: &mut Context,
+    request: &Request<'_>,
+    hash: Option<Prefetched>,
+    out: &mut Out,
+) -> After {
+    if begin_other(context, out) {
+        return note::execute(context, request, hash, out);
+    }
+    match request {
+        Request::Delete(request) => {
+            delete(context, request, out);
+            After::Continue
+        }
+        Request::Delta(request) => arithmetic::delta(context, request, out),
+        other => execute_rare(context, other, out),
+    }
+}
+
+/// Are requests other than retrievals looked at one by one? As each of them may pass a quiescent
+/// point, settles what is in `out` first.
+#[inline(always)]
+fn begin_other(context: &Context, out: &mut Out) -> bool {
+    out.settle(&context.store);
+    context.noted.watched.meet(note::OTHERS)
 }
 
 #[cold]
@@ -277,6 +301,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 /// # Errors
 /// The reply, to be given to `Session::swallow`.
 pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
+    let value_bytes = value_bytes as usize;
     let (begun, form) = match request {
         Request::Store(store) => {
             let begun = put::begin(context, store, value_bytes);
@@ -304,7 +329,7 @@ pub fn execute_with_draft(
     out.settle(&context.store);
     // `header` was read as a storage command's when it came, and is read the same way again.
     if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
-        let value = Arrived { body: Body::Draft(draft), bytes: value_bytes, terminated };
+        let value = Arrived { body: Body::Draft(draft), bytes: value_bytes as usize, terminated };
         let mark = note::looks_up(context, &request, terminated);
         let after = match &request {
             Request::Store(request) => put::store(context, request, None, value, out),
@@ -372,7 +397,6 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
         Err(_) if context.may_wait => return After::Wait,
         touched => touched.unwrap_or(false),
     };
-    context.counters.touch_cmds.add(1);
     // As in memcached, a lookup in binary.
     if !form.lists_items() {
         note::asked_get(context, key, u64::from(touched));

@@ -98,24 +98,20 @@ macro_rules! counters {
 
 counters! {
     counts:
-    /// Keys that were looked up to be read: by `get`, `gets`, their binary forms, and `mg`. What
-    /// counts as a touch does not count here.
-    get_cmds,
-    /// Those of them that were found.
+    /// Keys that were looked up to be read, and found: by `get`, `gets`, their binary forms, and
+    /// `mg`. What counts as a touch does not count here.
     get_hits,
-    /// Those of them that were not found.
+    /// The same, not found.
     get_misses,
     /// Values that came with storage commands, stored or not. A value that the store has no room
     /// for is not counted.
     set_cmds,
     /// `flush_all`, carried out or refused.
     flush_cmds,
-    /// Keys that were looked up to get another exptime: by `touch`, `gat`, `gats`, their binary
-    /// forms, and each `mg` that has flag `T` and finds its key.
-    touch_cmds,
-    /// Those of them that were found.
+    /// Keys that were looked up to get another exptime, and found: by `touch`, `gat`, `gats`, their
+    /// binary forms, and `mg` with flag `T`.
     touch_hits,
-    /// Those of them that were not found.
+    /// The same, not found; but what `mg` does not find is a miss of `get`.
     touch_misses,
     /// `me`. As in memcached, no other meta command is counted here.
     meta_cmds,
@@ -234,6 +230,20 @@ counters! {
     system_calls,
     /// The number by which the system knows the column's thread.
     thread_id;
+}
+
+impl Sums {
+    /// Keys that were looked up to be read.
+    #[must_use]
+    pub fn gets(&self) -> u64 {
+        self.get_hits.wrapping_add(self.get_misses)
+    }
+
+    /// Keys that were looked up to get another exptime.
+    #[must_use]
+    pub fn touches(&self) -> u64 {
+        self.touch_hits.wrapping_add(self.touch_misses)
+    }
 }
 
 /// What all columns share.

@@ -11,7 +11,7 @@
 use std::fmt::Display;
 use std::mem;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,7 +31,7 @@ pub(crate) const ASKED: Streams = Streams(1 << 9);
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// The streams that anybody watches, `DETAIL`, `ASKED`. Changed under the lock of `watchers`.
-    watched: AtomicU16,
+    watched: AtomicU32,
     /// Events so far.
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,

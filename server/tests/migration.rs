@@ -185,7 +185,7 @@ fn all_have_moved(server: &Server, connections: u64) {
     });
     let taken = sum(|it| it.migrations_taken);
     assert!(taken >= CLIENTS * u64::from(ROUNDS), "{taken} have moved");
-    assert!(columns(server).iter().all(|it| it.get_cmds > 0), "{:?}", columns(server));
+    assert!(columns(server).iter().all(|it| it.gets() > 0), "{:?}", columns(server));
     assert_eq!(u64::from(server.shared().connections.load(Ordering::Relaxed)), connections);
 }
 
@@ -410,7 +410,7 @@ fn an_idle_column_takes_connections_from_a_saturated_one() {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {
             let second = &columns(&server)[1];
-            second.migrations_taken > 0 && second.get_cmds > 1000
+            second.migrations_taken > 0 && second.gets() > 1000
         };
         load_first(&server, 6, ahead, has_helped);
         // Some are on their way when the last reply comes.

@@ -185,7 +185,7 @@ fn all_have_answered(server: &Server, to: usize) {
             assert!(given > 0);
             continue;
         }
-        assert!(column.udp_sent > 0 && column.get_cmds > 0 && column.set_cmds > 0, "{column:?}");
+        assert!(column.udp_sent > 0 && column.gets() > 0 && column.set_cmds > 0, "{column:?}");
         assert!(taken > 0 && taken <= column.datagrams_stolen);
         assert_eq!(given, 0);
     }

@@ -58,7 +58,8 @@ impl Column {
     #[must_use]
     pub fn keeps(&self, value_bytes: usize) -> bool {
         let view = self.handle.view();
-        value_bytes > view.log_bytes_max && view.memory().arena().is_some_and(|it| it.keeps())
+        value_bytes > view.log_bytes_max as usize
+            && view.memory().arena().is_some_and(|it| it.keeps())
     }
 
     /// A complete draft of a value of so many bytes, which came in these pieces of the store's
@@ -120,7 +121,7 @@ impl Draft {
     /// length do not lie in the arena, or it cannot be kept there.
     pub(crate) fn where_it_lies(view: View<'_>, value: &[u8]) -> Option<Self> {
         let memory = view.memory();
-        let arena = memory.arena().filter(|_| value.len() > view.log_bytes_max)?;
+        let arena = memory.arena().filter(|_| value.len() > view.log_bytes_max as usize)?;
         let value_bytes = u32::try_from(value.len()).ok()?;
         let kept = arena.keep(value)?;
         view.counters().arena_kept_bytes.add(value_bytes.into());
@@ -132,7 +133,8 @@ impl Draft {
     pub(crate) fn in_chunks(view: View<'_>, pieces: &[&[u8]]) -> Option<Self> {
         let memory = view.memory();
         let mut lacking = pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        let chunk_bytes = memory.arena().filter(|_| lacking > view.log_bytes_max)?.chunk_bytes();
+        let chunk_bytes =
+            memory.arena().filter(|_| lacking > view.log_bytes_max as usize)?.chunk_bytes();
         let room_max = chunk_bytes - VALUE_AT;
         let mut draft = Self::new(Arc::clone(memory), u32::try_from(lacking).ok()?);
         (draft.received_bytes, draft.arrives) = (draft.value_bytes, false);

@@ -134,7 +134,7 @@ pub struct Store {
     config: Config,
     layout: Layout,
     /// A value of at most so many bytes lies in the log, without a look at the arena.
-    log_bytes_max: usize,
+    log_bytes_max: u32,
     hash: KeyHash,
     index: Index,
     log: Log,
@@ -207,10 +207,10 @@ impl Store {
         let layout = Layout { cas: config.cas, frame_bytes: memory.frames.frame_bytes() };
         let harvest = Harvest::new(memory.segments.count_max(), segment_bytes.ilog2());
         let log = Log::new(Arc::new(memory), tokens_most, tokens_most, window_percent);
-        let frame_bytes = layout.frame_bytes as usize;
-        let log_bytes_max = match start.arena {
-            Some(_) => frame_bytes.min(start.arena_value_bytes_min.saturating_sub(1)),
-            None => frame_bytes,
+        let below_arena = u32::try_from(start.arena_value_bytes_min.saturating_sub(1));
+        let log_bytes_max = match (&start.arena, below_arena) {
+            (Some(_), Ok(bytes)) => bytes.min(layout.frame_bytes),
+            _ => layout.frame_bytes,
         };
         Ok(Arc::new(Store {
             layout,

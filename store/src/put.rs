@@ -69,10 +69,9 @@ impl Column {
         Prefetched(hash): Prefetched,
         body: Body<'_>,
     ) -> Result<Stored, Refused> {
+        let log_bytes_max = self.handle.store.log_bytes_max as usize;
         match body {
-            Body::Bytes(log)
-                if !extends(put.verb) && log.len() <= self.handle.store.log_bytes_max =>
-            {
+            Body::Bytes(log) if !extends(put.verb) && log.len() <= log_bytes_max => {
                 self.put_bytes(put, hash, log)
             }
             body => self.put_any(put, hash, body),

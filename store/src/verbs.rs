@@ -19,6 +19,8 @@ pub enum Verb {
     Add,
     /// Stores where the key exists (`replace`).
     Replace,
+    /// Stores if `Put::cas` equals the item's (`cas`).
+    Cas,
     /// Adds the value behind the existing one; flags and exptime stay (`append`).
     Append,
     /// Adds the value before the existing one (`prepend`).
@@ -27,8 +29,6 @@ pub enum Verb {
     AppendVivify,
     /// As `Prepend`, but stores the value alone on a miss.
     PrependVivify,
-    /// Stores if `Put::cas` equals the item's (`cas`).
-    Cas,
 }
 
 /// The bytes to store.

@@ -93,7 +93,7 @@ pub enum Shutdown {
 
 /// Kinds of events, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Streams(pub u16);
+pub struct Streams(pub u32);
 
 impl Streams {
     /// All that a connection sends.

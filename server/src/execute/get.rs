@@ -52,7 +52,6 @@ pub(super) fn look_up<S: Show>(
         }
     });
     if let Looked::Hit(Appended::Around) = looked {
-        context.counters.get_cmds.add(1);
         context.counters.get_hits.add(1);
         return true;
     }
@@ -77,7 +76,6 @@ fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out)
             show.end(&mut out.buf);
         }
     }
-    counters.get_cmds.add(1);
     true
 }
 
@@ -99,7 +97,6 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
         Err(_) if may_wait => return After::Wait,
         found => found.unwrap_or(None),
     };
-    counters.touch_cmds.add(1);
     let hits = found.is_some();
     if let Some(hit) = found {
         counters.touch_hits.add(1);

@@ -110,10 +110,8 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
         Some(_) if failed => return refuse(out, Refusal::OpaqueTooLong),
         Some(found) => {
             if flags.exptime.is_some() {
-                counters.touch_cmds.add(1);
                 counters.touch_hits.add(1);
             } else {
-                counters.get_cmds.add(1);
                 counters.get_hits.add(1);
             }
             // `C` with the item's own unique: the client has this value.
@@ -126,7 +124,6 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
             show.end(&mut out.buf);
         }
         None => {
-            counters.get_cmds.add(1);
             counters.get_misses.add(1);
             if failed {
                 return refuse(out, Refusal::OpaqueTooLong);

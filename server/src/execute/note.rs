@@ -15,7 +15,7 @@ use protocol::text::event::Item;
 use protocol::text::list::Asked;
 use protocol::text::operator::Streams;
 use protocol::{KEY_BYTES_MAX, MetaVerb, Request};
-use store::{MetaGet, Prefetched, Verb};
+use store::{MetaGet, Prefetched, Put, Refused, Stored, Verb};
 
 use super::{After, Context, get};
 use crate::out::Out;
@@ -124,10 +124,11 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     });
 }
 
-/// As `execute_other`, of a request that is sampled, or whose lookup is watched.
+/// As `execute_hashed`, of a request other than a retrieval that is sampled, or whose lookup is
+/// watched.
 #[cold]
 #[inline(never)]
-pub(super) fn execute_other(
+pub(super) fn execute(
     context: &mut Context,
     request: &Request<'_>,
     hash: Option<Prefetched>,
@@ -142,7 +143,7 @@ pub(super) fn execute_other(
     let mark = looks_up(context, request, is_whole);
     context.noted.watched = watched.without(OTHERS);
     let begun = begin(watched);
-    let after = super::execute_other(context, request, hash, out);
+    let after = super::execute_hashed(context, request, hash, out);
     let took = took(begun);
     // The request may have switched others on or off.
     let others = Streams(watched.0 & OTHERS.0);
@@ -192,27 +193,44 @@ fn looked_up(context: &mut Context, key: &[u8]) {
     item(context, Streams::FETCHERS, key, bytes.unwrap_or(0), what);
 }
 
-/// Notes what storing came to, where that is watched.
+/// Notes what storing a value of so many bytes came to, where that is watched, and counts it for
+/// the key's prefix if that `counts`.
 #[inline]
 pub(super) fn stored(
     context: &mut Context,
-    (key, verb): (&[u8], Verb),
-    (bytes, exptime): (u32, u32),
-    status: &str,
+    (put, bytes): (&Put<'_>, usize),
+    stored: Result<Stored, Refused>,
+    counts: bool,
 ) {
-    if context.noted.watched.meet(Streams::MUTATIONS) {
-        note_stored(context, (key, verb), (bytes, exptime), status);
+    if context.noted.watched.meet(Streams::MUTATIONS.with(DETAIL)) {
+        note_stored(context, (put, bytes), stored, counts);
     }
 }
 
 #[cold]
+#[inline(never)]
 fn note_stored(
     context: &mut Context,
-    (key, verb): (&[u8], Verb),
-    (bytes, exptime): (u32, u32),
-    status: &str,
+    (put, bytes): (&Put<'_>, usize),
+    stored: Result<Stored, Refused>,
+    counts: bool,
 ) {
-    let command = match verb {
+    let status = match stored {
+        Ok(Stored::Stored { .. }) => "stored",
+        Ok(Stored::NotStored) => "not_stored",
+        Ok(Stored::Exists) => "exists",
+        Ok(Stored::NotFound) => "not_found",
+        Err(refused) if context.waits(refused) => return,
+        Err(Refused::TooLarge) => "too_large",
+        Err(Refused::NoMemory | Refused::Later) => "no_memory",
+    };
+    if counts {
+        asked(context, put.key, |asked| asked.sets += 1);
+    }
+    if !context.noted.watched.meet(Streams::MUTATIONS) {
+        return;
+    }
+    let command = match put.verb {
         Verb::Set => "set",
         Verb::Add => "add",
         Verb::Replace => "replace",
@@ -220,10 +238,11 @@ fn note_stored(
         Verb::Prepend | Verb::PrependVivify => "prepend",
         Verb::Cas => "cas",
     };
-    let ttl = exptime.saturating_sub(context.clock.now);
+    let ttl = put.exptime.saturating_sub(context.clock.now);
     let descriptor = context.noted.descriptor;
     let what = Item::Store { status, command, ttl, descriptor };
-    item(context, Streams::MUTATIONS, key, bytes, what);
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    item(context, Streams::MUTATIONS, put.key, bytes, what);
 }
 
 /// Length of a value that may be deleted now, where that is watched.

@@ -17,7 +17,7 @@ use crate::out::Out;
 /// A value that has come.
 pub(super) struct Arrived<'a> {
     pub(super) body: Body<'a>,
-    pub(super) bytes: u32,
+    pub(super) bytes: usize,
     /// `\r\n` followed it.
     pub(super) terminated: bool,
 }
@@ -26,8 +26,7 @@ impl<'a> Arrived<'a> {
     /// One in the receive buffer.
     #[inline]
     pub(super) fn here(value: &'a [u8], terminated: bool) -> Arrived<'a> {
-        let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
-        Arrived { body: Body::Bytes(value), bytes, terminated }
+        Arrived { body: Body::Bytes(value), bytes: value.len(), terminated }
     }
 
     /// The store was asked whether it has room for the value before its draft was begun.
@@ -40,10 +39,10 @@ impl<'a> Arrived<'a> {
 pub(super) fn begin(
     context: &mut Context,
     request: &Store<'_>,
-    value_bytes: u32,
+    value_bytes: usize,
 ) -> Result<(), Refusal> {
     let put = put_of(context, request);
-    let admitted = context.store.admit(&put, u64::from(value_bytes));
+    let admitted = context.store.admit(&put, value_bytes as u64);
     admitted.map_err(|refused| {
         forget(context, request);
         count_refused(context, refused)
@@ -66,7 +65,7 @@ pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
 }
 
 /// A classic storage command with its value.
-#[inline]
+#[inline(always)]
 pub(super) fn store(
     context: &mut Context,
     request: &Store<'_>,
@@ -83,24 +82,14 @@ pub(super) fn store(
     let put = put_of(context, request);
     let hash = hash.unwrap_or_else(|| context.store.hashed(put.key));
     let stored = context.store.put_hashed(&put, hash, value.body);
-    if let Ok(stored) = &stored {
-        context.counters.set_cmds.add(1);
-        let asked = (put.key, put.verb);
-        note::stored(context, asked, (value.bytes, put.exptime), status_of(*stored));
-        note::asked(context, put.key, |asked| asked.sets += 1);
-    }
+    note::stored(context, (&put, value.bytes), stored, true);
     match stored {
-        Ok(Stored::Stored { cas, .. }) => request.form.say(Outcome::Stored(cas), &mut out.buf),
-        Ok(stored) => request.form.say(outcome_of(stored), &mut out.buf),
+        Ok(stored) => {
+            context.counters.set_cmds.add(1);
+            request.form.say(outcome_of(stored), &mut out.buf);
+        }
         Err(refused) if context.waits(refused) => return After::Wait,
         Err(refused) => {
-            note::stored(
-                context,
-                (put.key, put.verb),
-                (value.bytes, put.exptime),
-                refused_as(refused),
-            );
-            note::asked(context, put.key, |asked| asked.sets += 1);
             forget(context, request);
             request.form.refuse(count_refused(context, refused), &mut out.buf);
         }
@@ -120,24 +109,6 @@ fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>)
     Refusal::BadChunk
 }
 
-/// Why nothing was stored, for those who watch.
-fn refused_as(refused: Refused) -> &'static str {
-    match refused {
-        Refused::TooLarge => "too_large",
-        Refused::NoMemory | Refused::Later => "no_memory",
-    }
-}
-
-/// What storing came to, for those who watch.
-fn status_of(stored: Stored) -> &'static str {
-    match stored {
-        Stored::Stored { .. } => "stored",
-        Stored::NotStored => "not_stored",
-        Stored::Exists => "exists",
-        Stored::NotFound => "not_found",
-    }
-}
-
 /// What storing came to, for a protocol to say.
 fn outcome_of(stored: Stored) -> Outcome {
     match stored {
@@ -151,7 +122,7 @@ fn outcome_of(stored: Stored) -> Outcome {
 fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     // In binary a set, add or replace with a unique is a cas. Without uniques (`-C`) it is what it
     // is, and the unique to match is none either.
-    let cas = if context.shared.settings.cas { request.cas } else { 0 };
+    let cas = if request.cas != 0 && context.shared.settings.cas { request.cas } else { 0 };
     let verb = match request.verb {
         verb if cas != 0 && !verb.is_extension() => Verb::Cas,
         verb => verb_of(verb),
@@ -168,16 +139,17 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     }
 }
 
-/// What a protocol's verb is to the store. Neither crate knows the other, so each has its type.
+/// What a protocol's verb is to the store. Neither crate knows the other, so each has its type; both
+/// have the same order, so that this compiles into nothing.
 #[inline]
 fn verb_of(verb: StoreVerb) -> Verb {
     match verb {
         StoreVerb::Set => Verb::Set,
         StoreVerb::Add => Verb::Add,
         StoreVerb::Replace => Verb::Replace,
+        StoreVerb::Cas => Verb::Cas,
         StoreVerb::Append => Verb::Append,
         StoreVerb::Prepend => Verb::Prepend,
-        StoreVerb::Cas => Verb::Cas,
     }
 }
 
@@ -200,7 +172,7 @@ fn count_refused(context: &Context, refused: Refused) -> Refusal {
 pub(super) fn meta_begin(
     context: &mut Context,
     request: &Meta<'_>,
-    value_bytes: u32,
+    value_bytes: usize,
 ) -> Result<(), Refusal> {
     let flags = Flags::parse(request)?;
     let mut place = None;
@@ -213,9 +185,9 @@ fn meta_admit(
     context: &mut Context,
     put: &Put<'_>,
     flags: &Flags,
-    value_bytes: u32,
+    value_bytes: usize,
 ) -> Result<(), Refusal> {
-    if let Err(refused) = context.store.admit(put, u64::from(value_bytes)) {
+    if let Err(refused) = context.store.admit(put, value_bytes as u64) {
         return Err(meta_refused(context, put, refused));
     }
     if flags.opaque_too_long {
@@ -270,20 +242,17 @@ fn meta_stored(
         context.counters.set_cmds.add(1);
         return Err(Refusal::BadChunk);
     }
-    let (asked, new) = ((key, put.verb), (value.bytes, put.exptime));
-    let stored = match context.store.put(&put, value.body) {
+    let stored = context.store.put(&put, value.body);
+    note::stored(context, (&put, value.bytes), stored, false);
+    let stored = match stored {
         Ok(stored) => stored,
         Err(refused) if context.waits(refused) => return Ok(After::Wait),
-        Err(refused) => {
-            note::stored(context, asked, new, refused_as(refused));
-            return Err(meta_refused(context, &put, refused));
-        }
+        Err(refused) => return Err(meta_refused(context, &put, refused)),
     };
     context.counters.set_cmds.add(1);
-    note::stored(context, asked, new, status_of(stored));
     let value_bytes = match stored {
         Stored::Stored { value_bytes, .. } => value_bytes,
-        _ => value.bytes,
+        _ => u32::try_from(value.bytes).unwrap_or(u32::MAX),
     };
     let asked = Asked::new(request, &flags, key);
     asked.say(outcome_of(stored), Some(value_bytes), &mut out.buf);

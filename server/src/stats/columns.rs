@@ -51,9 +51,9 @@ fn or_none(number: Option<usize>) -> i64 {
 
 /// Requests that `stats` counts by command, keys of a multiget each.
 fn executed(column: &Sums) -> u64 {
-    column.get_cmds
+    column.gets()
         + column.set_cmds
-        + column.touch_cmds
+        + column.touches()
         + column.flush_cmds
         + column.meta_cmds
         + column.delete_hits

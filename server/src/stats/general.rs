@@ -62,10 +62,10 @@ fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
 }
 
 fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
-    stat!(rows, "cmd_get", sums.get_cmds);
+    stat!(rows, "cmd_get", sums.gets());
     stat!(rows, "cmd_set", sums.set_cmds);
     stat!(rows, "cmd_flush", sums.flush_cmds);
-    stat!(rows, "cmd_touch", sums.touch_cmds);
+    stat!(rows, "cmd_touch", sums.touches());
     stat!(rows, "cmd_meta", sums.meta_cmds);
     stat!(rows, "get_hits", sums.get_hits);
     stat!(rows, "get_misses", sums.get_misses);

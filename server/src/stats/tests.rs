@@ -64,8 +64,8 @@ fn general_lines_are_well_formed_and_end() {
 #[test]
 fn counters_of_all_columns_are_summed_and_reset_together() {
     let shared = shared(Settings { columns: 2, ..Settings::default() });
-    shared.columns[0].get_cmds.add(3);
-    shared.columns[1].get_cmds.add(4);
+    shared.columns[0].get_hits.add(3);
+    shared.columns[1].get_hits.add(4);
     shared.columns[1].total_connections.add(1);
     shared.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(value(&answer(&shared, ""), "cmd_get"), Some("7"));
@@ -74,7 +74,7 @@ fn counters_of_all_columns_are_summed_and_reset_together() {
     assert_eq!(value(&text, "cmd_get"), Some("0"));
     assert_eq!(value(&text, "total_connections"), Some("0"));
     assert_eq!(value(&text, "curr_connections"), Some("1"));
-    shared.columns[0].get_cmds.add(1);
+    shared.columns[0].get_hits.add(1);
     assert_eq!(value(&answer(&shared, ""), "cmd_get"), Some("1"));
 }
 
