@@ -139,8 +139,8 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     }
 }
 
-/// What a protocol's verb is to the store. Neither crate knows the other, so each has its type; both
-/// have the same order, so that this compiles into nothing.
+/// What a protocol's verb is to the store. Neither crate knows the other, so each has its type; as
+/// both have the same order, this compiles into nothing.
 #[inline]
 fn verb_of(verb: StoreVerb) -> Verb {
     match verb {
