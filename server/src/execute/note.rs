@@ -15,7 +15,7 @@ use protocol::text::event::Item;
 use protocol::text::list::Asked;
 use protocol::text::operator::Streams;
 use protocol::{KEY_BYTES_MAX, MetaVerb, Request};
-use store::{MetaGet, Prefetched, Put, Refused, Stored, Verb};
+use store::{MetaGet, MetaHit, Prefetched, Put, Refused, Stored, Verb};
 
 use super::{After, Context, get};
 use crate::out::Out;
@@ -30,9 +30,18 @@ pub(super) const OTHERS: Streams = Streams(Streams::FETCHERS.0 | SAMPLED.0);
 
 /// Length of the key's value; `None`: there is no such key.
 pub(crate) fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
+    seen(context, key).map(|found| found.hit.value_bytes)
+}
+
+/// When the key's item expires; 0: it does not, or there is none.
+fn exptime(context: &mut Context, key: &[u8]) -> u32 {
+    seen(context, key).map_or(0, |found| found.exptime)
+}
+
+/// The key's item, if it has one. That it is looked at counts as no use.
+fn seen<'s>(context: &'s mut Context, key: &[u8]) -> Option<MetaHit<'s>> {
     let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
-    let found = context.store.meta_get(&get).ok()??;
-    Some(found.hit.value_bytes)
+    context.store.meta_get(&get).ok()?
 }
 
 fn item(context: &mut Context, stream: Streams, key: &[u8], bytes: u32, what: Item<'_>) {
@@ -193,8 +202,8 @@ fn looked_up(context: &mut Context, key: &[u8]) {
     item(context, Streams::FETCHERS, key, bytes.unwrap_or(0), what);
 }
 
-/// Notes what storing a value of so many bytes came to, where that is watched, and counts it for
-/// the key's prefix if that `counts`.
+/// Notes what storing a value of so many bytes came to, or that it was refused before it came,
+/// where that is watched, and counts it for the key's prefix if that `counts`.
 #[inline]
 pub(super) fn stored(
     context: &mut Context,
@@ -238,10 +247,18 @@ fn note_stored(
         Verb::Prepend | Verb::PrependVivify => "prepend",
         Verb::Cas => "cas",
     };
-    let ttl = put.exptime.saturating_sub(context.clock.now);
+    // As in memcached: of what was refused it tells neither, and of what got longer the whole's.
+    let (bytes, exptime) = match (stored, put.verb) {
+        (Err(_), _) => (0, 0),
+        (
+            Ok(Stored::Stored { value_bytes, .. }),
+            Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify,
+        ) => (value_bytes, exptime(context, put.key)),
+        _ => (u32::try_from(bytes).unwrap_or(u32::MAX), put.exptime),
+    };
+    let ttl = exptime.saturating_sub(context.clock.now);
     let descriptor = context.noted.descriptor;
     let what = Item::Store { status, command, ttl, descriptor };
-    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     item(context, Streams::MUTATIONS, put.key, bytes, what);
 }
 

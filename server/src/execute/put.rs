@@ -44,6 +44,7 @@ pub(super) fn begin(
     let put = put_of(context, request);
     let admitted = context.store.admit(&put, value_bytes as u64);
     admitted.map_err(|refused| {
+        note::stored(context, (&put, value_bytes), Err(refused), false);
         forget(context, request);
         count_refused(context, refused)
     })
@@ -59,7 +60,8 @@ fn forget(context: &mut Context, request: &Store<'_>) {
 
 /// There was room for the value of `request`, and then there was none.
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
-    note::asked(context, request.key, |asked| asked.sets += 1);
+    let put = put_of(context, request);
+    note::stored(context, (&put, 0), Err(Refused::NoMemory), true);
     forget(context, request);
     count_refused(context, Refused::NoMemory)
 }
@@ -188,6 +190,7 @@ fn meta_admit(
     value_bytes: usize,
 ) -> Result<(), Refusal> {
     if let Err(refused) = context.store.admit(put, value_bytes as u64) {
+        note::stored(context, (put, value_bytes), Err(refused), false);
         return Err(meta_refused(context, put, refused));
     }
     if flags.opaque_too_long {
@@ -201,7 +204,11 @@ fn meta_admit(
 pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Refusal {
     if let Ok(flags) = Flags::parse(request) {
         let mut place = None;
-        context.store.delete(flags.key(request, &mut place));
+        let key = flags.key(request, &mut place);
+        if let Ok(put) = meta_put_of(context, &flags, key) {
+            note::stored(context, (&put, 0), Err(Refused::NoMemory), false);
+        }
+        context.store.delete(key);
     }
     count_refused(context, Refused::NoMemory)
 }
