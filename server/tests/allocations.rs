@@ -25,7 +25,7 @@ const RESEND_AFTER: Duration = Duration::from_secs(5);
 const RESENT_MAX: usize = 2 * BURST;
 
 /// How many requests of each kind are sent.
-const REQUESTS: usize = 3000;
+const REQUESTS: usize = 10_000;
 
 /// Sends `request` `REQUESTS` times, `batch` at a time, and checks that each is answered `reply`.
 fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {

@@ -289,10 +289,11 @@ impl Plan {
         let mut is_parted = is_long || self.in_place_min.is_some();
         let deadline = Instant::now() + RELEASE_WAIT;
         loop {
-            let flags = self.flags(is_parted);
             let bound = match shared {
                 None if is_parted && Lack::Parts.is_planted() => Err(Errno::INVAL),
-                None => bind(fd, &SocketAddrXdp::new(flags, self.interface, self.queue)),
+                None => {
+                    bind(fd, &SocketAddrXdp::new(self.flags(is_parted), self.interface, self.queue))
+                }
                 Some(port) => {
                     let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
                     let address = SocketAddrXdp::new(flags, self.interface, self.queue);

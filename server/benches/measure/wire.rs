@@ -137,6 +137,15 @@ impl Wire {
         Ok(rows)
     }
 
+    /// A number that a page of statistics tells: of `command`, under `name`.
+    pub(crate) fn number(&mut self, command: &str, name: &str) -> Outcome<u64> {
+        let rows = self.stats(command)?;
+        match rows.iter().find(|(other, _)| other == name) {
+            Some((_, value)) => Ok(value.parse()?),
+            None => fail(format!("{command} does not tell {name}")),
+        }
+    }
+
     /// A number that `stats columns` tells of each column.
     pub(crate) fn of_columns(&mut self, name: &str) -> Outcome<Vec<u64>> {
         let rows = self.stats("stats columns")?;

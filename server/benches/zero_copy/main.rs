@@ -243,7 +243,7 @@ impl Bench<'_> {
         let most = (self.options.memory_mb as usize) << 20;
         let keys = u32::try_from(most / (bytes + ITEM_BYTES) * 3 / 2)?;
         fill(&mut wire, 0..keys, bytes)?;
-        Ok(count_of_u64(number(&mut wire, "stats", "curr_items")?))
+        Ok(count_of_u64(wire.number("stats", "curr_items")?))
     }
 }
 
@@ -269,19 +269,11 @@ fn fill(wire: &mut Wire, keys: std::ops::Range<u32>, bytes: usize) -> Outcome<()
 
 /// Bytes that it has copied into packets, and those that it has sent from where they lay.
 fn sent(wire: &mut Wire) -> Outcome<(u64, u64)> {
-    let one = |wire: &mut Wire, name| number(wire, "stats udp", name);
+    let one = |wire: &mut Wire, name| wire.number("stats udp", name);
     if one(wire, "xdp_invalid")? > 0 {
         return fail("the kernel has found a descriptor invalid".to_owned());
     }
     Ok((one(wire, "copied_bytes")?, one(wire, "zero_copy_bytes")?))
-}
-
-fn number(wire: &mut Wire, command: &str, name: &str) -> Outcome<u64> {
-    let rows = wire.stats(command)?;
-    match rows.iter().find(|(other, _)| other == name) {
-        Some((_, value)) => Ok(value.parse()?),
-        None => fail(format!("{command} does not tell {name}")),
-    }
 }
 
 /// CPU time of a server so far, and its user time, in seconds.

@@ -13,7 +13,7 @@ use crate::measure::report::{Report, say};
 use crate::measure::statistics::{count_of_u64, median_with_interval};
 use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
-use crate::{Bench, Options, UDP_PORT, fill, number, times};
+use crate::{Bench, Options, UDP_PORT, fill, times};
 
 /// A prime, so that all are stored in turn, whichever requests store.
 const KEYS: u32 = 1021;
@@ -135,6 +135,6 @@ fn ask(clients: &mut [(Client, Work)], seconds: f64) -> Outcome<u64> {
 
 /// Bytes of values that have stayed where they came, and those that were copied beside packets.
 fn came(wire: &mut Wire) -> Outcome<(u64, u64)> {
-    let one = |wire: &mut Wire, name| number(wire, "stats store", name);
+    let one = |wire: &mut Wire, name| wire.number("stats store", name);
     Ok((one(wire, "arena_kept_bytes")?, one(wire, "arena_copied_bytes")?))
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::senders::sent_and_received;
 use super::{Network, Veth, WAYS, Way, datagrams, everywhere, hit};
-use crate::inprocess::{DEADLINE, wait_until};
+use crate::inprocess::DEADLINE;
 use crate::model::{Came, Model};
 use hypostyle::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
 use hypostyle::settings::{Port, Settings, ZeroCopy};
@@ -295,6 +295,6 @@ fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let kept = network.row("store", "arena_kept_bytes");
     assert_eq!(kept > 1_000_000, zero_copy == ZeroCopy::Full, "{kept} bytes");
     network.stream.ask("flush_all\r\n", "OK\r\n");
-    wait_until("all chunks are free", || network.row("memory", "arena_free_bytes") == chunks_free);
+    network.await_free_chunks(chunks_free);
     network.server.stop();
 }

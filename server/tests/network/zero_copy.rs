@@ -37,6 +37,11 @@ impl Network {
     pub(super) fn row(&mut self, of: &str, name: &str) -> u64 {
         self.stream.stats(of)[name].parse().unwrap()
     }
+
+    /// Waits until so many bytes of the arena are free, which are all.
+    pub(super) fn await_free_chunks(&mut self, bytes: u64) {
+        wait_until("all chunks are free", || self.row("memory", "arena_free_bytes") == bytes);
+    }
 }
 
 #[test]
@@ -86,10 +91,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
         for number in 0..lengths.len() {
             network.stream.ask(format!("get k{number}\r\n"), "END\r\n");
         }
-        let stream = &mut network.stream;
-        wait_until("all chunks are free", || {
-            stream.stats("memory")["arena_free_bytes"] == all.to_string()
-        });
+        network.await_free_chunks(all);
         network.server.stop();
     }
 }
@@ -150,10 +152,7 @@ fn values_stay_in_the_packets_and_frames_that_brought_them_and_none_is_copied() 
         network.stream.ask("touch ms2 1000\r\n", "TOUCHED\r\n");
         network.stream.ask("flush_all\r\n", "OK\r\n");
         network.stream.ask("get set2\r\n", "END\r\n");
-        let stream = &mut network.stream;
-        wait_until("all chunks are free", || {
-            stream.stats("memory")["arena_free_bytes"] == all.to_string()
-        });
+        network.await_free_chunks(all);
         network.server.stop();
     }
 }
@@ -248,10 +247,7 @@ fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
         client.expect(id, hit(&format!("k{key}"), &text(key, "old")));
     }
     client.expect(next, "MN\r\n");
-    let stream = &mut network.stream;
-    wait_until("all chunks are free", || {
-        stream.stats("memory")["arena_free_bytes"] == all.to_string()
-    });
+    network.await_free_chunks(all);
     for counter in ["udp_unsent", "xdp_dropped", "xdp_invalid"] {
         assert_eq!(network.count(counter), 0, "{counter}");
     }

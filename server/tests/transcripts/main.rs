@@ -73,10 +73,15 @@ fn by_messages(flags: &[&str]) -> Option<Server> {
 
 #[test]
 fn the_server_answers_messages_past_the_kernel_as_written() {
-    let Some(server) = Server::past_the_kernel(&[]) else { return };
+    messages_past_the_kernel_as_written(&Server::past_the_kernel);
+}
+
+/// All that messages may be, of a server past the kernel, if this process may start one.
+fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server>) {
+    let Some(server) = start(&[]) else { return };
     drop(server);
     let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
-    run_all(None, &Server::past_the_kernel, Some(&left_out));
+    run_all(None, start, Some(&left_out));
 }
 
 /// Each value that is set in one piece, however short, lies in the arena.
@@ -93,18 +98,12 @@ fn with_values_in_packets(flags: &[&str]) -> Option<Server> {
 
 #[test]
 fn the_server_answers_messages_as_written_where_values_lie_beside_packets() {
-    let Some(server) = with_values_beside_packets(&[]) else { return };
-    drop(server);
-    let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
-    run_all(None, &with_values_beside_packets, Some(&left_out));
+    messages_past_the_kernel_as_written(&with_values_beside_packets);
 }
 
 #[test]
 fn the_server_answers_messages_as_written_where_values_stay_in_packets() {
-    let Some(server) = with_values_in_packets(&[]) else { return };
-    drop(server);
-    let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
-    run_all(None, &with_values_in_packets, Some(&left_out));
+    messages_past_the_kernel_as_written(&with_values_in_packets);
 }
 
 /// The same is asked for, of a driver that uses our memory itself: values are copied.
@@ -115,10 +114,7 @@ fn with_a_driver_that_does_not_copy(flags: &[&str]) -> Option<Server> {
 
 #[test]
 fn the_server_answers_messages_as_written_where_the_driver_does_not_copy() {
-    let Some(server) = with_a_driver_that_does_not_copy(&[]) else { return };
-    drop(server);
-    let left_out = [&OF_CONNECTIONS[..], &OF_THE_KERNEL].concat();
-    run_all(None, &with_a_driver_that_does_not_copy, Some(&left_out));
+    messages_past_the_kernel_as_written(&with_a_driver_that_does_not_copy);
 }
 
 #[test]
