@@ -26,20 +26,12 @@ pub(crate) fn bound_bytes(limit_bytes: u64) -> u64 {
     limit_bytes + (limit_bytes * 3 / 100).max(8 << 20)
 }
 
-/// Sum of these numbers of `stats memory`.
-fn sum_of(wire: &mut Wire, names: &[&str]) -> Outcome<u64> {
-    let rows = wire.stats("stats memory")?;
-    let wanted = rows.iter().filter(|(name, _)| names.contains(&name.as_str()));
-    let numbers = wanted.map(|(_, value)| value.parse::<u64>()).collect::<Result<Vec<_>, _>>()?;
-    if numbers.len() != names.len() {
-        return fail(format!("stats memory does not tell all of {names:?}"));
-    }
-    Ok(numbers.iter().sum())
-}
-
 /// What connections hold and the program's own, as the server tells.
 fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
-    sum_of(wire, &["connection_bytes", "read_buf_bytes", "response_obj_bytes", "program_bytes"])
+    let names = ["connection_bytes", "read_buf_bytes", "response_obj_bytes", "program_bytes"];
+    let rows = wire.stats("stats memory")?;
+    let held = rows.iter().filter(|(name, _)| names.contains(&name.as_str()));
+    Ok(held.map(|(_, value)| value.parse::<u64>()).sum::<Result<u64, _>>()?)
 }
 
 /// Resident bytes, but for these: at least so many.
@@ -52,10 +44,16 @@ fn resident_bytes(site: &Site<'_>, wire: &mut Wire) -> Outcome<u64> {
 /// Whether the store has no more segments than its limit allows. Resident bytes do not tell: a
 /// segment may be taken whose memory is touched later.
 fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
-    let states = ["open", "sealed", "frames", "free", "limbo", "index"];
-    let names = states.map(|state| format!("segments_{state}"));
-    let taken = sum_of(wire, &names.each_ref().map(String::as_str))?;
-    Ok(taken <= wire.number("stats memory", "segments_allowed")?)
+    let rows = wire.stats("stats memory")?;
+    let number = |name: &str| -> Outcome<u64> {
+        let row = rows.iter().find(|(it, _)| it == name);
+        let Some((_, value)) = row else { return fail(format!("no {name} in stats memory")) };
+        Ok(value.parse()?)
+    };
+    let taken = ["open", "sealed", "frames", "free", "limbo", "index"];
+    let taken = taken.map(|state| number(&format!("segments_{state}")));
+    let taken: u64 = taken.into_iter().sum::<Outcome<u64>>()?;
+    Ok(taken <= number("segments_allowed")?)
 }
 
 /// Looks at what is resident, all the time.
