@@ -7,6 +7,7 @@
 //! program's own lines (calling, checking); filling the store is not counted.
 //! Source: valgrind's callgrind manual, `--toggle-collect`.
 
+mod bounds;
 mod callgrind;
 mod datagrams;
 #[path = "../measure/mod.rs"]
@@ -64,6 +65,12 @@ pub(crate) struct Options {
     /// The result as JSON too
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Fails where a row takes more than one per cent above the committed table, bounds.md
+    #[arg(long)]
+    check: bool,
+    /// Writes that table anew
+    #[arg(long, conflicts_with_all = ["check", "only"])]
+    write: bool,
     /// In the runs under callgrind: how often
     #[arg(long, hide = true, requires = "op")]
     for_callgrind: Option<u32>,
@@ -128,7 +135,12 @@ fn drive(options: &Options) -> Outcome<()> {
         show(&profile.by_function(), options.breakdown, per_op)?;
         show(&profile.by_line(), options.lines, per_op)?;
     }
-    report.close(options.json.as_deref())
+    report.close(options.json.as_deref())?;
+    match (options.write, options.check) {
+        (true, _) => bounds::write(&report),
+        (_, true) => bounds::check(&report, options.only.is_empty()),
+        _ => Ok(()),
+    }
 }
 
 /// The first `rows` of a breakdown.

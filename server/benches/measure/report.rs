@@ -86,6 +86,11 @@ impl Report {
         Ok(())
     }
 
+    /// All figures, in the order in which they were shown.
+    pub(crate) fn figures(&self) -> &[Figure] {
+        &self.figures
+    }
+
     /// The whole result as JSON, where a file was asked for.
     pub(crate) fn close(&self, json_path: Option<&Path>) -> Outcome<()> {
         let Some(path) = json_path else { return Ok(()) };

@@ -1,0 +1,91 @@
+//! The instructions that each row may take: a table that is committed.
+//!
+//! Where: behind the rows, with `--check` or `--write`.
+//! Invariant: a row of today takes at most `ROOM_PER_CENT` more than its row of the table, which is
+//! raised only together with the reason in its last column. So a per cent is spent once, and not by
+//! each change.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use crate::measure::report::{Report, say};
+use crate::measure::{Outcome, fail};
+
+/// Per cent by which a row may exceed the table.
+const ROOM_PER_CENT: f64 = 1.0;
+
+const HEAD: &str = "\
+# Instructions a request, at most
+
+`cargo bench --bench instructions -- --check` counts again, as root, and fails where a row takes more than 1 % above
+this table. `--write` writes what it counts, and keeps the reasons. Whoever raises a row says why in its last column.
+
+| row | instructions | why it was raised |
+|---|---:|---|
+";
+
+/// One row of the table.
+struct Bound {
+    name: String,
+    instructions: f64,
+    reason: String,
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/bounds.md")
+}
+
+/// Reads the table.
+fn read() -> Outcome<Vec<Bound>> {
+    let text = std::fs::read_to_string(path())?;
+    let rows = text.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    rows.filter(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            let [name, instructions, reason] = cells[..] else {
+                return fail(format!("{}: not three cells: {line}", path().display()));
+            };
+            let (name, reason) = (name.to_owned(), reason.to_owned());
+            Ok(Bound { name, instructions: instructions.parse()?, reason })
+        })
+        .collect()
+}
+
+/// Writes what was counted in place of the table.
+pub(crate) fn write(report: &Report) -> Outcome<()> {
+    let old = read().unwrap_or_default();
+    let mut text = HEAD.to_owned();
+    for figure in report.figures() {
+        let reason = old.iter().find(|row| row.name == figure.name).map_or("", |row| &row.reason);
+        writeln!(text, "| {} | {:.1} | {reason} |", figure.name, figure.value)?;
+    }
+    Ok(std::fs::write(path(), text)?)
+}
+
+/// Compares what was counted with the table.
+///
+/// # Errors
+/// A row takes more than it may, or is in one of the two alone.
+pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
+    let bounds = read()?;
+    let mut faults = Vec::new();
+    for figure in report.figures() {
+        match bounds.iter().find(|row| row.name == figure.name) {
+            None => faults.push(format!("{}: no row of the table", figure.name)),
+            Some(row) => {
+                let more = 100.0 * (figure.value / row.instructions - 1.0);
+                say(&format!("  {:<52}{more:>+13.2} % of {:.1}\n", row.name, row.instructions))?;
+                if more > ROOM_PER_CENT {
+                    faults.push(format!("{}: {more:+.2} %", row.name));
+                }
+            }
+        }
+    }
+    let is_counted = |row: &&Bound| report.figures().iter().any(|it| it.name == row.name);
+    let missed = bounds.iter().filter(|row| is_all && !is_counted(row));
+    faults.extend(missed.map(|row| format!("{}: not counted", row.name)));
+    match faults.is_empty() {
+        true => say("every row is within its bound\n"),
+        false => fail(format!("beyond the table: {}", faults.join("; "))),
+    }
+}
