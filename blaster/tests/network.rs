@@ -147,10 +147,11 @@ fn more_connections_than_queues_are_told_apart_by_their_ports() {
 fn answers_come_to_the_thread_that_asked_whatever_queue_the_server_sends_them_by() {
     let Some([near, far]) = pair(Veth { queues: 4, mtu: 1500 }) else { return };
     let hypostyle = hypostyle_program();
+    let everybody = "udp_allow=0.0.0.0/0,udp_allow=::/0";
     let servers: [(&OsStr, &[&str]); 4] = [
-        (hypostyle.as_os_str(), &[]),
-        (hypostyle.as_os_str(), &["-o", "no_steal", "--xdp", WIRE]),
-        (hypostyle.as_os_str(), &["-o", "no_steal", "--xdp", "wire:1-2"]),
+        (hypostyle.as_os_str(), &["-o", everybody]),
+        (hypostyle.as_os_str(), &["-o", everybody, "-o", "no_steal", "--xdp", WIRE]),
+        (hypostyle.as_os_str(), &["-o", everybody, "-o", "no_steal", "--xdp", "wire:1-2"]),
         (&memcached_program(), &[]),
     ];
     for (program, words) in servers {

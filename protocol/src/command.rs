@@ -14,6 +14,9 @@ pub struct Command {
     pub shape: Shape,
     /// How its arguments look, for people and for the fuzzer.
     pub usage: &'static str,
+    /// Its lines that cost most, each without its end; `{text*N}` is N times that text, with `#` the
+    /// number of each. A test holds all of them under the server's limits, on every way in.
+    pub worst: &'static [&'static str],
 }
 
 /// How a command's line is read.
@@ -130,44 +133,135 @@ impl Shape {
     }
 }
 
-const fn row(name: &'static str, shape: Shape, usage: &'static str) -> Command {
-    Command { name, shape, usage }
+const fn row(
+    name: &'static str,
+    shape: Shape,
+    usage: &'static str,
+    worst: &'static [&'static str],
+) -> Command {
+    Command { name, shape, usage, worst }
 }
+
+/// What each kind of statistics costs most.
+const WORST_STATS: &[&str] = &[
+    "stats",
+    "stats settings",
+    "stats items",
+    "stats slabs",
+    "stats columns",
+    "stats latency",
+    "stats memory",
+    "stats mrc",
+    "stats store",
+    "stats udp",
+    "stats hot",
+    "stats extstore",
+    "stats detail on",
+    "stats detail dump",
+    "stats sizes",
+    "stats prefixes",
+    "stats cachedump 1 0",
+    "stats conns",
+    "stats reset",
+];
+
+/// The longest list of what is to be watched.
+const WORST_WATCH: &[&str] = &["watch fetchers mutations evictions connevents deletions"];
 
 /// All commands.
 pub const COMMANDS: [Command; 32] = [
-    row("get", Shape::Get { cas: false }, "key*"),
-    row("set", Shape::Store(StoreVerb::Set), "key flags exptime bytes [noreply]"),
-    row("gets", Shape::Get { cas: true }, "key*"),
-    row("delete", Shape::Delete, "key [noreply]"),
-    row("incr", Shape::Delta { incr: true }, "key delta [noreply]"),
-    row("decr", Shape::Delta { incr: false }, "key delta [noreply]"),
-    row("mg", Shape::Meta(MetaVerb::Get), "key flags*"),
-    row("ms", Shape::Meta(MetaVerb::Set), "key bytes flags*"),
-    row("md", Shape::Meta(MetaVerb::Delete), "key flags*"),
-    row("ma", Shape::Meta(MetaVerb::Arithmetic), "key flags*"),
-    row("mn", Shape::MetaNoop, ""),
-    row("me", Shape::Meta(MetaVerb::Debug), "key flags*"),
-    row("add", Shape::Store(StoreVerb::Add), "key flags exptime bytes [noreply]"),
-    row("cas", Shape::Store(StoreVerb::Cas), "key flags exptime bytes cas [noreply]"),
-    row("replace", Shape::Store(StoreVerb::Replace), "key flags exptime bytes [noreply]"),
-    row("append", Shape::Store(StoreVerb::Append), "key flags exptime bytes [noreply]"),
-    row("prepend", Shape::Store(StoreVerb::Prepend), "key flags exptime bytes [noreply]"),
-    row("touch", Shape::Touch, "key exptime [noreply]"),
-    row("gat", Shape::GetAndTouch { cas: false }, "exptime key*"),
-    row("gats", Shape::GetAndTouch { cas: true }, "exptime key*"),
-    row("version", Shape::Version, ""),
-    row("quit", Shape::Quit, ""),
-    row("stats", Shape::Stats, "[words]"),
-    row("watch", Shape::Watch, "[words]"),
-    row("flush_all", Shape::FlushAll, "[exptime] [noreply]"),
-    row("verbosity", Shape::Verbosity, "level [noreply]"),
-    row("shutdown", Shape::Operator(Operator::Shutdown), "[graceful]"),
-    row("slabs", Shape::Operator(Operator::Slabs), "reassign source target | automove level"),
-    row("cache_memlimit", Shape::Operator(Operator::CacheMemlimit), "megabytes"),
-    row("lru_crawler", Shape::Operator(Operator::LruCrawler), "words"),
-    row("lru", Shape::Operator(Operator::Lru), "words"),
-    row("extstore", Shape::Operator(Operator::Extstore), "words"),
+    row("get", Shape::Get { cas: false }, "key*", &["get{ k#*8000}", "get{ b*3000}"]),
+    row(
+        "set",
+        Shape::Store(StoreVerb::Set),
+        "key flags exptime bytes [noreply]",
+        &["set {k*250} 4294967295 1 60000\r\n{v*60000}"],
+    ),
+    row("gets", Shape::Get { cas: true }, "key*", &["gets{ k#*8000}"]),
+    row("delete", Shape::Delete, "key [noreply]", &["delete {k*250}"]),
+    row(
+        "incr",
+        Shape::Delta { incr: true },
+        "key delta [noreply]",
+        &["incr n 18446744073709551615"],
+    ),
+    row("decr", Shape::Delta { incr: false }, "key delta [noreply]", &["decr n 1"]),
+    row(
+        "mg",
+        Shape::Meta(MetaVerb::Get),
+        "key flags*",
+        &["mg b c f h k l s t v O{o*32} q", "mg k1 c f h k l s t v O{o*32} N30 R30 T0 E1"],
+    ),
+    row(
+        "ms",
+        Shape::Meta(MetaVerb::Set),
+        "key bytes flags*",
+        &["ms {k*250} 60000 c k O{o*32} F1 T1 MA\r\n{v*60000}"],
+    ),
+    row("md", Shape::Meta(MetaVerb::Delete), "key flags*", &["md {k*250} q O{o*32} I T30 x"]),
+    row("ma", Shape::Meta(MetaVerb::Arithmetic), "key flags*", &["ma n N0 J1 D1 MI t c v O{o*32}"]),
+    row("mn", Shape::MetaNoop, "", &["mn"]),
+    row("me", Shape::Meta(MetaVerb::Debug), "key flags*", &["me b"]),
+    row(
+        "add",
+        Shape::Store(StoreVerb::Add),
+        "key flags exptime bytes [noreply]",
+        &["add {k*250} 4294967295 1 60000\r\n{v*60000}"],
+    ),
+    row(
+        "cas",
+        Shape::Store(StoreVerb::Cas),
+        "key flags exptime bytes cas [noreply]",
+        &["cas {k*250} 4294967295 1 60000 18446744073709551615\r\n{v*60000}"],
+    ),
+    row(
+        "replace",
+        Shape::Store(StoreVerb::Replace),
+        "key flags exptime bytes [noreply]",
+        &["replace b 4294967295 0 60000\r\n{v*60000}"],
+    ),
+    row(
+        "append",
+        Shape::Store(StoreVerb::Append),
+        "key flags exptime bytes [noreply]",
+        &["append v 0 0 1\r\nx"],
+    ),
+    row(
+        "prepend",
+        Shape::Store(StoreVerb::Prepend),
+        "key flags exptime bytes [noreply]",
+        &["prepend v 0 0 1\r\nx"],
+    ),
+    row("touch", Shape::Touch, "key exptime [noreply]", &["touch b 0"]),
+    row("gat", Shape::GetAndTouch { cas: false }, "exptime key*", &["gat 0{ k#*8000}"]),
+    row("gats", Shape::GetAndTouch { cas: true }, "exptime key*", &["gats 0{ k#*8000}"]),
+    row("version", Shape::Version, "", &["version"]),
+    row("quit", Shape::Quit, "", &["quit"]),
+    row("stats", Shape::Stats, "[words]", WORST_STATS),
+    row("watch", Shape::Watch, "[words]", WORST_WATCH),
+    row("flush_all", Shape::FlushAll, "[exptime] [noreply]", &["flush_all 100000"]),
+    row("verbosity", Shape::Verbosity, "level [noreply]", &["verbosity 1"]),
+    row("shutdown", Shape::Operator(Operator::Shutdown), "[graceful]", &["shutdown graceful"]),
+    row(
+        "slabs",
+        Shape::Operator(Operator::Slabs),
+        "reassign source target | automove level",
+        &["slabs reassign 1 2", "slabs automove 1"],
+    ),
+    row(
+        "cache_memlimit",
+        Shape::Operator(Operator::CacheMemlimit),
+        "megabytes",
+        &["cache_memlimit 64"],
+    ),
+    row(
+        "lru_crawler",
+        Shape::Operator(Operator::LruCrawler),
+        "words",
+        &["lru_crawler metadump all", "lru_crawler mgdump all", "lru_crawler crawl all"],
+    ),
+    row("lru", Shape::Operator(Operator::Lru), "words", &["lru tune 10 25 0.1 2.0"]),
+    row("extstore", Shape::Operator(Operator::Extstore), "words", &["extstore max_sleep 1"]),
 ];
 
 /// Names of up to eight bytes, packed for comparison at once; 0 for longer ones.

@@ -69,12 +69,20 @@ pub enum Refusal {
     ReplyTooLong,
     /// A request in several datagrams is longer than one may be.
     MessageTooLong,
+    /// The requests before this one were all that one message may ask for.
+    MessageSpent,
+    /// The answer takes several turns, which a message does not have.
+    ConnectionOnly,
+    /// Operators are not obeyed over datagrams.
+    OperatorOnly,
     /// `flush_all` is switched off (`-F`).
     FlushOff,
     /// There are no such statistics.
     StatsUnknown,
     /// `stats detail` is switched off (`-X`).
     StatsDetailOff,
+    /// The prefixes of `stats detail dump` are more than one binary answer may hold.
+    StatsDetailTooLong,
     /// `stats detail` does not know how.
     StatsDetailUsage,
     /// `stats cachedump` is switched off (`-X`).

@@ -221,6 +221,7 @@ impl Column {
         let timeout = if goes_on { Timeout::Zero } else { due };
         let blocks = timeout != Timeout::Zero;
         if blocks {
+            self.turn.out.shrink();
             self.turn.context.store.offline();
             self.stealing.iter_mut().for_each(|it| it.sleeps(true));
         }
@@ -443,6 +444,8 @@ impl Column {
         if self.timers.second_has_passed(self.turn.now_ms) {
             self.close_idle();
             self.look_at_interface();
+            self.datagrams.iter().for_each(|it| it.drop_late(&self.turn));
+            self.packets.iter().for_each(|it| it.drop_late(&self.turn));
         }
     }
 

@@ -17,8 +17,11 @@
 pub mod assembly;
 
 mod answers;
+mod charges;
 mod gather;
 mod guard;
+#[cfg(test)]
+mod refusing;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -27,7 +30,7 @@ pub mod whole;
 use std::sync::Arc;
 
 use crate::datapath::Datapath;
-use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX, PARTS_WAIT_MS_MAX};
+use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX};
 use crate::turn::TurnState;
 use answers::{Answers, Way};
 use assembly::Added;
@@ -52,8 +55,6 @@ pub struct Datagrams<D: Datapath> {
     answers: Answers<D::Peer>,
     /// The most that one receive of the last turns has brought.
     most: usize,
-    /// When requests that lack parts are to be dropped, by `TurnState::served_ms`.
-    late_due_ms: u64,
 }
 
 /// Datagrams that were received and are yet to be executed.
@@ -99,7 +100,6 @@ impl<D: Datapath> Datagrams<D> {
             guard,
             answers: Answers::new(reply_bytes_max),
             most: 0,
-            late_due_ms: 0,
         }
     }
 
@@ -163,7 +163,6 @@ impl<D: Datapath> Datagrams<D> {
     fn turn(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
         let rest = self.rest.take().unwrap_or_else(|| {
-            self.drop_late(turn);
             let received = self.path.receive(&turn.calls);
             came = count(received, turn);
             self.most = self.most.max(came);
@@ -189,22 +188,22 @@ impl<D: Datapath> Datagrams<D> {
         // Answers of many messages wait together, and what one message asks for may move what
         // another has found.
         turn.out.keeps = false;
+        turn.context.by_datagram = true;
         self.rest = round.run(arrived, rest, turn);
         round.answers.send(&mut round.outgoing, turn);
         turn.out.keeps = true;
+        turn.context.by_datagram = false;
         drop(round);
         if self.rest.is_none() {
             self.path.release();
         }
     }
 
-    /// Drops requests whose parts have not come.
-    fn drop_late(&mut self, turn: &TurnState) {
-        let gather = &self.gathers[self.path.column()];
-        gather.pass_time(turn.served_ms);
-        if gather.any() && turn.served_ms >= self.late_due_ms {
-            self.late_due_ms = turn.served_ms + PARTS_WAIT_MS_MAX / 4;
-            let late = gather.drop_late(turn.served_ms);
+    /// Drops requests of all columns whose parts have not come. To be called once a second by one
+    /// column, for the others may sleep.
+    pub(crate) fn drop_late(&self, turn: &TurnState) {
+        for gather in self.gathers.iter().filter(|gather| gather.any()) {
+            let late = gather.drop_late(turn.now_ms);
             turn.context.counters.udp_dropped_incomplete.add(late);
         }
     }

@@ -13,7 +13,7 @@ pub(crate) mod detail;
 pub(crate) mod dump;
 pub(crate) mod place;
 
-use crate::execute::Context;
+use crate::execute::{Context, STEP_BYTES};
 use crate::out::Out;
 use crate::watch::Seat;
 use census::Census;
@@ -65,15 +65,18 @@ impl Errand {
 
     /// Takes a step, and appends what it came to.
     pub(crate) fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
-        match self {
+        let before = out.buf.len();
+        let progress = match self {
             Errand::Dump(dump) => dump.step(context, &mut out.buf),
             Errand::Census(census) => census.step(context, &mut out.buf),
-            Errand::Detail(detail) => detail.step(&context.shared.prefixes, &mut out.buf),
+            Errand::Detail(detail) => detail.step(context, &mut out.buf),
             Errand::Conns(conns) => conns.step(context, &mut out.buf),
             Errand::Watch(seat) => {
                 out.buf.extend_from_slice(&seat.take_lines());
                 Progress::Idle
             }
-        }
+        };
+        context.work(1 + (out.buf.len() - before) / STEP_BYTES);
+        progress
     }
 }

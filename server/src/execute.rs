@@ -60,12 +60,17 @@ pub struct Context {
     /// A request for which the store has no room yet is to wait (`After::Wait`); where this is
     /// false, it is refused. Set once per turn.
     pub may_wait: bool,
+    /// What is executed came in datagrams: it has this turn alone, and its sender may be forged.
+    pub(crate) by_datagram: bool,
     /// What the connection whose turn it is goes on to do after this turn.
     pub(crate) errand: Option<Box<Errand>>,
     /// What is noted for those who watch.
     pub(crate) noted: Noted,
     /// Which loops are sampled.
     pub(crate) sampler: Sampler,
+    /// Steps of this loop so far, see `work`.
+    #[cfg(debug_assertions)]
+    steps: u64,
 }
 
 /// What the connection does after a request.
@@ -101,10 +106,30 @@ impl Context {
             shared,
             clock,
             may_wait: true,
+            by_datagram: false,
             errand: None,
             noted: Noted::default(),
             sampler: Sampler::new(column),
+            #[cfg(debug_assertions)]
+            steps: 0,
         }
+    }
+
+    /// Counts steps of work, for the test that holds every command under `limits::LOOP_STEPS_MAX`: a
+    /// request or a key of one, an item or an entry looked at, 64 bytes of replies written. Release
+    /// builds count nothing.
+    #[inline(always)]
+    #[cfg_attr(
+        not(debug_assertions),
+        expect(clippy::unused_self, reason = "counts in debug builds")
+    )]
+    pub(crate) fn work(&mut self, steps: usize) {
+        #[cfg(debug_assertions)]
+        {
+            self.steps += steps as u64;
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = steps;
     }
 
     /// A loop begins, so many milliseconds after the last one.
@@ -134,6 +159,8 @@ impl Context {
     /// A loop ends: tells those who watch of it. Does anybody ask of the column's sockets?
     #[inline]
     pub(crate) fn end_loop(&mut self) -> bool {
+        #[cfg(debug_assertions)]
+        self.shared.note_steps(std::mem::take(&mut self.steps));
         self.noted.watched != Streams::default() && self.end_watched_loop()
     }
 
@@ -158,6 +185,23 @@ impl Context {
         }
     }
 
+    /// Why an answer that takes several turns cannot begin here, if so.
+    pub(crate) fn refuses_errands(&self) -> Option<Refusal> {
+        self.by_datagram.then(|| self.refused(Refusal::ConnectionOnly))
+    }
+
+    /// Why operators are not obeyed here, if so.
+    pub(crate) fn refuses_operators(&self) -> Option<Refusal> {
+        let obeys = !self.by_datagram || self.shared.settings.udp_admin;
+        (!obeys).then(|| self.refused(Refusal::OperatorOnly))
+    }
+
+    /// Counts what is refused because it came in a datagram.
+    fn refused(&self, refusal: Refusal) -> Refusal {
+        self.counters.udp_refused.add(1);
+        refusal
+    }
+
     /// Shall a request wait that the store refused for this reason?
     #[inline]
     fn waits(&self, refused: Refused) -> bool {
@@ -179,7 +223,8 @@ pub fn execute_hashed(
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
-    match request {
+    let before = out.buf.len();
+    let after = match request {
         Request::Get(request) => get::get(context, request, hash, out),
         Request::Meta(request) if request.verb == MetaVerb::Get => {
             meta::get(context, request, hash, out)
@@ -187,8 +232,13 @@ pub fn execute_hashed(
         Request::Store(request) => execute_store(context, request, hash, out),
         Request::Meta(request) => execute_meta(context, request, out),
         other => execute_other(context, other, hash, out),
-    }
+    };
+    context.work(1 + out.buf.len().saturating_sub(before) / STEP_BYTES);
+    after
 }
+
+/// Bytes of replies that count as a step.
+pub(crate) const STEP_BYTES: usize = 64;
 
 /// Storage commands. They, meta commands and all others stand apart, so that the code of each, and
 /// that of retrievals, has the processor's registers for itself.
@@ -266,8 +316,14 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
             return operator::obey(context, command, args, form, out);
         }
         Request::Verbosity { level, form } => {
-            context.shared.set_verbosity(level.min(VERBOSITY_MAX));
-            form.say(Outcome::Done, &mut out.buf);
+            let outcome = match context.refuses_operators() {
+                Some(refusal) => Outcome::Refused(refusal),
+                None => {
+                    context.shared.set_verbosity(level.min(VERBOSITY_MAX));
+                    Outcome::Done
+                }
+            };
+            form.say(outcome, &mut out.buf);
         }
         Request::Stats { args, form } => {
             return stats::answer(context, args, form, out);

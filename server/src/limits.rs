@@ -6,6 +6,18 @@
 
 use std::time::Duration;
 
+/// Most steps of one connection's turn: a step is a request, a key of one, an entry looked at, or 64
+/// bytes of replies written.
+pub const TURN_STEPS_MAX: u64 = 1 << 13;
+
+/// Most steps of one message: those of a turn, and of a reply of `UDP_REPLY_BYTES_MAX` bytes with one
+/// value more.
+pub const MESSAGE_STEPS_MAX: u64 = 1 << 15;
+
+/// Most steps of all datagrams of one loop, whatever comes: `DATAGRAM_TURNS_MAX` turns, each of which
+/// ends behind a message.
+pub const LOOP_STEPS_MAX: u64 = DATAGRAM_TURNS_MAX as u64 * MESSAGE_STEPS_MAX;
+
 /// Most events that one loop takes from the kernel, which bounds how long the loop takes.
 pub const EVENTS_MAX: usize = 256;
 
@@ -168,6 +180,13 @@ pub const PARTS_MAX: usize = 128;
 /// the chunk in which it came, but for the last: who sends short ones takes no chunks.
 pub const KEPT_PART_BYTES_MIN: usize = 256;
 
+/// Of the arena's chunks for values, the requests of one address that lack parts may keep one in
+/// this number, divided by columns: further parts are copied.
+pub const KEPT_OF_ONE_PART: usize = 64;
+
+/// And always these: what one request of the longest kind takes.
+pub const KEPT_OF_ONE_MIN: usize = 64;
+
 /// Requests that a column puts together at once.
 pub const ASSEMBLIES_MAX: usize = 128;
 
@@ -176,8 +195,37 @@ pub const ASSEMBLIES_MAX: usize = 128;
 /// has in flight may lack some.
 pub const ASSEMBLIES_OF_ONE_MAX: usize = 48;
 
-/// How long a request waits for its other datagrams.
+/// A request whose other datagrams have not come by then is dropped, at most a second later.
 pub const PARTS_WAIT_MS_MAX: u64 = 1000;
+
+/// Most requests of one message, by the count of a connection's turn; they take about half a
+/// millisecond. The request behind them is refused, and what follows it dropped.
+pub const MESSAGE_REQUESTS_MAX: u32 = 1024;
+
+/// Bytes that a request of a message counts for, beside its own, to `MESSAGES_TURN_BYTES`.
+pub const REQUEST_COST_BYTES: usize = 64;
+
+/// The same of each key but the last of a retrieval line.
+pub const KEY_COST_BYTES: usize = 16;
+
+/// Most bytes of one reply over UDP, unless `-o udp_reply_max` says otherwise, where the server
+/// knows who may ask.
+pub const UDP_REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// The same where anybody may ask: what a request may have as well, and what a socket's buffer of
+/// the usual 208 KiB holds of datagrams of 1,400 bytes with what the kernel adds to each.
+pub const UDP_REPLY_OPEN_BYTES_MAX: usize = 64 << 10;
+
+/// Where anybody may ask, an answer of up to this many times its request's bytes is free. What it
+/// has beyond that is charged to the network of the sender (RFC 9000, section 8.1, has the same).
+pub const AMPLIFIED_TIMES_FREE: usize = 3;
+
+/// Bytes that may be charged to a network in a second. The answer that passes this is the last in
+/// that second: a hundredth of what a gigabit link carries, and enough for trials by hand.
+pub const AMPLIFIED_BYTES_SECOND_MAX: u32 = 1 << 20;
+
+/// Entries of the table of charges. Networks that share one share what may be charged.
+pub const CHARGES: usize = 4096;
 
 /// Datagrams, or bursts of them, that a column receives at once; each has `SLOT_BYTES_MAX` bytes.
 pub const DATAGRAMS_RECEIVED_MAX: usize = net::BATCH_MAX;
@@ -292,7 +340,7 @@ pub const HOT_SAMPLES: u32 = 1 << 14;
 /// its place, and the dump ends.
 pub const DUMP_STALLED_SECONDS: u32 = 10;
 
-/// Steps of an errand that are taken at once: what is done by then is answered over UDP as well.
+/// Steps of an errand that are taken at once, before others have a turn.
 pub const ERRAND_STEPS_AT_ONCE: usize = 4;
 
 /// Most prefixes whose keys' requests are counted, as memcached's, and the parts they are kept in,
@@ -301,6 +349,12 @@ pub const PREFIXES_MAX: usize = 1 << 16;
 
 /// See `PREFIXES_MAX`.
 pub const PREFIX_SHELVES: usize = 256;
+
+/// Most bytes that these prefixes and their counts take.
+pub const PREFIX_BYTES_MAX: usize = 8 << 20;
+
+/// Most bytes of `stats detail dump` in binary, where they are one value.
+pub const DETAIL_VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Most prefixes that `stats prefixes` tells one by one.
 pub const PREFIXES_TOLD_MAX: usize = 1 << 12;
@@ -311,11 +365,17 @@ pub const SIZES_FINE_BYTES: u64 = 1 << 20;
 /// Connections of which a column tells in one loop.
 pub const CONNECTIONS_TOLD_MAX: usize = 256;
 
+/// Most that ask columns of their sockets at a time; others wait until there is room.
+pub const ASKS_MAX: usize = 64;
+
 /// Who ask that a column answers in one loop.
 pub const ASKS_ANSWERED_MAX: usize = 4;
 
 /// Groups of the index that a step of a dump lists, of at most some 150 items each.
 pub const DUMP_STEP_GROUPS: usize = 64;
+
+/// Items behind which a step of a count ends, at the end of their group.
+pub const CENSUS_STEP_ITEMS: usize = 1024;
 
 /// Bytes of lines behind which a step of a dump ends: some 150 of an item's lines, which take a few
 /// tens of microseconds.

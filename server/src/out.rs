@@ -25,6 +25,8 @@ pub struct Out {
     pub(crate) keeps: bool,
     /// A value in the log was not there any more when it was to be copied.
     is_lost: bool,
+    /// Bytes of `buf` as it was allocated.
+    usual_bytes: usize,
 }
 
 /// A value that is spliced in.
@@ -63,6 +65,7 @@ impl Out {
             buf: Vec::with_capacity(OUT_BYTES_MAX + value_bytes_max + REPLY_BYTES_MAX),
             pins: Vec::with_capacity(PINS_MAX),
             keeps: true,
+            usual_bytes: OUT_BYTES_MAX + value_bytes_max + REPLY_BYTES_MAX,
             ..Out::default()
         }
     }
@@ -213,6 +216,12 @@ impl Out {
             self.pins.clear();
         }
         (self.pinned_bytes, self.kept_bytes, self.is_lost) = (0, 0, false);
+    }
+
+    /// Gives back what a reply of unusual length has made of `buf`. To be called before the column
+    /// sleeps.
+    pub(crate) fn shrink(&mut self) {
+        self.buf.shrink_to(self.usual_bytes);
     }
 
     /// Memory it takes beside the values it pins.

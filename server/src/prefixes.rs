@@ -1,7 +1,8 @@
 //! Requests, counted by the prefixes of their keys.
 //!
 //! Where: the executor counts, where `stats detail on` or `-D` says so; `stats detail dump` tells.
-//! Invariant: at most `PREFIXES_MAX` prefixes are kept, and what asks for another is not counted.
+//! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes. A request
+//! with another prefix is counted as such.
 //! Nobody holds a lock for more than one shelf.
 //! Source: memcached 1.6.45 `stats_prefix.c`.
 
@@ -11,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use protocol::text::list::Asked;
 
-use crate::limits::{PREFIX_SHELVES, PREFIXES_MAX};
+use crate::limits::{PREFIX_BYTES_MAX, PREFIX_SHELVES, PREFIXES_MAX};
 
 /// What happened to keys with one prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +22,18 @@ pub(crate) struct Counts {
     pub(crate) evictions: u64,
 }
 
-type Shelf = HashMap<Box<[u8]>, Counts>;
+/// Bytes that a prefix takes beside its own: its entry, a sixth of which the map leaves free, and
+/// what the allocator adds.
+const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Counts)>() * 7 / 6 + 17;
+
+/// The prefixes of some hashes.
+#[derive(Debug, Default)]
+struct Shelf {
+    counts: HashMap<Box<[u8]>, Counts>,
+    bytes: usize,
+    /// Requests with prefixes for which there was no room.
+    left_out: u64,
+}
 
 /// The counts of all prefixes.
 #[derive(Debug)]
@@ -56,27 +68,44 @@ impl Prefixes {
     pub(crate) fn count(&self, key: &[u8], change: impl FnOnce(&mut Counts)) {
         let Some(prefix) = self.of(key) else { return };
         let Some(mut shelf) = self.lock(prefix) else { return };
-        if let Some(counts) = shelf.get_mut(prefix) {
-            change(counts);
-        } else if shelf.len() < PREFIXES_MAX / PREFIX_SHELVES {
-            change(shelf.entry(prefix.into()).or_default());
+        if let Some(counts) = shelf.counts.get_mut(prefix) {
+            return change(counts);
         }
+        let bytes = shelf.bytes + prefix.len() + ENTRY_BYTES;
+        if shelf.counts.len() >= PREFIXES_MAX / PREFIX_SHELVES
+            || bytes > PREFIX_BYTES_MAX / PREFIX_SHELVES
+        {
+            shelf.left_out += 1;
+            return;
+        }
+        shelf.bytes = bytes;
+        change(shelf.counts.entry(prefix.into()).or_default());
     }
 
     /// What was counted for `prefix`.
     pub(crate) fn counts(&self, prefix: &[u8]) -> Counts {
-        self.lock(prefix).and_then(|shelf| shelf.get(prefix).copied()).unwrap_or_default()
+        self.lock(prefix).and_then(|shelf| shelf.counts.get(prefix).copied()).unwrap_or_default()
     }
 
     /// Shows what was asked of each prefix of one shelf. False: there is no such shelf.
     pub(crate) fn show(&self, shelf: usize, mut show: impl FnMut(&[u8], &Asked)) -> bool {
         let Some(shelf) = self.shelves.get(shelf) else { return false };
-        for (prefix, counts) in &*shelf.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (prefix, counts) in &shelf.lock().unwrap_or_else(PoisonError::into_inner).counts {
             if counts.asked != Asked::default() {
                 show(prefix, &counts.asked);
             }
         }
         true
+    }
+
+    /// Bytes that all prefixes take, and requests with prefixes for which there was no room.
+    pub(crate) fn held(&self) -> (usize, u64) {
+        let shelves = self.shelves.iter();
+        let each = shelves.map(|shelf| {
+            let shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            (shelf.bytes, shelf.left_out)
+        });
+        each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Forgets all.
@@ -123,5 +152,20 @@ mod tests {
         }
         let kept = told(&prefixes).len();
         assert!(kept <= PREFIXES_MAX && kept > PREFIXES_MAX / 2, "{kept}");
+        assert_eq!(prefixes.held().1, (2 * PREFIXES_MAX - kept) as u64, "others are told of");
+    }
+
+    #[test]
+    fn long_ones_take_no_more_than_short_ones() {
+        let prefixes = Prefixes::new(b':');
+        let count = |key: &str| prefixes.count(key.as_bytes(), |counts| counts.asked.gets += 1);
+        (0..PREFIXES_MAX).for_each(|number| count(&format!("{number:0>240}:")));
+        let (bytes, left_out) = prefixes.held();
+        let kept = told(&prefixes).len();
+        assert!(bytes <= PREFIX_BYTES_MAX && bytes > PREFIX_BYTES_MAX / 2, "{bytes}");
+        assert!(bytes >= kept * (240 + size_of::<Counts>()), "{bytes} for {kept}");
+        assert_eq!(left_out, (PREFIXES_MAX - kept) as u64);
+        prefixes.clear();
+        assert_eq!(prefixes.held(), (0, 0));
     }
 }

@@ -137,7 +137,8 @@ impl Bound {
             end: Arc::default(),
         };
         let guard = guard(&settings, &listeners.datagram_addresses);
-        let reply_bytes_max = settings.udp_reply_bytes_max;
+        let reply_bytes_max = settings.udp_reply_bytes_max();
+        tell_of_open_udp(&settings);
         let stealing = stealing(&settings, &nodes, &wakers);
         let mut packets = Vec::new();
         if let Some(bypass::Opened { ports, speak, bypass, arena }) = bypass {
@@ -224,6 +225,18 @@ fn look_for_huge_pages(shared: &Shared) {
     }
 }
 
+/// Tells what comes of it where anybody may ask over UDP.
+fn tell_of_open_udp(settings: &Settings) {
+    if settings.udp_is_open() {
+        log::warn!(
+            "UDP answers whoever can reach it, and senders can be forged: -o udp_allow=NETWORKS says \
+             who may ask. Until then a reply has at most {} bytes, and long ones to one network are \
+             few a second",
+            settings.udp_reply_bytes_max()
+        );
+    }
+}
+
 /// Who is answered over UDP by a server with these addresses.
 fn guard(settings: &Settings, addresses: &[SocketAddr]) -> Guard {
     let own = net::own_addresses().unwrap_or_default();
@@ -231,6 +244,7 @@ fn guard(settings: &Settings, addresses: &[SocketAddr]) -> Guard {
         addresses.iter().map(SocketAddr::port).collect(),
         own.into_iter().flat_map(|address| address.broadcasts).collect(),
         settings.udp_allow.clone(),
+        settings.udp_is_open(),
     )
 }
 

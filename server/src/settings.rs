@@ -6,6 +6,7 @@
 //! sets; nothing checks them again.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -13,6 +14,8 @@ use ipnet::IpNet;
 use net::xdp::Mode;
 use protocol::Speak;
 use store::policy::Eviction;
+
+use crate::limits::{UDP_REPLY_BYTES_MAX, UDP_REPLY_OPEN_BYTES_MAX};
 
 /// The memcached version whose behaviour this server has, and which `version` and `stats` report.
 pub const MEMCACHED_VERSION: &str = "1.6.45";
@@ -127,8 +130,10 @@ pub struct Settings {
     pub udp_port_per_column: bool,
     /// The networks that may ask over UDP; none: all (`-o udp_allow`).
     pub udp_allow: Vec<IpNet>,
-    /// The most bytes of one reply over UDP (`-o udp_reply_max`).
-    pub udp_reply_bytes_max: usize,
+    /// The most bytes of one reply over UDP (`-o udp_reply_max`); none: `udp_reply_bytes_max` says.
+    pub udp_reply_max: Option<usize>,
+    /// Operators are obeyed over UDP too (`-o udp_admin`).
+    pub udp_admin: bool,
     /// Where to take UDP past the kernel's stack (`--xdp`).
     pub xdp: Option<Xdp>,
     /// What values and packets past the kernel share (`-o zero_copy`).
@@ -223,6 +228,29 @@ pub struct Settings {
     pub lock_memory: bool,
 }
 
+impl Settings {
+    /// May anybody ask over UDP? So it is where an address is not the machine's own, and `-o
+    /// udp_allow` names no networks.
+    #[must_use]
+    pub fn udp_is_open(&self) -> bool {
+        let is_own = |host: &str| {
+            host == "localhost"
+                || host.parse().is_ok_and(|ip: IpAddr| ip.to_canonical().is_loopback())
+        };
+        let is_open = |at: &Listen| !at.host.as_deref().is_some_and(is_own);
+        self.udp_allow.is_empty() && self.datagrams.iter().any(is_open)
+    }
+
+    /// The most bytes of one reply over UDP.
+    #[must_use]
+    pub fn udp_reply_bytes_max(&self) -> usize {
+        self.udp_reply_max.unwrap_or(match self.udp_is_open() {
+            true => UDP_REPLY_OPEN_BYTES_MAX,
+            false => UDP_REPLY_BYTES_MAX,
+        })
+    }
+}
+
 impl Default for Settings {
     /// memcached's defaults, and one column that is not pinned: `flags::parse` sets columns and
     /// processors to what the machine has.
@@ -235,7 +263,8 @@ impl Default for Settings {
             udp_port: Port::Off,
             udp_port_per_column: false,
             udp_allow: Vec::new(),
-            udp_reply_bytes_max: 1 << 20,
+            udp_reply_max: None,
+            udp_admin: false,
             xdp: None,
             zero_copy: ZeroCopy::Off,
             zero_copy_bytes_min: 1024,

@@ -170,6 +170,12 @@ counters! {
     udp_dropped_incomplete,
     /// Replies over `-o udp_reply_max`, refused.
     udp_replies_too_long,
+    /// Messages that asked for more than one may: what was beyond it was dropped.
+    udp_dropped_work,
+    /// Answers dropped: where anybody may ask, the sender's network had its share of the second.
+    udp_dropped_amplified,
+    /// Requests that came in datagrams and only connections, or operators, may make; refused.
+    udp_refused,
     /// Loops: in each, whatever came since the last one is executed as one batch.
     loops,
     /// Times that listeners began to rest, at `-c` (`-o no_maxconns_fast`) or without descriptors.
@@ -281,6 +287,9 @@ pub struct Shared {
     pub started: Instant,
     /// Sums at the last `stats reset`.
     reset: Mutex<Reset>,
+    /// Most steps of one loop since this was asked for.
+    #[cfg(debug_assertions)]
+    steps_max: std::sync::atomic::AtomicU64,
     /// The time that a test has columns use instead of the clock's; 0: none.
     #[cfg(debug_assertions)]
     planted_ms: std::sync::atomic::AtomicU64,
@@ -318,10 +327,25 @@ impl Shared {
                 store: store::Stats::default(),
             }),
             #[cfg(debug_assertions)]
+            steps_max: std::sync::atomic::AtomicU64::new(0),
+            #[cfg(debug_assertions)]
             planted_ms: std::sync::atomic::AtomicU64::new(0),
             settings,
             store,
         })
+    }
+
+    /// Notes the steps of a loop, see `Context::work`.
+    #[cfg(debug_assertions)]
+    pub(crate) fn note_steps(&self, steps: u64) {
+        // Relaxed, paired with the swap below: the number orders nothing.
+        self.steps_max.fetch_max(steps, Ordering::Relaxed);
+    }
+
+    /// Most steps of one loop since this was asked last.
+    #[cfg(debug_assertions)]
+    pub(crate) fn take_steps(&self) -> u64 {
+        self.steps_max.swap(0, Ordering::Relaxed)
     }
 
     /// Has columns use this time instead of the clock's, in milliseconds since the start. It must

@@ -37,6 +37,7 @@ use crate::execute::{After, Context};
 use crate::limits::ERRAND_STEPS_AT_ONCE;
 use crate::out::Out;
 use crate::shared::Shared;
+use crate::watch;
 
 /// The slab class that all items are said to be of.
 const CLASS: u32 = 1;
@@ -110,6 +111,8 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"prefixes", Answer::Prefixes),
     (b"sizes", Answer::Sizes),
     (b"slabs", Answer::Rows(items::slabs)),
+    #[cfg(debug_assertions)]
+    (b"steps", Answer::Rows(audit::steps)),
     (b"store", Answer::Rows(store::write)),
     (b"udp", Answer::Rows(udp::write)),
 ];
@@ -119,6 +122,8 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
 enum Left {
     /// To say this.
     Say(Outcome),
+    /// To act on this, if operators are obeyed.
+    Act(Act),
     /// To list items, as `stats cachedump` does.
     Items,
     /// To list sockets.
@@ -133,12 +138,29 @@ enum Left {
     Hot,
 }
 
+/// Orders among statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// Counts start from 0.
+    Reset,
+    /// Requests are counted by the prefixes of their keys, or not.
+    CountPrefixes(bool),
+}
+
 /// Appends the reply to `stats ARGUMENTS`, or what is known of it at once.
 pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mut Out) -> After {
     let begun = match write(&context.shared, context.clock.now, args, form, &mut out.buf) {
         Left::Say(outcome) => {
             form.say(outcome, &mut out.buf);
-            // `stats detail on` counts what comes next, in this loop as well.
+            return After::Continue;
+        }
+        Left::Act(act) => {
+            let outcome = match context.refuses_operators() {
+                Some(refusal) => Outcome::Refused(refusal),
+                None => obey(&context.shared, act, form),
+            };
+            form.say(outcome, &mut out.buf);
+            // What is switched on holds for what comes next, in this loop as well.
             context.look_who_watches();
             return After::Continue;
         }
@@ -147,17 +169,46 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
             form.say(Outcome::StatsEnd, &mut out.buf);
             return After::Continue;
         }
-        Left::Items => cachedump(context, args),
-        Left::Sockets => Ok(Errand::Conns(Conns::begin(context, form))),
-        Left::Sizes => census(context, |place| Census::of_sizes(place, form)),
-        Left::Prefixes => census(context, |place| Census::of_prefixes(place, form)),
-        Left::Detail => Ok(Errand::Detail(Detail::default())),
+        left => match context.refuses_errands() {
+            Some(refusal) => Err(refusal),
+            None => errand(context, left, args, form),
+        },
     };
     match begun {
         Ok(errand) => begin(context, errand, out),
         Err(refusal) => {
             form.refuse(refusal, &mut out.buf);
             After::Continue
+        }
+    }
+}
+
+/// The errand by which the rest is answered, or why there is none.
+fn errand(context: &Context, left: Left, args: Args<'_>, form: Form) -> Result<Errand, Refusal> {
+    match left {
+        Left::Items => cachedump(context, args),
+        Left::Sockets => Ok(Errand::Conns(Conns::begin(context, form))),
+        Left::Sizes => census(context, |place| Census::of_sizes(place, form)),
+        Left::Prefixes => census(context, |place| Census::of_prefixes(place, form)),
+        Left::Detail if form.lists_items() => Ok(Errand::Detail(Detail::of_lines())),
+        Left::Detail => {
+            let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
+            Ok(Errand::Detail(Detail::of_value(place, form)))
+        }
+        Left::Say(_) | Left::Act(_) | Left::Hot => Err(Refusal::StatsUnknown),
+    }
+}
+
+/// Does what an operator orders. What it came to.
+fn obey(shared: &Shared, act: Act, form: Form) -> Outcome {
+    match act {
+        Act::Reset => {
+            shared.reset();
+            Outcome::StatsReset
+        }
+        Act::CountPrefixes(on) => {
+            shared.watch.set(watch::DETAIL, on);
+            if form.lists_items() { Outcome::Done } else { Outcome::StatsEnd }
         }
     }
 }
@@ -197,15 +248,12 @@ fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8
             write(shared, now, rows);
             Outcome::StatsEnd
         }
-        Answer::Reset => {
-            shared.reset();
-            Outcome::StatsReset
-        }
+        Answer::Reset => return Left::Act(Act::Reset),
         Answer::Detail | Answer::Prefixes | Answer::Hot if off => {
             Outcome::Refused(Refusal::StatsDetailOff)
         }
         Answer::Hot => return Left::Hot,
-        Answer::Detail => return detail::write(shared, args, rows),
+        Answer::Detail => return detail::asked(args, form),
         Answer::Cachedump if off => Outcome::Refused(Refusal::StatsCachedumpOff),
         Answer::Cachedump if form.lists_items() => return Left::Items,
         Answer::Conns if form.lists_items() => return Left::Sockets,

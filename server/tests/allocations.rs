@@ -96,6 +96,7 @@ fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let mut settings = Settings { cas: false, xdp: Some(Xdp::of(WIRE)), ..settings(1) };
     settings.datagrams = datagrams::at("0.0.0.0");
+    settings.udp_allow = datagrams::everybody();
     // Two systems may choose the same port, and what comes from the server's own is not answered.
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));

@@ -221,8 +221,9 @@ fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server
     let host = Some("0.0.0.0".into());
     let listen = Listen { host, port: Port::Any, protocol: Speak::Auto };
     let xdp = Some(Xdp::of(WIRE));
-    let datagrams = vec![listen];
-    far.on(|| start(Settings { datagrams, xdp, columns, steal_rings, ..settings(true) }))
+    let (datagrams, udp_allow) = (vec![listen], datagrams::everybody());
+    let settings = Settings { datagrams, udp_allow, xdp, columns, steal_rings, ..settings(true) };
+    far.on(|| start(settings))
 }
 
 /// Clients that all reach one queue, and the queue.

@@ -249,7 +249,8 @@ fn bytes_that_mean_nothing_stop_nobody() {
 
 #[test]
 fn a_wildcard_socket_answers_from_the_address_that_was_asked() {
-    let server = start(settings(2, "0.0.0.0"));
+    let udp_allow = datagrams::everybody();
+    let server = start(Settings { udp_allow, ..settings(2, "0.0.0.0") });
     let port = server.datagram_addresses()[0].port();
     for host in ["127.0.0.1", "127.0.0.2", "127.3.4.5"] {
         let mut client = Client::to(format!("{host}:{port}").parse().unwrap());

@@ -63,6 +63,12 @@ pub fn line(refusal: Refusal) -> &'static str {
         Refusal::MessageTooLong => {
             "SERVER_ERROR request is longer than 65536 bytes or 128 datagrams\r\n"
         }
+        Refusal::MessageSpent => {
+            "SERVER_ERROR message asks for more than 1024 requests or 2048 keys\r\n"
+        }
+        Refusal::ConnectionOnly => "SERVER_ERROR answered over connections only\r\n",
+        Refusal::OperatorOnly => "SERVER_ERROR obeyed over UDP only with -o udp_admin\r\n",
+        Refusal::StatsDetailTooLong => "SERVER_ERROR prefixes take more than 1048576 bytes\r\n",
         Refusal::FlushOff => "CLIENT_ERROR flush_all not allowed\r\n",
         Refusal::StatsDetailOff => "CLIENT_ERROR stats detail not allowed\r\n",
         Refusal::StatsCachedumpOff => "CLIENT_ERROR stats cachedump not allowed\r\n",

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use blaster::launch::PORT;
 use blasters::Blaster;
 use clients::Stallers;
-use measure::launched::Launch;
+use measure::launched::{EVERYBODY, Launch};
 use measure::report::{Report, say};
 use measure::wire::SPEECHES;
 use measure::{Outcome, fail};
@@ -109,7 +109,7 @@ fn run_at(options: &Options, far: Option<&Namespace>) -> Outcome<()> {
         extra: &[],
     };
     let sites = if let (Some(far), Some(what)) = (far, &options.bypass) {
-        let zero_copy = format!("zero_copy={what},zero_copy_min=1");
+        let zero_copy = format!("zero_copy={what},zero_copy_min=1,{EVERYBODY}");
         let extra = ["-U", PORT, "--xdp", WIRE, "-o", &zero_copy].map(str::to_owned);
         let launch = Launch { extra: &extra, ..launch };
         let start = || site(launch, ("bypass", true), (32, 128)).map_err(|it| it.to_string());

@@ -11,7 +11,7 @@ use blaster::launch::{self, PORT, Server};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 use crate::Options;
-use crate::measure::launched::Launch;
+use crate::measure::launched::{EVERYBODY, Launch};
 use crate::measure::wire::{Speech, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
@@ -49,8 +49,8 @@ impl Way {
             (Way::Tcp, false) => &["-o", "no_migrate"],
             (Way::Udp, true) => &["-U", PORT, "-o", "udp_port_per_column"],
             (Way::Udp, false) => &["-U", PORT, "-o", "udp_port_per_column,no_steal"],
-            (Way::Xdp, true) => &["-U", PORT, "--xdp", WIRE, "-o", "steal_rings"],
-            (Way::Xdp, false) => &["-U", PORT, "--xdp", WIRE, "-o", "no_steal"],
+            (Way::Xdp, true) => &["-U", PORT, "--xdp", WIRE, "-o", "steal_rings", "-o", EVERYBODY],
+            (Way::Xdp, false) => &["-U", PORT, "--xdp", WIRE, "-o", "no_steal", "-o", EVERYBODY],
         };
         words.iter().map(|word| (*word).to_owned()).collect()
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use blaster::launch::Server;
 use client::{Client, Work, value};
-use measure::launched::Launch;
+use measure::launched::{EVERYBODY, Launch};
 use measure::report::{Report, say};
 use measure::statistics::{count_of_u64, median_with_interval};
 use measure::wire::{Speech, Wire};
@@ -198,7 +198,7 @@ impl Bench<'_> {
         let (v4, mode) = (far.v4, self.mode);
         let extra = format!(
             "-l {v4} -U {UDP_PORT} --xdp {WIRE} --xdp-mode {mode} \
-             -o zero_copy={way},zero_copy_min=1"
+             -o zero_copy={way},zero_copy_min=1,{EVERYBODY}"
         );
         let extra: Vec<String> = extra.split(' ').map(str::to_owned).collect();
         let launch = Launch {

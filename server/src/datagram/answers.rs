@@ -76,13 +76,13 @@ impl<P: Copy> Answers<P> {
         self.reply_bytes_max
     }
 
-    /// Adds the answer that stands in `out` since `from`. Nothing answers nothing. An answer of one
+    /// Adds the answer of so many bytes that stands in `out` since `from`. Nothing answers nothing. An answer of one
     /// datagram, of at most `payload_bytes` bytes, has its frame before it from now on.
     #[inline]
     pub(super) fn add(
         &mut self,
         (peer, id): (&P, u16),
-        from: Mark,
+        (from, bytes): (Mark, usize),
         payload_bytes: usize,
         out: &mut Out,
     ) {
@@ -90,7 +90,6 @@ impl<P: Copy> Answers<P> {
         if from == to {
             return take_back(from, out);
         }
-        let bytes = out.bytes_between(from, to);
         if bytes <= payload_bytes
             && let Some(room) = out.buf.get_mut(from.text - HEADER_BYTES..from.text)
         {
@@ -130,8 +129,12 @@ impl<P: Copy> Answers<P> {
                 if !letters.add(peer, &head, rest.take(payload_bytes)) {
                     tally += letters.post_or_drop(calls);
                     rest = before;
-                    let has_room = letters.add(peer, &head, rest.take(payload_bytes));
-                    tally.full += usize::from(!has_room);
+                    if !letters.add(peer, &head, rest.take(payload_bytes)) {
+                        // Without this part nobody can use the others, and what was taken for it
+                        // is not where they would begin.
+                        tally.full += parts - number;
+                        break;
+                    }
                 }
             }
         }

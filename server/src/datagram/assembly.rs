@@ -11,7 +11,7 @@
 //! A request is whole once, however often and in whatever order its parts came. Buffers are kept
 //! for the next request, so that putting one together allocates only what none before it needed.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use memory::arena::Kept;
 use protocol::udp::Header;
@@ -67,6 +67,8 @@ struct Parts {
     bytes: Vec<u8>,
     /// The part's number and the piece's own, of each, and where it is.
     pieces: Vec<(u16, usize, Place)>,
+    /// Pieces that are kept where they came.
+    kept: usize,
     /// It was too long, which its sender has been told.
     is_refused: bool,
 }
@@ -99,7 +101,10 @@ impl Parts {
                 self.bytes.extend_from_slice(bytes);
                 Place::Copied { start, end: self.bytes.len() }
             }
-            Piece::Kept(kept) => Place::Kept(kept),
+            Piece::Kept(kept) => {
+                self.kept += 1;
+                Place::Kept(kept)
+            }
         };
         self.pieces.push((number, self.pieces.len(), place));
     }
@@ -115,6 +120,7 @@ impl Parts {
     fn clear(&mut self) {
         self.bytes.clear();
         self.pieces.clear();
+        self.kept = 0;
     }
 }
 
@@ -194,6 +200,7 @@ impl Assembly {
             all_bytes: 0,
             bytes: Vec::new(),
             pieces: Vec::new(),
+            kept: 0,
             is_refused: false,
         });
         (parts.whose, parts.total, parts.since_ms) = (whose, total, now_ms);
@@ -234,6 +241,12 @@ impl Assembly {
             self.end(at);
         }
         late
+    }
+
+    /// Pieces of requests from this address that are kept where they came.
+    pub fn kept_of(&self, address: IpAddr) -> usize {
+        let of_it = self.parts.iter().filter(|parts| parts.whose.from.ip() == address);
+        of_it.map(|parts| parts.kept).sum()
     }
 
     /// Requests wait for parts.

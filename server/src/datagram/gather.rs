@@ -9,19 +9,19 @@
 //! Where: between a datagram that says it is a part, and the `assembly` of its column.
 //! Invariant: a request becomes whole at one column, which executes it; nobody else sees it again.
 //! The lock protects the assembly, is held for copies of one request at most, and whoever holds it
-//! takes no other. Its owner alone says what time it is, by the clock of `TurnState::served_ms`.
+//! takes no other. Times are those of `TurnState::now_ms`, which all columns read from one clock.
 
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use memory::arena::{Arena, Kept};
-use memory::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock_soon};
+use memory::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock_soon};
 use net::xdp::Pieces;
 use protocol::udp::Header;
 
 use super::assembly::{Added, Assembly, Piece, Whose};
 use super::whole::Whole;
-use crate::limits::KEPT_PART_BYTES_MIN;
+use crate::limits::{KEPT_OF_ONE_MIN, KEPT_OF_ONE_PART, KEPT_PART_BYTES_MIN};
 
 /// One column's.
 #[derive(Debug, Default)]
@@ -30,12 +30,12 @@ pub struct Gather {
     assembly: Mutex<Assembly>,
     /// Requests wait for parts.
     waits: AtomicBool,
-    /// The owner's time.
-    now_ms: AtomicU64,
     /// Memory that the assembly takes.
     held_bytes: AtomicUsize,
     /// Where what has come may be kept.
     arena: Option<Arc<Arena>>,
+    /// Most pieces of one address's requests that are kept there; further ones are copied.
+    kept_of_one_max: usize,
 }
 
 impl Gather {
@@ -43,7 +43,10 @@ impl Gather {
     #[must_use]
     pub fn for_columns(columns: usize, arena: Option<&Arc<Arena>>) -> Arc<[Gather]> {
         let arena = arena.filter(|arena| arena.keeps());
-        (0..columns).map(|_| Gather { arena: arena.cloned(), ..Gather::default() }).collect()
+        let chunks = arena.map_or(0, |arena| arena.chunks() - arena.ring_chunks()) as usize;
+        let kept_of_one_max = (chunks / columns.max(1) / KEPT_OF_ONE_PART).max(KEPT_OF_ONE_MIN);
+        let gather = || Gather { arena: arena.cloned(), kept_of_one_max, ..Gather::default() };
+        (0..columns).map(|_| gather()).collect()
     }
 
     /// Adds a part: its first bytes, and what of it lies elsewhere. A request that becomes whole is
@@ -54,20 +57,21 @@ impl Gather {
         whose: Whose,
         header: Header,
         (bytes, more): (&[u8], Option<&Pieces>),
+        now_ms: u64,
         whole: &mut Whole,
     ) -> (Added, u64) {
-        // Relaxed: pairs with the store of `pass_time`; a number that orders nothing.
-        let now_ms = self.now_ms.load(Ordering::Relaxed);
         // A short one would take a chunk for little, but for the last: of a request all is kept, or
         // nothing.
         let is_last = header.number + 1 == header.total;
         let is_long = more.is_some() || bytes.len() >= KEPT_PART_BYTES_MIN;
         let arena = self.arena.as_ref().filter(|_| is_long || is_last);
-        let pieces = all(bytes, more).map(|piece| {
-            let kept = arena.and_then(|arena| arena.keep(piece));
-            kept.map_or(Piece::Here(piece), Piece::Kept)
-        });
         self.with(|assembly| {
+            let arena = arena
+                .filter(|_| assembly.kept_of(whose.from.ip()) + Pieces::MAX < self.kept_of_one_max);
+            let pieces = all(bytes, more).map(|piece| {
+                let kept = arena.and_then(|arena| arena.keep(piece));
+                kept.map_or(Piece::Here(piece), Piece::Kept)
+            });
             let added = assembly.add(whose, header, pieces, now_ms);
             if added.0 == Added::Whole {
                 assembly.take_whole(whose, whole);
@@ -89,21 +93,15 @@ impl Gather {
         }
     }
 
-    /// Says what time it is. Only the owner may.
-    #[inline]
-    pub(super) fn pass_time(&self, now_ms: u64) {
-        self.now_ms.store(now_ms, Ordering::Relaxed); // pairs with the load of `add`
-    }
-
     /// Requests may wait for parts.
     #[inline]
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         // Relaxed: pairs with the store of `with`. Who sees it late looks again in the next turn.
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Drops the requests that have waited too long for their parts; how many.
-    pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
+    /// Drops the requests that have waited too long for their parts; how many. Any column may ask.
+    pub(crate) fn drop_late(&self, now_ms: u64) -> u64 {
         self.with(|assembly| assembly.drop_late(now_ms))
     }
 
@@ -132,6 +130,7 @@ fn all<'d>(bytes: &'d [u8], more: Option<&'d Pieces>) -> impl Iterator<Item = &'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memory::sync::AtomicU64;
     use std::net::SocketAddr;
 
     const WHOSE: u16 = 9;
@@ -158,8 +157,13 @@ mod tests {
                 for number in [first, first + 2] {
                     let whose = Whose { id, ..whose() };
                     let header = Header { id, ..part(number, 4) };
-                    let (added, gone) =
-                        gather.add(whose, header, (texts[usize::from(number)], None), &mut whole);
+                    let (added, gone) = gather.add(
+                        whose,
+                        header,
+                        (texts[usize::from(number)], None),
+                        0,
+                        &mut whole,
+                    );
                     assert_eq!(gone, 0);
                     match added {
                         Added::Waits => {}
@@ -191,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn what_another_column_begins_is_late_by_the_owners_clock() {
+    fn what_one_column_begins_is_late_by_the_clock_that_all_have() {
         let (gather, mut whole) = (Gather::default(), Whole::default());
-        gather.pass_time(5000);
-        assert_eq!(gather.add(whose(), part(0, 2), (b"x", None), &mut whole), (Added::Waits, 0));
+        let added = gather.add(whose(), part(0, 2), (b"x", None), 5000, &mut whole);
+        assert_eq!(added, (Added::Waits, 0));
         assert!(gather.any() && gather.held_bytes() > 0);
         assert_eq!(gather.drop_late(5999), 0);
         assert_eq!(gather.drop_late(6000), 1);

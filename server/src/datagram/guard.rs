@@ -7,8 +7,12 @@
 //! when the server starts; what was sent to many; and whom `-o udp_allow` leaves out.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
+
+use super::charges::Charges;
+use crate::limits::AMPLIFIED_TIMES_FREE;
 
 /// What the server answers.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +21,8 @@ pub struct Guard {
     /// In their order.
     broadcasts: Vec<Ipv4Addr>,
     allow: Vec<IpNet>,
+    /// Where anybody may ask, what long answers are charged to.
+    charges: Option<Arc<Charges>>,
 }
 
 /// Why a datagram is not answered.
@@ -30,10 +36,34 @@ pub(crate) enum Refused {
 
 impl Guard {
     /// `ports` are the server's own UDP ports; `broadcasts` the addresses that stand for all of a
-    /// network; `allow` the networks that may ask, none: all.
-    pub(crate) fn new(ports: Vec<u16>, mut broadcasts: Vec<Ipv4Addr>, allow: Vec<IpNet>) -> Guard {
+    /// network; `allow` the networks that may ask, none: all. Long answers are charged to whoever
+    /// they go to if `charges`.
+    pub(crate) fn new(
+        ports: Vec<u16>,
+        mut broadcasts: Vec<Ipv4Addr>,
+        allow: Vec<IpNet>,
+        charges: bool,
+    ) -> Guard {
         broadcasts.sort_unstable();
-        Guard { ports, broadcasts, allow }
+        let charges = charges.then(|| Arc::new(Charges::new()));
+        Guard { ports, broadcasts, allow, charges }
+    }
+
+    /// May a message of `request_bytes` be answered by so many `bytes` in this second?
+    #[inline]
+    pub(super) fn lets_out(
+        &self,
+        (bytes, request_bytes): (usize, usize),
+        to: impl FnOnce() -> Option<SocketAddr>,
+        second: u64,
+    ) -> bool {
+        let free_bytes = AMPLIFIED_TIMES_FREE * request_bytes;
+        if bytes <= free_bytes {
+            return true;
+        }
+        let (Some(charges), Some(to)) = (&self.charges, to()) else { return true };
+        let second = u32::try_from(second).unwrap_or(u32::MAX);
+        charges.admit(to.ip(), bytes - free_bytes, second)
     }
 
     /// May what came from `sender` be answered?
@@ -70,7 +100,7 @@ mod tests {
     #[test]
     fn neither_loops_nor_many_are_answered() {
         let broadcasts = [[10, 255, 255, 255], [10, 0, 0, 255]].map(Ipv4Addr::from).to_vec();
-        let guard = Guard::new(vec![11211, 11212], broadcasts, Vec::new());
+        let guard = Guard::new(vec![11211, 11212], broadcasts, Vec::new(), true);
         assert_eq!(check(&guard, "10.0.0.1:11213"), Ok(()));
         assert_eq!(check(&guard, "[2001:db8::1]:40000"), Ok(()));
         for sender in [
@@ -96,7 +126,7 @@ mod tests {
     #[test]
     fn only_networks_that_are_allowed_are_answered() {
         let allow = ["10.1.0.0/16", "2001:db8::/32"].map(|network| network.parse().unwrap());
-        let guard = Guard::new(vec![11211], Vec::new(), allow.to_vec());
+        let guard = Guard::new(vec![11211], Vec::new(), allow.to_vec(), false);
         assert_eq!(check(&guard, "10.1.255.255:4000"), Ok(()));
         assert_eq!(check(&guard, "[::ffff:10.1.0.1]:4000"), Ok(()));
         assert_eq!(check(&guard, "[2001:db8:1::1]:4000"), Ok(()));

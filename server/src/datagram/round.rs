@@ -86,6 +86,7 @@ impl<'r, D: Datapath> Round<'r, D> {
                 left: None,
                 cannot_wait,
                 executed_bytes,
+                now_ms: turn.now_ms,
             };
             batch::run(turn, &mut messages);
             let (special, left) = (messages.special, messages.left);
@@ -99,12 +100,12 @@ impl<'r, D: Datapath> Round<'r, D> {
                     Left { first: special.datagram(), waits: false }
                 }
                 (None, Some(special)) => match self.execute(special, cannot_wait, turn) {
-                    true => {
-                        executed_bytes += MESSAGE_BYTES_MAX;
+                    Some(cost_bytes) => {
+                        executed_bytes += MESSAGE_BYTES_MAX + cost_bytes;
                         rest = Rest { first: special.datagram() + 1, waits_since_ms: None, ..rest };
                         continue;
                     }
-                    false => Left { first: special.datagram(), waits: true },
+                    None => Left { first: special.datagram(), waits: true },
                 },
             };
             let since_ms = since_ms.filter(|_| left.first == waited_for).unwrap_or(turn.served_ms);
@@ -113,21 +114,20 @@ impl<'r, D: Datapath> Round<'r, D> {
         }
     }
 
-    /// Answers what is no message of one datagram. False: the request waits for room.
+    /// Answers what is no message of one datagram. What it costs; `None`: the request waits for room.
     fn execute(
         &mut self,
         special: Special<'_, D::Peer>,
         cannot_wait: Option<usize>,
         turn: &mut TurnState,
-    ) -> bool {
+    ) -> Option<usize> {
         let from = self.answers.begin(&mut turn.out);
         let message = match special {
             Special::TooLong(message) => {
                 let refusal = Refusal::MessageTooLong;
                 protocol::refusal_of(message.bytes, refusal).write(&mut turn.out.buf);
-                let asked = (message.peer, message.id);
-                self.answers.add(asked, from, self.outgoing.payload_bytes(), &mut turn.out);
-                return true;
+                message.answer(from, (self.guard, self.answers), &self.outgoing, turn);
+                return Some(0);
             }
             Special::Whole(message) => message,
         };
@@ -137,20 +137,16 @@ impl<'r, D: Datapath> Round<'r, D> {
             turn.context.counters.udp_dropped_answer.add(1);
             take_back(from, &mut turn.out);
             *value = None;
-            return true;
+            return Some(0);
         }
         turn.context.may_wait = cannot_wait != Some(message.datagram);
-        let is_executed = match value {
+        let cost_bytes = match value {
             Some(value) => message.store(value, turn, from),
             None => message.run(self.speak, turn, from, self.answers),
-        };
-        if !is_executed {
-            return false;
-        }
+        }?;
         *value = None;
-        let asked = (message.peer, message.id);
-        self.answers.add(asked, from, self.outgoing.payload_bytes(), &mut turn.out);
-        true
+        message.answer(from, (self.guard, self.answers), &self.outgoing, turn);
+        Some(cost_bytes)
     }
 }
 
@@ -212,7 +208,9 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     left: Option<Left>,
     /// The datagram that has waited for too long.
     cannot_wait: Option<usize>,
+    /// Bytes of messages executed, and what their requests count for.
     executed_bytes: usize,
+    now_ms: u64,
 }
 
 impl<'r, D: Datapath> Messages<'_, 'r, D> {
@@ -280,7 +278,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             self.gather.join(bytes, more, self.whole);
             return Added::Whole;
         }
-        let (added, gone) = self.gather.add(whose, header, (bytes, more), self.whole);
+        let (added, gone) = self.gather.add(whose, header, (bytes, more), self.now_ms, self.whole);
         self.counters.udp_dropped_incomplete.add(gone);
         added
     }
@@ -334,21 +332,47 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
         if self.left.is_some() {
             return;
         }
-        if !message.end(end, turn, self.from, self.answers.reply_bytes_max()) {
+        let Some(cost_bytes) = message.end(end, turn, self.from, self.answers.reply_bytes_max())
+        else {
             self.left = Some(Left { first: message.datagram, waits: true });
             return;
-        }
-        let asked = (message.peer, message.id);
-        self.answers.add(asked, self.from, self.outgoing.payload_bytes(), &mut turn.out);
+        };
+        self.executed_bytes += cost_bytes;
+        message.answer(self.from, (self.guard, self.answers), self.outgoing, turn);
         if self.answers.are_enough(&turn.out) {
             self.answers.send(self.outgoing, turn);
         }
     }
 }
 
-impl<P: Copy> Message<'_, P> {
-    /// Executes it, which is all of a request's bytes. False: as `end`.
-    fn run(&self, speak: Speak, turn: &mut TurnState, from: Mark, answers: &Answers<P>) -> bool {
+impl<P: Sender> Message<'_, P> {
+    /// Adds what stands in the turn's replies `from` there on to the answers, if it may go out.
+    #[inline]
+    fn answer<O>(
+        &self,
+        from: Mark,
+        (guard, answers): (&Guard, &mut Answers<P>),
+        way: &Way<O>,
+        turn: &mut TurnState,
+    ) {
+        let bytes = turn.out.bytes_between(from, turn.out.mark());
+        let to = || self.peer.address();
+        if guard.lets_out((bytes, self.bytes.len()), to, turn.now_ms / 1000) {
+            answers.add((self.peer, self.id), (from, bytes), way.payload_bytes(), &mut turn.out);
+        } else {
+            turn.context.counters.udp_dropped_amplified.add(1);
+            take_back(from, &mut turn.out);
+        }
+    }
+
+    /// Executes it, which is all of a request's bytes. What it costs is as in `end`.
+    fn run(
+        &self,
+        speak: Speak,
+        turn: &mut TurnState,
+        from: Mark,
+        answers: &Answers<P>,
+    ) -> Option<usize> {
         let mut session = Session::of_message(speak, self.bytes);
         let mut budget = answers.budget(from, &turn.out);
         let (stopped, at) = turn::run(turn, &mut session, (self.bytes, 0), &mut budget);
@@ -356,49 +380,60 @@ impl<P: Copy> Message<'_, P> {
         self.end(end, turn, from, answers.reply_bytes_max())
     }
 
-    /// Stores the value to which its bytes are what stood before. False: as `end`.
-    fn store(&self, value: &mut Value, turn: &mut TurnState, from: Mark) -> bool {
+    /// Stores the value to which its bytes are what stood before. What it costs is as in `end`.
+    fn store(&self, value: &mut Value, turn: &mut TurnState, from: Mark) -> Option<usize> {
         let TurnState { context, out, .. } = turn;
         let Value { draft, terminated } = value;
         match execute_with_draft(context, self.bytes, draft, *terminated, out) {
             After::Wait => {
                 take_back(from, out);
-                false
+                None
             }
-            _ => true,
+            _ => Some(0),
         }
     }
 
-    /// Its requests have been executed up to `end`, with replies since `from`. False: its first
-    /// request waits for room, and nothing was done.
-    fn end(&self, end: End<'_>, turn: &mut TurnState, from: Mark, reply_bytes_max: usize) -> bool {
+    /// Its requests have been executed up to `end`, with replies since `from`. What it costs beside
+    /// its own bytes, as `MESSAGES_TURN_BYTES` counts. `None`: its first request waits for room, and
+    /// nothing was done.
+    fn end(
+        &self,
+        end: End<'_>,
+        turn: &mut TurnState,
+        from: Mark,
+        reply_bytes_max: usize,
+    ) -> Option<usize> {
         let End { stopped, at, session, budget } = end;
         if stopped != Stopped::Wait {
-            self.finish((stopped, at), session, turn, from, reply_bytes_max);
-            return true;
+            return Some(self.finish(
+                (stopped, at),
+                (session, budget),
+                turn,
+                from,
+                reply_bytes_max,
+            ));
         }
         if at == 0 {
             take_back(from, &mut turn.out);
-            return false;
+            return None;
         }
         // What is executed is not executed again, so that the rest of the message cannot wait.
         turn.context.may_wait = false;
         let mut session = session.clone();
         let rest = turn::run(turn, &mut session, (self.bytes, at), budget);
-        self.finish(rest, &session, turn, from, reply_bytes_max);
-        true
+        Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Its execution has `stopped` for good.
+    /// Its execution has `stopped` for good. What it costs.
     #[inline]
     fn finish(
         &self,
         (stopped, at): (Stopped, usize),
-        session: &Session,
+        (session, budget): (&Session, &Budget),
         turn: &mut TurnState,
         from: Mark,
         reply_bytes_max: usize,
-    ) {
+    ) -> usize {
         let is_whole = match stopped {
             Stopped::Hungry => at == self.bytes.len() && session.is_between_requests(),
             Stopped::Body => false,
@@ -408,11 +443,15 @@ impl<P: Copy> Message<'_, P> {
             turn.context.counters.udp_dropped_incomplete.add(1);
         }
         let reply_bytes = turn.out.bytes_between(from, turn.out.mark());
-        if stopped == Stopped::Enough || reply_bytes > reply_bytes_max {
-            turn.context.errand = None; // only a connection can go on with one
+        if reply_bytes > reply_bytes_max || stopped == Stopped::Enough && !budget.is_worked_off() {
             turn.context.counters.udp_replies_too_long.add(1);
             turn.out.truncate(from);
             protocol::refusal_of(self.bytes, Refusal::ReplyTooLong).write(&mut turn.out.buf);
+        } else if stopped == Stopped::Enough {
+            turn.context.counters.udp_dropped_work.add(1);
+            let rest = self.bytes.get(at..).unwrap_or_default();
+            protocol::refusal_of(rest, Refusal::MessageSpent).write(&mut turn.out.buf);
         }
+        budget.spent_bytes() + reply_bytes
     }
 }

@@ -6,6 +6,7 @@
 //! Source: memcached 1.6.45 `item_stats_sizes`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
 use std::sync::Arc;
 use std::vec;
 
@@ -16,7 +17,9 @@ use store::{Dumped, Listed};
 use super::Progress;
 use super::place::Place;
 use crate::execute::Context;
-use crate::limits::{DUMP_STEP_BYTES, DUMP_STEP_GROUPS, PREFIXES_TOLD_MAX, SIZES_FINE_BYTES};
+use crate::limits::{
+    CENSUS_STEP_ITEMS, DUMP_STEP_BYTES, DUMP_STEP_GROUPS, PREFIXES_TOLD_MAX, SIZES_FINE_BYTES,
+};
 use crate::prefixes::Prefixes;
 
 /// Bytes of one row of sizes, as memcached's.
@@ -33,7 +36,15 @@ pub(crate) struct Census {
     at: Option<Dumped>,
     counted: Counted,
     /// What is yet to be told, once all is counted.
-    rows: vec::IntoIter<(String, u64)>,
+    rows: vec::IntoIter<Row>,
+}
+
+/// What is told of a size, or in several lines of a prefix.
+#[derive(Debug)]
+enum Row {
+    Size(u64, u64),
+    Prefix(Box<[u8]>, Taken),
+    Sum(&'static str, Taken),
 }
 
 /// Items, and the bytes that they take.
@@ -77,22 +88,31 @@ impl Census {
         }
         if let Some(mut at) = self.at {
             let shared = Arc::clone(&context.shared);
+            let mut items = 0;
             for _ in 0..DUMP_STEP_GROUPS {
+                if items >= CENSUS_STEP_ITEMS {
+                    break;
+                }
                 let counted = &mut self.counted;
-                let next = context.store.dump(at, |item| counted.count(item, &shared.prefixes));
+                let next = context.store.dump(at, |item| {
+                    items += 1;
+                    counted.count(item, &shared.prefixes);
+                });
                 let Some(next) = next else {
                     self.at = None;
-                    self.rows = self.counted.rows(&shared.prefixes).into_iter();
+                    self.rows = self.counted.take_rows().into_iter();
+                    context.work(items + self.rows.len());
                     return Progress::More;
                 };
                 at = next;
             }
+            context.work(items);
             self.at = Some(at);
             return Progress::More;
         }
         let end = out.len() + DUMP_STEP_BYTES;
-        for (name, number) in &mut self.rows {
-            self.form.stat(&name, format_args!("{number}"), out);
+        for row in &mut self.rows {
+            row.write(self.form, &context.shared.prefixes, out);
             if out.len() >= end {
                 return Progress::More;
             }
@@ -126,28 +146,43 @@ impl Counted {
         }
     }
 
-    /// What was counted, with the evictions of each prefix as far as they were counted.
-    fn rows(&self, prefixes: &Prefixes) -> Vec<(String, u64)> {
-        let (each, others, without) = match self {
+    /// What was counted, prefixes that take most first.
+    fn take_rows(&mut self) -> Vec<Row> {
+        let (each, sums) = match self {
             Counted::Sizes(sizes) => {
-                return sizes.iter().map(|(row, items)| (row.to_string(), *items)).collect();
+                return sizes.iter().map(|(row, items)| Row::Size(*row, *items)).collect();
             }
-            Counted::Prefixes { each, others, without } => (each, others, without),
+            Counted::Prefixes { each, others, without } => {
+                (mem::take(each), [Row::Sum("others", *others), Row::Sum("without", *without)])
+            }
         };
-        let mut all: Vec<_> = each.iter().collect();
-        all.sort_unstable_by(|one, other| other.1.bytes.cmp(&one.1.bytes).then(one.0.cmp(other.0)));
-        let mut rows = Vec::with_capacity(3 * all.len() + 4);
-        for (prefix, taken) in all {
-            let name = escaped(prefix);
-            rows.push((format!("prefixes:{name}:items"), taken.items));
-            rows.push((format!("prefixes:{name}:bytes"), taken.bytes));
-            rows.push((format!("prefixes:{name}:evictions"), prefixes.counts(prefix).evictions));
+        let mut all: Vec<_> = each.into_iter().collect();
+        all.sort_unstable_by(|one, other| {
+            other.1.bytes.cmp(&one.1.bytes).then_with(|| one.0.cmp(&other.0))
+        });
+        let rows = all.into_iter().map(|(prefix, taken)| Row::Prefix(prefix, taken));
+        rows.chain(sums).collect()
+    }
+}
+
+impl Row {
+    /// Appends its lines. Of a prefix they have the evictions too, as far as those were counted.
+    fn write(&self, form: Form, prefixes: &Prefixes, out: &mut Vec<u8>) {
+        let mut line = |name: &str, number: u64| form.stat(name, format_args!("{number}"), out);
+        match self {
+            Row::Size(row, items) => line(&row.to_string(), *items),
+            Row::Prefix(prefix, taken) => {
+                let name = escaped(prefix);
+                line(&format!("prefixes:{name}:items"), taken.items);
+                line(&format!("prefixes:{name}:bytes"), taken.bytes);
+                let evictions = prefixes.counts(prefix).evictions;
+                line(&format!("prefixes:{name}:evictions"), evictions);
+            }
+            Row::Sum(name, taken) => {
+                line(&format!("{name}:items"), taken.items);
+                line(&format!("{name}:bytes"), taken.bytes);
+            }
         }
-        for (name, taken) in [("others", others), ("without", without)] {
-            rows.push((format!("{name}:items"), taken.items));
-            rows.push((format!("{name}:bytes"), taken.bytes));
-        }
-        rows
     }
 }
 

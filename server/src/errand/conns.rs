@@ -2,7 +2,8 @@
 //!
 //! Where: the errand asks one column after the other, which answers in its own loop.
 //! Invariant: a column tells of at most `CONNECTIONS_TOLD_MAX` connections at a time, and is asked
-//! again once these are sent. A socket that is open all the while is told of once.
+//! again once these are sent. A socket that is open all the while is told of once. At most `ASKS_MAX`
+//! ask at a time, and one whose errand has ended costs no column anything.
 //! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
 
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use protocol::{Form, Outcome};
 
 use super::Progress;
 use crate::execute::Context;
-use crate::limits::ASKS_ANSWERED_MAX;
+use crate::limits::{ASKS_ANSWERED_MAX, ASKS_MAX};
 use crate::shared::Shared;
 use crate::watch::ASKED;
 
@@ -59,7 +60,10 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) struct Conns {
     form: Form,
-    ask: Arc<Ask>,
+    /// Which column is to be asked next, and from which entry on.
+    next: (usize, usize),
+    /// `None`: too many ask.
+    ask: Option<Arc<Ask>>,
 }
 
 impl Asks {
@@ -77,11 +81,13 @@ impl Asks {
         wakers.get(column).into_iter().for_each(|waker| waker.wake());
     }
 
-    /// Some who ask `column`. Where more do, the column is woken for them.
+    /// Some who ask `column` and wait for what it tells. Where more do, the column is woken for them.
     pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<Ask>> {
         let asks = &shared.asks;
         let mut waiting = asks.waiting();
         let is_own = |ask: &Arc<Ask>| ask.column == column;
+        // Nobody else has one whose errand has ended.
+        waiting.retain(|ask| Arc::strong_count(ask) > 1);
         let own = waiting.extract_if(.., |ask| is_own(ask)).take(ASKS_ANSWERED_MAX).collect();
         if waiting.iter().any(is_own) {
             asks.wake(column);
@@ -92,14 +98,18 @@ impl Asks {
 }
 
 impl Ask {
-    fn post(shared: &Shared, column: usize, from: usize, asker: usize) -> Arc<Ask> {
+    /// Asks a column from an entry on. `None`: too many ask.
+    fn post(shared: &Shared, (column, from): (usize, usize), asker: usize) -> Option<Arc<Ask>> {
         let ask = Arc::new(Ask { column, from, asker, answer: Mutex::default() });
         let mut waiting = shared.asks.waiting();
+        if waiting.len() >= ASKS_MAX {
+            return None;
+        }
         waiting.push(Arc::clone(&ask));
         shared.watch.set(ASKED, true);
         drop(waiting);
         shared.asks.wake(column);
-        ask
+        Some(ask)
     }
 
     /// Answers.
@@ -112,25 +122,36 @@ impl Ask {
 impl Conns {
     /// Asks the first column.
     pub(crate) fn begin(context: &Context, form: Form) -> Conns {
-        Conns { form, ask: Ask::post(&context.shared, 0, 0, context.column) }
+        let mut conns = Conns { form, next: (0, 0), ask: None };
+        conns.post(context);
+        conns
+    }
+
+    /// Asks on, if there is room for one who asks; else the next step tries again.
+    fn post(&mut self, context: &Context) {
+        self.ask = Ask::post(&context.shared, self.next, context.column);
     }
 
     /// Tells what the column has answered, and asks on.
     pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
-        let answer = self.ask.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(ask) = &self.ask else {
+            self.post(context);
+            return Progress::Idle;
+        };
+        let answer = ask.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Page { rows, next }) = answer else { return Progress::Idle };
         for row in &rows {
             row.write(self.form, out);
         }
-        let (column, from) = match next {
-            Some(from) => (self.ask.column, from),
-            None => (self.ask.column + 1, 0),
+        self.next = match next {
+            Some(from) => (ask.column, from),
+            None => (ask.column + 1, 0),
         };
-        if column >= context.shared.columns.len() {
+        if self.next.0 >= context.shared.columns.len() {
             self.form.say(Outcome::StatsEnd, out);
             return Progress::Done;
         }
-        self.ask = Ask::post(&context.shared, column, from, context.column);
+        self.post(context);
         Progress::Idle
     }
 }

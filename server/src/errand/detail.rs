@@ -1,41 +1,105 @@
 //! `stats detail dump`: what was asked of the keys with each prefix.
 //!
-//! Where: an errand in text; in binary one value.
-//! Invariant: a step shows as many prefixes as a few shelves have, whatever happens beside it.
+//! Where: an errand, in text of lines; in binary of one value, whose length comes first.
+//! Invariant: a step shows as many prefixes as a few shelves have, or sends `DUMP_STEP_BYTES` of the
+//! value. A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and whoever makes one has a place.
 //! Source: memcached 1.6.45 `stats_prefix_dump`.
 
-use protocol::Form;
 use protocol::text::list;
+use protocol::{Form, Outcome, Refusal};
 
 use super::Progress;
-use crate::limits::DUMP_STEP_BYTES;
+use super::place::Place;
+use crate::execute::Context;
+use crate::limits::{DETAIL_VALUE_BYTES_MAX, DUMP_STEP_BYTES};
 use crate::prefixes::Prefixes;
 
 /// A list of prefixes under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Detail {
     shelf: usize,
+    value: Option<Value>,
+}
+
+/// A list that is one value.
+#[derive(Debug)]
+struct Value {
+    place: Place,
+    form: Form,
+    /// The lines; once there are all, the answer.
+    bytes: Vec<u8>,
+    /// Bytes of the answer that are sent; `None`: it is not made.
+    sent: Option<usize>,
 }
 
 impl Detail {
-    /// Shows the prefixes of some shelves.
-    pub(crate) fn step(&mut self, prefixes: &Prefixes, out: &mut Vec<u8>) -> Progress {
-        let end = out.len() + DUMP_STEP_BYTES;
-        while out.len() < end {
-            let show = |prefix: &[u8], asked: &list::Asked| list::prefix(prefix, asked, out);
-            if !prefixes.show(self.shelf, show) {
-                list::end(false, out);
-                return Progress::Done;
-            }
-            self.shelf += 1;
+    /// Lines, as they are made.
+    pub(crate) fn of_lines() -> Detail {
+        Detail { shelf: 0, value: None }
+    }
+
+    /// One value, in this form.
+    pub(crate) fn of_value(place: Place, form: Form) -> Detail {
+        let value = Value { place, form, bytes: Vec::new(), sent: None };
+        Detail { shelf: 0, value: Some(value) }
+    }
+
+    /// Shows the prefixes of some shelves, or some of what they came to.
+    pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
+        let prefixes = &context.shared.prefixes;
+        let Some(value) = &mut self.value else {
+            let end = out.len() + DUMP_STEP_BYTES;
+            return show(prefixes, &mut self.shelf, out, end);
+        };
+        if !value.place.keep(context.clock.now) {
+            return Progress::Ended;
+        }
+        match value.sent {
+            None => value.gather(prefixes, &mut self.shelf, out),
+            Some(sent) => value.send(sent, out),
+        }
+    }
+}
+
+impl Value {
+    /// Shows the prefixes of some shelves. Says so if they are more than one answer may hold.
+    fn gather(&mut self, prefixes: &Prefixes, shelf: &mut usize, out: &mut Vec<u8>) -> Progress {
+        let end = self.bytes.len() + DUMP_STEP_BYTES;
+        let progress = show(prefixes, shelf, &mut self.bytes, end);
+        if self.bytes.len() > DETAIL_VALUE_BYTES_MAX {
+            self.form.refuse(Refusal::StatsDetailTooLong, out);
+            return Progress::Done;
+        }
+        if progress == Progress::Done {
+            let mut answer = Vec::with_capacity(self.bytes.len() + DUMP_STEP_BYTES);
+            let lines = String::from_utf8_lossy(&self.bytes);
+            self.form.stat("detailed", format_args!("{lines}"), &mut answer);
+            self.form.say(Outcome::StatsEnd, &mut answer);
+            self.bytes = answer;
+            self.sent = Some(0);
         }
         Progress::More
     }
 
-    /// Shows all of them as one statistic.
-    pub(crate) fn whole(prefixes: &Prefixes, form: Form, out: &mut Vec<u8>) {
-        let (mut all, mut detail) = (Vec::new(), Detail::default());
-        while detail.step(prefixes, &mut all) != Progress::Done {}
-        form.stat("detailed", format_args!("{}", String::from_utf8_lossy(&all)), out);
+    /// Sends what comes next of the answer.
+    fn send(&mut self, sent: usize, out: &mut Vec<u8>) -> Progress {
+        let rest = self.bytes.get(sent..).unwrap_or_default();
+        let now = rest.get(..DUMP_STEP_BYTES).unwrap_or(rest);
+        out.extend_from_slice(now);
+        self.sent = Some(sent + now.len());
+        if now.len() == rest.len() { Progress::Done } else { Progress::More }
     }
+}
+
+/// Appends the prefixes of a few shelves, from one shelf on, until there are `end` bytes.
+fn show(prefixes: &Prefixes, shelf: &mut usize, out: &mut Vec<u8>, end: usize) -> Progress {
+    while out.len() < end {
+        let show = |prefix: &[u8], asked: &list::Asked| list::prefix(prefix, asked, out);
+        if !prefixes.show(*shelf, show) {
+            list::end(false, out);
+            return Progress::Done;
+        }
+        *shelf += 1;
+    }
+    Progress::More
 }

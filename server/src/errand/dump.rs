@@ -63,7 +63,12 @@ impl Dump {
                 return Progress::More;
             }
             let lines = &mut self.lines;
-            self.at = context.store.dump(from, |item| lines.append(&line(item, &clock), out));
+            let mut items = 0;
+            self.at = context.store.dump(from, |item| {
+                items += 1;
+                lines.append(&line(item, &clock), out);
+            });
+            context.work(items);
             if matches!(self.lines, Lines::Items { left: 0, .. }) {
                 self.at = None;
             }

@@ -2,12 +2,14 @@
 //!
 //! Where: asked before each request.
 //! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
-//! write; a message's, when its answer is longer than one may be.
+//! write; a message's after `MESSAGE_REQUESTS_MAX`, or when its answer is longer than one may be. Either
+//! ends after `KEYS_TURN_MAX` keys.
 
 use protocol::Request;
 
 use crate::limits::{
-    KEYS_TURN_MAX, OUT_BYTES_MAX, PINNED_BYTES_TURN_MAX, PINS_MAX, STATS_REQUESTS,
+    KEY_COST_BYTES, KEYS_TURN_MAX, MESSAGE_REQUESTS_MAX, OUT_BYTES_MAX, PINNED_BYTES_TURN_MAX,
+    PINS_MAX, REQUEST_COST_BYTES, STATS_REQUESTS,
 };
 use crate::out::{Mark, Out};
 
@@ -53,12 +55,12 @@ impl Budget {
         }
     }
 
-    /// A message's whose answer begins `from` here: as many requests as it has, and less than
-    /// `reply_bytes_max` bytes of text and of pinned values each.
+    /// A message's whose answer begins `from` here: less than `reply_bytes_max` bytes of text and of
+    /// pinned values each.
     pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
         Budget {
-            requests: u32::MAX,
-            keys: u32::MAX,
+            requests: MESSAGE_REQUESTS_MAX,
+            keys: KEYS_TURN_MAX,
             text_end: from.text + reply_bytes_max + 1,
             pins_end: usize::MAX,
             pinned_bytes_end: pinned_bytes + reply_bytes_max + 1,
@@ -100,6 +102,19 @@ impl Budget {
     /// Leaves one request at most.
     pub(crate) fn spend_all_but_one(&mut self) {
         self.requests = self.requests.min(1);
+    }
+
+    /// Of a message's, what the requests so far count for.
+    #[inline]
+    pub(crate) fn spent_bytes(&self) -> usize {
+        let requests = MESSAGE_REQUESTS_MAX.saturating_sub(self.requests) as usize;
+        let keys = KEYS_TURN_MAX.saturating_sub(self.keys) as usize;
+        requests * REQUEST_COST_BYTES + keys * KEY_COST_BYTES
+    }
+
+    /// No request or no key is left to it.
+    pub(crate) fn is_worked_off(&self) -> bool {
+        self.requests == 0 || self.keys == 0
     }
 
     /// No request is left to it.

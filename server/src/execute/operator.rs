@@ -3,13 +3,14 @@
 //! Where: called by `execute`.
 //! Invariant: an item that is stored in a later second than the one flushed stays. Of the memory
 //! only the limit is set here; the store comes down to it slice by slice. What takes long is an
-//! errand of the connection's. A setting of what is not here is answered as memcached answers it.
+//! errand of the connection's. Who sends datagrams is obeyed only with `-o udp_admin`, for anybody
+//! can forge a sender. A setting of what is not here is answered as memcached answers it.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`,
 //! `process_memlimit_command`, `process_lru_crawler_command`, `process_slabs_command`,
 //! `process_shutdown_command`.
 
 use protocol::command::Operator;
-use protocol::text::operator::{self, Classes, Control, Listing, Shutdown};
+use protocol::text::operator::{self, Classes, Control, Listing, Shutdown, Streams};
 use protocol::{Args, Form, Outcome, Refusal};
 use store::OutOfBounds;
 
@@ -29,6 +30,9 @@ const CLASSES: i32 = operator::SLAB_CLASSES as i32;
 
 /// `flush_all`, now or at a time; `exptime` is `None` when it was no number.
 pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome {
+    if let Some(refusal) = context.refuses_operators() {
+        return Outcome::Refused(refusal);
+    }
     context.counters.flush_cmds.add(1);
     if !context.shared.settings.flush_enabled {
         return Outcome::Refused(Refusal::FlushOff);
@@ -55,7 +59,12 @@ pub(super) fn obey(
     form: Form,
     out: &mut Out,
 ) -> After {
-    let outcome = match operator::read(command, args) {
+    let control = operator::read(command, args).and_then(|control| {
+        let begins_errand = matches!(control, Control::Dump(..) | Control::Watch(_));
+        let refusal = if begins_errand { None } else { context.refuses_operators() };
+        refusal.map_or(Ok(control), Err)
+    });
+    let outcome = match control {
         Err(refusal) => Outcome::Refused(refusal),
         Ok(Control::Nothing) => Outcome::Done,
         Ok(Control::LimitMemory(megabytes)) => limit_memory(context, megabytes),
@@ -77,16 +86,13 @@ pub(super) fn obey(
             }
             Err(refusal) => Outcome::Refused(refusal),
         },
-        Ok(Control::Watch(_)) if !context.shared.settings.watch_enabled => {
-            Outcome::Refused(Refusal::WatchOff)
-        }
-        Ok(Control::Watch(streams)) => match Seat::take(&context.shared, streams) {
-            Some(seat) => {
+        Ok(Control::Watch(streams)) => match watch(context, streams) {
+            Ok(seat) => {
                 context.errand = Some(Box::new(Errand::Watch(seat)));
                 form.say(Outcome::Done, &mut out.buf);
                 return After::Errand;
             }
-            None => Outcome::Refused(Refusal::WatchTooMany),
+            Err(refusal) => Outcome::Refused(refusal),
         },
     };
     form.say(outcome, &mut out.buf);
@@ -131,7 +137,21 @@ fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result
         Classes::All | Classes::Hash => true,
         Classes::Listed(first) => first,
     };
+    if let Some(refusal) = context.refuses_errands() {
+        return Err(refusal);
+    }
     Dump::begin(context, lines, all).map(Errand::Dump).ok_or(Refusal::CrawlerBusy)
+}
+
+/// `watch`.
+fn watch(context: &Context, streams: Streams) -> Result<Seat, Refusal> {
+    if !context.shared.settings.watch_enabled {
+        return Err(Refusal::WatchOff);
+    }
+    if let Some(refusal) = context.refuses_errands() {
+        return Err(refusal);
+    }
+    Seat::take(&context.shared, streams).ok_or(Refusal::WatchTooMany)
 }
 
 /// `slabs reassign`: there are no pages that one class could give to another.

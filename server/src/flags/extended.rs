@@ -100,7 +100,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: Takes::Value("<networks>"),
         help: &[
             "networks that are answered over UDP, such as",
-            "10.0.0.0/8,2001:db8::/32 (default: all)",
+            "10.0.0.0/8,2001:db8::/32 (default: all; then long",
+            "replies are few, see the manual page)",
         ],
         does: Does::Sets(|choices, value| {
             let network = network(value).ok_or_else(|| {
@@ -115,11 +116,28 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "udp_reply_max",
         takes: Takes::Value("<bytes>"),
-        help: &["most bytes of one reply over UDP (default: 1048576)"],
+        help: &[
+            "most bytes of one reply over UDP (default: 1048576;",
+            "65536 where anybody may ask, see udp_allow)",
+        ],
         does: Does::Sets(|choices, value| {
             let wrong = "udp_reply_max takes 2048 to 67108864 bytes";
             let bytes = number(value, 2048..=64 << 20, wrong)?;
-            choices.settings.udp_reply_bytes_max = usize::try_from(bytes).unwrap_or(usize::MAX);
+            choices.settings.udp_reply_max = usize::try_from(bytes).ok();
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "udp_admin",
+        takes: Takes::Nothing,
+        help: &[
+            "obeys flush_all, shutdown, cache_memlimit, verbosity",
+            "and other operators' commands over UDP too, whose",
+            "senders can be forged",
+        ],
+        does: Does::Sets(|choices, _| {
+            choices.settings.udp_admin = true;
             Ok(())
         }),
     },

@@ -222,7 +222,7 @@ fn udp_options() {
         settings_of("-o udp_allow=10.0.0.0/8,2001:db8::/32,192.0.2.1,no_pin,udp_reply_max=4096");
     let expected = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32"];
     assert_eq!(of.udp_allow, expected.map(|network| network.parse().unwrap()));
-    assert_eq!(of.udp_reply_bytes_max, 4096);
+    assert_eq!((of.udp_reply_max, of.udp_reply_bytes_max()), (Some(4096), 4096));
     assert!(settings_of("-o udp_port_per_column").udp_port_per_column);
     assert!(!of.udp_port_per_column);
     refused("-o udp_allow=10.0.0.0/33", 1, "udp_allow takes networks");

@@ -1,4 +1,5 @@
-//! `stats audit`, of debug builds: the faults that a check of the whole store finds.
+//! `stats audit` and `stats steps`, of debug builds: the faults that a check of the whole store finds,
+//! and the most that one loop has done.
 //!
 //! Where: `stats::answer` calls it; memcached has no such thing, and neither have release builds.
 //! Invariant: while no column works and no value is on its way in or out, every fault that is told
@@ -8,6 +9,11 @@
 
 use super::{Rows, stat};
 use crate::shared::Shared;
+
+/// The most steps of one loop since this was asked last.
+pub(super) fn steps(shared: &Shared, rows: &mut Rows<'_>) {
+    stat!(rows, "loop_steps_max", shared.take_steps());
+}
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let faults = shared.store.audit();

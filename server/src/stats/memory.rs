@@ -46,7 +46,10 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "connection_bytes", sums.connection_bytes);
     stat!(rows, "read_buf_bytes", sums.read_buf_bytes);
     stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
+    let (prefix_bytes, _) = shared.prefixes.held();
+    stat!(rows, "prefix_bytes", prefix_bytes);
     let beside_store = sums.connection_bytes + sums.read_buf_bytes + sums.response_obj_bytes;
+    let beside_store = beside_store + prefix_bytes as u64;
     let beside_store = beside_store + shared.fixed_bytes() as u64;
     let mut accounted = usage.sum_bytes() + beside_store;
     let resident = Resident::now();

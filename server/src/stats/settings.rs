@@ -109,7 +109,8 @@ fn ours(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "eviction", policy_name(settings));
     stat!(rows, "flow_function", flow::NAME);
     stat!(rows, "flow_version", flow::VERSION);
-    stat!(rows, "udp_reply_max", settings.udp_reply_bytes_max);
+    stat!(rows, "udp_reply_max", settings.udp_reply_bytes_max());
+    stat!(rows, "udp_admin", if settings.udp_admin { "yes" } else { "no" });
     if let Some(bypass) = shared.bypass.get() {
         let (first, queues) = bypass.queues();
         stat!(rows, "xdp_interface", bypass.facts().interface);

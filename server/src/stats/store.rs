@@ -26,4 +26,5 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "arena_full", store.arena_full);
     stat!(rows, "hash_overflow_bytes", store.hash_overflow_bytes);
     stat!(rows, "dumps_stalled", sums.dumps_stalled);
+    stat!(rows, "prefixes_left_out", shared.prefixes.held().1);
 }

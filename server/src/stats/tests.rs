@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protocol::{Args, Form};
 use store::policy::Eviction;
 
-use super::{Left, write};
+use super::{Left, obey, write};
 use crate::clock::START;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -25,8 +25,10 @@ fn shared(settings: Settings) -> Arc<Shared> {
 fn answer(shared: &Shared, arguments: &str) -> String {
     let (mut out, form) = (Vec::new(), Form::LINE);
     let args = Args { text: arguments.as_bytes(), count: arguments.split_whitespace().count() };
-    let Left::Say(outcome) = write(shared, START + 10, args, form, &mut out) else {
-        panic!("{arguments} takes several turns")
+    let outcome = match write(shared, START + 10, args, form, &mut out) {
+        Left::Say(outcome) => outcome,
+        Left::Act(act) => obey(shared, act, form),
+        _ => panic!("{arguments} takes several turns"),
     };
     form.say(outcome, &mut out);
     String::from_utf8(out).unwrap()

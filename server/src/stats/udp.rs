@@ -18,7 +18,10 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
         stat!(rows, "udp_dropped_network", sums.udp_dropped_network);
         stat!(rows, "udp_dropped_length", sums.udp_dropped_length);
         stat!(rows, "udp_dropped_incomplete", sums.udp_dropped_incomplete);
+        stat!(rows, "udp_dropped_work", sums.udp_dropped_work);
+        stat!(rows, "udp_dropped_amplified", sums.udp_dropped_amplified);
         stat!(rows, "udp_replies_too_long", sums.udp_replies_too_long);
+        stat!(rows, "udp_refused", sums.udp_refused);
     }
     if let Some(bypass) = shared.bypass.get() {
         let dropped = bypass.dropped();

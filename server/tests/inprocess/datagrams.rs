@@ -23,6 +23,11 @@ pub(crate) fn at(host: &str) -> Vec<Listen> {
     vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: Speak::Auto }]
 }
 
+/// All networks, for `Settings` of a server whose answers may be as long as they are.
+pub(crate) fn everybody() -> Vec<ipnet::IpNet> {
+    ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap()).to_vec()
+}
+
 /// Receives, again if a signal came first: a socket with a deadline is not waited for again then.
 pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {

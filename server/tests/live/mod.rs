@@ -107,7 +107,18 @@ impl Server {
     fn past_a_kernel(flags: &[&str], environment: &[(&str, &str)]) -> Option<Server> {
         let machines = pair(Veth::default())?;
         let host = machines[1].v4.to_string();
-        let own = ["-l", &host, "-p", "11211", "-U", "11211", "--xdp", WIRE];
+        let own = [
+            "-l",
+            &host,
+            "-p",
+            "11211",
+            "-U",
+            "11211",
+            "--xdp",
+            WIRE,
+            "-o",
+            "udp_allow=0.0.0.0/0,udp_allow=::/0",
+        ];
         let all = [&own, flags].concat();
         let before = datagrams_of_the_kernel(&machines[1]);
         let mut server = machines[1].on(|| Server::under_test_with(&all, environment));

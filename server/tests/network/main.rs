@@ -94,8 +94,9 @@ const WAYS: [Way; 2] = [Way::Sockets, Way::Xdp];
 fn everywhere(port: Port, way: Way) -> Settings {
     let listen = |host: &str| Listen { host: Some(host.into()), port, protocol: Speak::Auto };
     let xdp = Xdp::of(WIRE);
+    let udp_allow = datagrams::everybody();
     let datagrams = ["0.0.0.0", "::"].map(listen).to_vec();
-    Settings { datagrams, xdp: (way == Way::Xdp).then_some(xdp), ..settings(1) }
+    Settings { datagrams, udp_allow, xdp: (way == Way::Xdp).then_some(xdp), ..settings(1) }
 }
 
 fn hit(key: &str, value: &str) -> String {

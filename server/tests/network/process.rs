@@ -40,6 +40,7 @@ impl Process {
         let mut child = machine.on(|| {
             Command::new(env!("CARGO_BIN_EXE_hypostyle"))
                 .args(["-p", "11211", "-U", "11211", "-l", "0.0.0.0", "--xdp", WIRE, "-t", "1"])
+                .args(["-o", "udp_allow=0.0.0.0/0,udp_allow=::/0"])
                 .args(words)
                 .envs(environment.iter().copied())
                 .stdin(Stdio::null())

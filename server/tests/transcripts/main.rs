@@ -27,15 +27,17 @@ use std::time::Duration;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
 /// Transcripts that only connections can have, and why.
-const OF_CONNECTIONS: [(&str, &str); 10] = [
+const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("binary_half_closed", "a message has no end that a client could send"),
     ("binary_header", "which protocol is spoken is told from each message"),
     ("binary_pieces", "a request that is not in one message is dropped"),
     ("capitals", "what begins with a capital letter is taken for an answer, and dropped"),
     ("connections", "there are none to be counted"),
+    ("detail", "a list of prefixes takes several turns of a connection"),
     ("dumps", "a dump takes several turns of a connection"),
     ("half_closed", "a message has no end that a client could send"),
     ("large_values", "a reply over udp_reply_max is refused"),
+    ("multiget_long", "a message asks for no more keys than a turn looks up"),
     ("protocol_flag", "a message of the other protocol is no end for those behind it"),
     ("watch", "a message has no client who could go on reading"),
 ];
@@ -67,13 +69,16 @@ fn the_server_answers_messages_as_written() {
     run_all(None, &by_messages, Some(&OF_CONNECTIONS));
 }
 
+/// Transcripts have operators' commands in them.
+const OBEYS: &[&str] = &["-o", "udp_admin"];
+
 fn by_messages(flags: &[&str]) -> Option<Server> {
-    Some(Server::under_test(&[&["-U", "-1"], flags].concat()))
+    Some(Server::under_test(&[&["-U", "-1"], OBEYS, flags].concat()))
 }
 
 #[test]
 fn the_server_answers_messages_past_the_kernel_as_written() {
-    messages_past_the_kernel_as_written(&Server::past_the_kernel);
+    messages_past_the_kernel_as_written(&|flags| Server::past_the_kernel(&[OBEYS, flags].concat()));
 }
 
 /// All that messages may be, of a server past the kernel, if this process may start one.
@@ -86,13 +91,13 @@ fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server
 
 /// Each value that is set in one piece, however short, lies in the arena.
 fn with_values_beside_packets(flags: &[&str]) -> Option<Server> {
-    let all = [flags, &["-o", "zero_copy=send,zero_copy_min=1"]].concat();
+    let all = [flags, &["-o", "udp_admin,zero_copy=send,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
 }
 
 /// And that comes past the kernel stays where it came.
 fn with_values_in_packets(flags: &[&str]) -> Option<Server> {
-    let all = [flags, &["-o", "zero_copy=full,zero_copy_min=1"]].concat();
+    let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
 }
 
@@ -108,7 +113,7 @@ fn the_server_answers_messages_as_written_where_values_stay_in_packets() {
 
 /// The same is asked for, of a driver that uses our memory itself: values are copied.
 fn with_a_driver_that_does_not_copy(flags: &[&str]) -> Option<Server> {
-    let all = [flags, &["-o", "zero_copy=full,zero_copy_min=1"]].concat();
+    let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_a_kernel_without("copies", &all)
 }
 

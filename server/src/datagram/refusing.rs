@@ -1,0 +1,107 @@
+//! Tests of answers on a way out that has no room whenever it likes.
+//!
+//! Where: `Answers::send` over letters that refuse by a plan drawn at random.
+//! Invariant: what arrives of an answer is its first parts, each as it should be; each part that is
+//! made is sent or counted as not sent.
+
+use std::sync::Arc;
+
+use net::{Calls, Tally};
+use protocol::udp::{HEADER_BYTES, Header};
+use testing::Random;
+
+use super::answers::{Answers, Way};
+use super::tests::turn;
+use crate::datapath::{Letters, Outgoing};
+
+/// Bytes of a datagram, the frame included.
+const DATAGRAM_BYTES: usize = 100;
+
+/// A way out on which datagrams lie that were sent.
+struct Refusing {
+    random: Random,
+    /// Of so many letters one is refused, also where there is room.
+    one_in: u32,
+    sent: Vec<(u8, Vec<u8>)>,
+}
+
+struct Plan<'a> {
+    way: &'a mut Refusing,
+    letters: Vec<(u8, Vec<u8>)>,
+}
+
+impl Outgoing for Refusing {
+    type Peer = u8;
+    type Letters<'a> = Plan<'a>;
+
+    fn open(&mut self) -> Plan<'_> {
+        Plan { way: self, letters: Vec::new() }
+    }
+}
+
+impl<'a> Letters<'a, u8> for Plan<'_> {
+    fn add(&mut self, to: &'a u8, head: &[u8], mut pieces: impl Iterator<Item = &'a [u8]>) -> bool {
+        if self.way.random.number(self.way.one_in) == 0 {
+            // It may have taken some before it finds that there is no room.
+            let taken = self.way.random.index(3);
+            pieces.by_ref().take(taken).for_each(drop);
+            return false;
+        }
+        let mut letter = head.to_vec();
+        pieces.for_each(|piece| letter.extend_from_slice(piece));
+        self.letters.push((*to, letter));
+        true
+    }
+
+    fn post_or_drop(&mut self, _: &Calls) -> Tally {
+        let sent = self.letters.len();
+        self.way.sent.append(&mut self.letters);
+        Tally { sent, ..Tally::default() }
+    }
+}
+
+#[test]
+fn an_answer_ends_where_a_part_of_it_has_no_room() {
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let mut turn = turn();
+        let counters = Arc::clone(&turn.context.counters);
+        let mut answers = Answers::new(1 << 20);
+        let peers: Vec<u8> = (0..12).collect();
+        let (mut made, mut parts) = (Vec::new(), 0);
+        for peer in &peers {
+            let bytes = 1 + random.index(1000);
+            let reply: Vec<u8> = (0..bytes).map(|_| random.number(256).to_le_bytes()[0]).collect();
+            let from = answers.begin(&mut turn.out);
+            turn.out.buf.extend_from_slice(&reply);
+            answers.add(
+                (peer, u16::from(*peer)),
+                (from, bytes),
+                DATAGRAM_BYTES - HEADER_BYTES,
+                &mut turn.out,
+            );
+            parts += bytes.div_ceil(DATAGRAM_BYTES - HEADER_BYTES);
+            made.push(reply);
+        }
+        let out =
+            Refusing { random: Random::new(seed), one_in: 2 + random.number(8), sent: Vec::new() };
+        let mut way = Way { out, datagram_bytes_max: DATAGRAM_BYTES };
+        answers.send(&mut way, &mut turn);
+        let mut arrived: Vec<(u16, Vec<u8>)> = vec![(0, Vec::new()); peers.len()];
+        for (to, letter) in &way.out.sent {
+            let (header, part) = Header::read(letter).unwrap();
+            assert_eq!(header.id, u16::from(*to), "seed {seed}");
+            let (next, bytes) = &mut arrived[usize::from(*to)];
+            assert_eq!(header.number, *next, "seed {seed}: no part is left out before another");
+            *next += 1;
+            bytes.extend_from_slice(part);
+        }
+        for ((_, bytes), reply) in arrived.iter().zip(&made) {
+            assert!(reply.starts_with(bytes), "seed {seed}");
+        }
+        assert_eq!(counters.udp_sent.get(), way.out.sent.len() as u64, "seed {seed}");
+        let unsent = (parts - way.out.sent.len()) as u64;
+        assert_eq!(counters.udp_unsent.get(), unsent, "seed {seed}");
+        assert!(turn.out.is_empty());
+    }
+}

@@ -1,0 +1,238 @@
+//! Every command, in its worst legal forms, under named limits on every way in.
+//!
+//! Where: an in-process server with one thread, clients by TCP, a Unix socket, UDP and AF_XDP. The
+//! forms are those of the command tables, so that a new command is held as well.
+//! Invariant: whatever is asked, by whomever, a turn does at most `TURN_STEPS_MAX` steps, a message
+//! `MESSAGE_STEPS_MAX`, and a loop `LOOP_STEPS_MAX`; a message is
+//! answered by at most `udp_reply_max` bytes, and what the server holds beside the store stays below
+//! `HELD_BYTES_MAX`. The server counts steps in debug builds, so that a slow machine changes nothing.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![cfg(debug_assertions)]
+
+#[path = "../inprocess/mod.rs"]
+mod inprocess;
+mod page;
+mod worst;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use hypostyle::limits::{
+    LOOP_STEPS_MAX, MESSAGE_BYTES_MAX, MESSAGE_STEPS_MAX, TURN_STEPS_MAX, UDP_REPLY_BYTES_MAX,
+};
+use hypostyle::settings::{Settings, Xdp};
+use inprocess::{Client, DEADLINE, connect, datagrams, settings, start};
+use protocol::udp::{HEADER_BYTES, Header};
+use testing::namespace::{Veth, WIRE, pair};
+use worst::{Worst, all};
+
+/// Most bytes that a server with one thread holds beside the store in these tests: its buffers, and
+/// 8 MiB of prefixes.
+const HELD_BYTES_MAX: u64 = 32 << 20;
+/// Datagrams of one flood, each from one of so many senders.
+const FLOOD: u16 = 256;
+const SENDERS: usize = 16;
+/// Bytes of answers that a client of a stream reads at most.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a message's part: what an Ethernet frame carries.
+const PART_BYTES: usize = 1400;
+
+/// Stores and counts everything that makes a form expensive.
+fn fill(control: &mut Client) {
+    for first in (1..=8000).step_by(500) {
+        let set = |at| format!("set k{at} 0 0 4 noreply\r\nabcd\r\n");
+        let sets: String = (first..first + 500).map(set).collect();
+        control.ask(sets + "mn\r\n", "MN\r\n");
+    }
+    for (key, bytes) in [("b", 400_000), ("v", 7000)] {
+        let value = "v".repeat(bytes);
+        control.ask(format!("set {key} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
+    }
+    control.ask("set n 0 0 1\r\n1\r\n", "STORED\r\n");
+    control.ask("stats detail on\r\n", "OK\r\n");
+    for first in (0..6000).step_by(50) {
+        let keys: String = (first..first + 50).map(|at| format!(" {at:0>240}:k")).collect();
+        control.ask(format!("get{keys}\r\n"), "END\r\n");
+    }
+}
+
+/// What was asked is answered: the server has kept its limits meanwhile.
+fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
+    let steps: u64 = control.stats("steps")["loop_steps_max"].parse().unwrap();
+    assert!(steps <= steps_max, "{what}: a loop of {steps} steps");
+    let memory = control.stats("memory");
+    let rows = ["connection_bytes", "read_buf_bytes", "response_obj_bytes", "prefix_bytes"];
+    let held: u64 = rows.map(|row| memory[row].parse::<u64>().unwrap()).iter().sum();
+    assert!(held <= HELD_BYTES_MAX, "{what}: {held} bytes beside the store");
+}
+
+/// Asks, says that nothing more comes, and reads to the end of what is answered. How much that was.
+fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usize {
+    // A server that closes before it has read all resets the connection.
+    let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+    let (deadline, mut shut) = (Instant::now() + DEADLINE, Some(shut));
+    let (mut answered, mut at, mut chunk) = (0, 0, vec![0; 256 << 10]);
+    loop {
+        assert!(Instant::now() < deadline, "no end after {answered} bytes");
+        // Neither waits for the other: what cannot be written is written when some is read.
+        if at < bytes.len() {
+            match stream.write(&bytes[at..]) {
+                Ok(written) => at += written,
+                Err(error) if gone.contains(&error.kind()) => at = bytes.len(),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        } else if let Some(shut) = shut.take() {
+            shut();
+        }
+        match stream.read(&mut chunk) {
+            Ok(0) => return answered,
+            // Some go before they have read all.
+            Ok(_) if answered > ANSWER_BYTES_MAX => return answered,
+            Ok(read) => answered += read,
+            Err(error) if gone.contains(&error.kind()) => return answered,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Holds a server's streams.
+fn hold_streams(connect: impl Fn() -> TcpStream, way: &str) {
+    let control = connect();
+    control.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut control = Client(control);
+    fill(&mut control);
+    control.stats("steps");
+    for form in all() {
+        for bytes in [form.once(), form.often()] {
+            let stream = connect();
+            stream.set_nonblocking(true).unwrap();
+            let shut = || drop(stream.shutdown(Shutdown::Write));
+            let answered = ask(&stream, shut, &bytes);
+            let what = format!("{way}: {}, {} bytes", form.name, bytes.len());
+            assert_kept(&mut control, TURN_STEPS_MAX, &format!("{what}, answered by {answered}"));
+        }
+    }
+}
+
+#[test]
+fn every_command_keeps_its_limits_over_tcp() {
+    let server = start(Settings { sizes: true, ..settings(1) });
+    hold_streams(|| TcpStream::connect(server.addresses()[0]).unwrap(), "TCP");
+    server.stop();
+}
+
+#[test]
+fn every_command_keeps_its_limits_over_a_unix_socket() {
+    let path = std::env::temp_dir().join(format!("hypostyle-ceilings-{}", std::process::id()));
+    let server = start(Settings { unix_path: Some(path.clone()), sizes: true, ..settings(1) });
+    // The client reads, writes and shuts any stream socket by its descriptor.
+    let connect = || TcpStream::from(OwnedFd::from(UnixStream::connect(&path).unwrap()));
+    hold_streams(connect, "Unix");
+    server.stop();
+}
+
+/// Sends a message in its parts.
+fn send(socket: &UdpSocket, (id, message): (u16, &[u8])) {
+    let parts = message.chunks(PART_BYTES);
+    let total = u16::try_from(parts.len()).unwrap();
+    for (number, part) in (0..).zip(parts) {
+        let header = Header { id, number, total, flow: 0 };
+        socket.send(&[&header.bytes()[..], part].concat()).unwrap();
+    }
+}
+
+/// Reads answers until that of the message that was sent last, `mn`, has come, which is sent again
+/// where it, or its answer, was lost. Bytes of answers to the message `id`.
+fn answered(socket: &UdpSocket, id: u16) -> usize {
+    const LAST: u16 = 60_000;
+    let (deadline, mut bytes, mut buffer) = (Instant::now() + DEADLINE, 0, [0; 2000]);
+    send(socket, (LAST, b"mn\r\n"));
+    loop {
+        assert!(Instant::now() < deadline, "the server answers nothing");
+        let Ok(read) = datagrams::uninterrupted(|| socket.recv(&mut buffer)) else {
+            send(socket, (LAST, b"mn\r\n"));
+            continue;
+        };
+        let (header, text) = Header::read(&buffer[..read]).unwrap();
+        if header.id == LAST && text == b"MN\r\n" {
+            return bytes;
+        }
+        bytes += if header.id == id { read - HEADER_BYTES } else { 0 };
+    }
+}
+
+/// Holds a server's datagrams, of clients with these sockets.
+fn hold_messages(sockets: &[UdpSocket], control: &mut Client, way: &str) {
+    for socket in sockets {
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    }
+    fill(control);
+    control.stats("steps");
+    for form in all() {
+        let whole = [form.once(), form.often()];
+        for message in whole.iter().filter(|it| it.len() <= MESSAGE_BYTES_MAX) {
+            send(&sockets[0], (1, message));
+            let bytes = answered(&sockets[0], 1);
+            let what = format!("{way}: {}, {} bytes", form.name, message.len());
+            assert!(bytes <= UDP_REPLY_BYTES_MAX, "{what}: answered by {bytes}");
+            assert_kept(control, MESSAGE_STEPS_MAX, &what);
+        }
+        flood(sockets, &form);
+        assert_kept(control, LOOP_STEPS_MAX, &format!("{way}: a flood of {}", form.name));
+    }
+}
+
+/// Sends datagrams that are full of a form, from many senders who take no answer until the end.
+fn flood(sockets: &[UdpSocket], form: &Worst) {
+    let datagram = form.filling(PART_BYTES);
+    for number in 0..FLOOD {
+        let socket = &sockets[usize::from(number) % sockets.len()];
+        send(socket, (number, &datagram));
+    }
+    for socket in sockets {
+        answered(socket, u16::MAX);
+    }
+}
+
+fn sockets(server: SocketAddr) -> Vec<UdpSocket> {
+    let here = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = |_| {
+        let socket = UdpSocket::bind(here).unwrap();
+        socket.connect(server).unwrap();
+        socket
+    };
+    (0..SENDERS).map(socket).collect()
+}
+
+#[test]
+fn every_command_keeps_its_limits_over_udp() {
+    let datagrams = datagrams::at("127.0.0.1");
+    let server = start(Settings { datagrams, sizes: true, udp_admin: true, ..settings(1) });
+    let sockets = sockets(server.datagram_addresses()[0]);
+    hold_messages(&sockets, &mut connect(&server), "UDP");
+    server.stop();
+}
+
+#[test]
+fn every_command_keeps_its_limits_past_the_kernel() {
+    let Some([near, far]) = pair(Veth::default()) else { return };
+    let settings = Settings {
+        datagrams: datagrams::at(&far.v4.to_string()),
+        xdp: Some(Xdp::of(WIRE)),
+        udp_allow: datagrams::everybody(),
+        udp_admin: true,
+        sizes: true,
+        ..settings(1)
+    };
+    let server = far.on(|| start(settings));
+    let mut control = far.on(|| connect(&server));
+    let sockets = near.on(|| sockets(server.datagram_addresses()[0]));
+    hold_messages(&sockets, &mut control, "AF_XDP");
+    server.stop();
+}

@@ -1,0 +1,68 @@
+//! `docs/limits.md`: each command's worst legal forms and what holds them, each named limit.
+//!
+//! Where: made from the command tables and from `limits.rs`; a test compares it with the file.
+//! Invariant: the page says what the source says. `HYPOSTYLE_BLESS=1` writes it anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use protocol::COMMANDS;
+
+const HEAD: &str = "\
+# What may a request cost?
+
+No request, on any way in, takes more of a thread's loop, of memory or of the network than the limits below.
+`cargo test -p hypostyle --test ceilings` sends each command in the forms of the first table over TCP, a Unix socket, UDP and
+past the kernel: once, as often as a message or a turn can hold it, and in floods of datagrams from many senders.
+It holds each turn, message and loop under `TURN_STEPS_MAX`, `MESSAGE_STEPS_MAX` and `LOOP_STEPS_MAX`.
+Binary commands are sent by the shapes of `protocol/src/binary/opcode.rs`. This page is made from the source by that test, with
+`HYPOSTYLE_BLESS=1`.
+
+## Commands
+
+`{text*N}` stands for N times that text, `#` for the number of each.
+
+| command | worst legal forms |
+|---|---|
+";
+
+fn source(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for command in COMMANDS {
+        let forms: Vec<String> =
+            command.worst.iter().map(|form| format!("`{}`", form.escape_default())).collect();
+        writeln!(page, "| `{}` | {} |", command.name, forms.join("<br>")).unwrap();
+    }
+    page.push_str("\n## Limits\n\nOf a thread, unless it says otherwise; where a limit is a function of `-m` it is in the\nsource: [limits.rs](../server/src/limits.rs).\n\n| limit | value | of what |\n|---|---|---|\n");
+    let mut words = String::new();
+    for line in source("src/limits.rs").lines() {
+        if let Some(text) = line.strip_prefix("/// ") {
+            let space = if words.is_empty() { "" } else { " " };
+            words = words + space + text;
+        } else if let Some(constant) = line.strip_prefix("pub const ") {
+            let (name, value) = constant.split_once(": ").unwrap();
+            let value = value.split_once(" = ").unwrap().1.trim_end_matches(';');
+            writeln!(page, "| `{name}` | {value} | {words} |").unwrap();
+            words.clear();
+        } else if line != "///" {
+            words.clear();
+        }
+    }
+    page
+}
+
+#[test]
+fn the_page_of_limits_is_what_the_source_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/limits.md");
+    let made = page();
+    if std::env::var_os("HYPOSTYLE_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &made).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == made, "docs/limits.md: run this test once with HYPOSTYLE_BLESS=1");
+}
