@@ -14,8 +14,8 @@ pub struct Command {
     pub shape: Shape,
     /// How its arguments look, for people and for the fuzzer.
     pub usage: &'static str,
-    /// Its lines that cost most, each without its end; `{text*N}` is N times that text, with `#` the
-    /// number of each. A test holds all of them under the server's limits, on every way in.
+    /// Its lines that cost most, each without its end; `{text*N}` is N times that text, with `#`
+    /// the number of each. A test holds all of them under the server's limits, on every way in.
     pub worst: &'static [&'static str],
 }
 

@@ -115,9 +115,9 @@ impl Context {
         }
     }
 
-    /// Counts steps of work, for the test that holds every command under `limits::LOOP_STEPS_MAX`: a
-    /// request or a key of one, an item or an entry looked at, 64 bytes of replies written. Release
-    /// builds count nothing.
+    /// Counts steps of work, for the test that holds every command under `limits::LOOP_STEPS_MAX`:
+    /// a request or a key of one, an item or an entry looked at, 64 bytes of replies written.
+    /// Release builds count nothing.
     #[inline(always)]
     #[cfg_attr(
         not(debug_assertions),

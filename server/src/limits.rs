@@ -6,16 +6,16 @@
 
 use std::time::Duration;
 
-/// Most steps of one connection's turn: a step is a request, a key of one, an entry looked at, or 64
-/// bytes of replies written.
+/// Most steps of one connection's turn: a step is a request, a key of one, an entry looked at, or
+/// 64 bytes of replies written.
 pub const TURN_STEPS_MAX: u64 = 1 << 13;
 
-/// Most steps of one message: those of a turn, and of a reply of `UDP_REPLY_BYTES_MAX` bytes with one
-/// value more.
+/// Most steps of one message: those of a turn, and of a reply of `UDP_REPLY_BYTES_MAX` bytes with
+/// one value more.
 pub const MESSAGE_STEPS_MAX: u64 = 1 << 15;
 
-/// Most steps of all datagrams of one loop, whatever comes: `DATAGRAM_TURNS_MAX` turns, each of which
-/// ends behind a message.
+/// Most steps of all datagrams of one loop, whatever comes: `DATAGRAM_TURNS_MAX` turns, each of
+/// which ends behind a message.
 pub const LOOP_STEPS_MAX: u64 = DATAGRAM_TURNS_MAX as u64 * MESSAGE_STEPS_MAX;
 
 /// Most events that one loop takes from the kernel, which bounds how long the loop takes.

@@ -1,9 +1,8 @@
 //! Requests, counted by the prefixes of their keys.
 //!
 //! Where: the executor counts, where `stats detail on` or `-D` says so; `stats detail dump` tells.
-//! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes. A request
-//! with another prefix is counted as such.
-//! Nobody holds a lock for more than one shelf.
+//! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes. A
+//! request with another prefix is counted as such. Nobody holds a lock for more than one shelf.
 //! Source: memcached 1.6.45 `stats_prefix.c`.
 
 use std::collections::HashMap;

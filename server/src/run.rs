@@ -229,9 +229,9 @@ fn look_for_huge_pages(shared: &Shared) {
 fn tell_of_open_udp(settings: &Settings) {
     if settings.udp_is_open() {
         log::warn!(
-            "UDP answers whoever can reach it, and senders can be forged: -o udp_allow=NETWORKS says \
-             who may ask. Until then a reply has at most {} bytes, and long ones to one network are \
-             few a second",
+            "UDP answers whoever can reach it, and senders can be forged: -o udp_allow=NETWORKS \
+             says who may ask. Until then a reply has at most {} bytes, and long ones to one \
+             network are few a second",
             settings.udp_reply_bytes_max()
         );
     }

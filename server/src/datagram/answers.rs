@@ -76,8 +76,9 @@ impl<P: Copy> Answers<P> {
         self.reply_bytes_max
     }
 
-    /// Adds the answer of so many bytes that stands in `out` since `from`. Nothing answers nothing. An answer of one
-    /// datagram, of at most `payload_bytes` bytes, has its frame before it from now on.
+    /// Adds the answer of so many bytes that stands in `out` since `from`. Nothing answers nothing.
+    /// An answer of one datagram, of at most `payload_bytes` bytes, has its frame before it from
+    /// now on.
     #[inline]
     pub(super) fn add(
         &mut self,

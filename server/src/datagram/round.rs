@@ -114,7 +114,8 @@ impl<'r, D: Datapath> Round<'r, D> {
         }
     }
 
-    /// Answers what is no message of one datagram. What it costs; `None`: the request waits for room.
+    /// Answers what is no message of one datagram. What it costs; `None`: the request waits for
+    /// room.
     fn execute(
         &mut self,
         special: Special<'_, D::Peer>,
@@ -394,8 +395,8 @@ impl<P: Sender> Message<'_, P> {
     }
 
     /// Its requests have been executed up to `end`, with replies since `from`. What it costs beside
-    /// its own bytes, as `MESSAGES_TURN_BYTES` counts. `None`: its first request waits for room, and
-    /// nothing was done.
+    /// its own bytes, as `MESSAGES_TURN_BYTES` counts. `None`: its first request waits for room,
+    /// and nothing was done.
     fn end(
         &self,
         end: End<'_>,

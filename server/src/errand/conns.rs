@@ -2,8 +2,8 @@
 //!
 //! Where: the errand asks one column after the other, which answers in its own loop.
 //! Invariant: a column tells of at most `CONNECTIONS_TOLD_MAX` connections at a time, and is asked
-//! again once these are sent. A socket that is open all the while is told of once. At most `ASKS_MAX`
-//! ask at a time, and one whose errand has ended costs no column anything.
+//! again once these are sent. A socket that is open all the while is told of once. At most
+//! `ASKS_MAX` ask at a time, and one whose errand has ended costs no column anything.
 //! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
 
 use std::net::SocketAddr;
@@ -81,7 +81,8 @@ impl Asks {
         wakers.get(column).into_iter().for_each(|waker| waker.wake());
     }
 
-    /// Some who ask `column` and wait for what it tells. Where more do, the column is woken for them.
+    /// Some who ask `column` and wait for what it tells. Where more do, the column is woken for
+    /// them.
     pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<Ask>> {
         let asks = &shared.asks;
         let mut waiting = asks.waiting();

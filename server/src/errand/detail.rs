@@ -1,8 +1,9 @@
 //! `stats detail dump`: what was asked of the keys with each prefix.
 //!
 //! Where: an errand, in text of lines; in binary of one value, whose length comes first.
-//! Invariant: a step shows as many prefixes as a few shelves have, or sends `DUMP_STEP_BYTES` of the
-//! value. A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and whoever makes one has a place.
+//! Invariant: a step shows as many prefixes as a few shelves have, or sends `DUMP_STEP_BYTES` of
+//! the value. A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and whoever makes one has a
+//! place.
 //! Source: memcached 1.6.45 `stats_prefix_dump`.
 
 use protocol::text::list;

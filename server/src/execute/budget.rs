@@ -2,8 +2,8 @@
 //!
 //! Where: asked before each request.
 //! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
-//! write; a message's after `MESSAGE_REQUESTS_MAX`, or when its answer is longer than one may be. Either
-//! ends after `KEYS_TURN_MAX` keys.
+//! write; a message's after `MESSAGE_REQUESTS_MAX`, or when its answer is longer than one may be.
+//! Either ends after `KEYS_TURN_MAX` keys.
 
 use protocol::Request;
 
@@ -55,8 +55,8 @@ impl Budget {
         }
     }
 
-    /// A message's whose answer begins `from` here: less than `reply_bytes_max` bytes of text and of
-    /// pinned values each.
+    /// A message's whose answer begins `from` here: less than `reply_bytes_max` bytes of text and
+    /// of pinned values each.
     pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
         Budget {
             requests: MESSAGE_REQUESTS_MAX,

@@ -1,5 +1,5 @@
-//! `stats audit` and `stats steps`, of debug builds: the faults that a check of the whole store finds,
-//! and the most that one loop has done.
+//! `stats audit` and `stats steps`, of debug builds: the faults that a check of the whole store
+//! finds, and the most that one loop has done.
 //!
 //! Where: `stats::answer` calls it; memcached has no such thing, and neither have release builds.
 //! Invariant: while no column works and no value is on its way in or out, every fault that is told

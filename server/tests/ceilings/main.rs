@@ -3,9 +3,9 @@
 //! Where: an in-process server with one thread, clients by TCP, a Unix socket, UDP and AF_XDP. The
 //! forms are those of the command tables, so that a new command is held as well.
 //! Invariant: whatever is asked, by whomever, a turn does at most `TURN_STEPS_MAX` steps, a message
-//! `MESSAGE_STEPS_MAX`, and a loop `LOOP_STEPS_MAX`; a message is
-//! answered by at most `udp_reply_max` bytes, and what the server holds beside the store stays below
-//! `HELD_BYTES_MAX`. The server counts steps in debug builds, so that a slow machine changes nothing.
+//! `MESSAGE_STEPS_MAX`, and a loop `LOOP_STEPS_MAX`; a message is answered by at most
+//! `udp_reply_max` bytes, and what the server holds beside the store stays below `HELD_BYTES_MAX`.
+//! The server counts steps in debug builds, so that a slow machine changes nothing.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 

@@ -11,11 +11,12 @@ use protocol::COMMANDS;
 const HEAD: &str = "\
 # What may a request cost?
 
-No request, on any way in, takes more of a thread's loop, of memory or of the network than the limits below.
-`cargo test -p hypostyle --test ceilings` sends each command in the forms of the first table over TCP, a Unix socket, UDP and
-past the kernel: once, as often as a message or a turn can hold it, and in floods of datagrams from many senders.
-It holds each turn, message and loop under `TURN_STEPS_MAX`, `MESSAGE_STEPS_MAX` and `LOOP_STEPS_MAX`.
-Binary commands are sent by the shapes of `protocol/src/binary/opcode.rs`. This page is made from the source by that test, with
+No request, on any way in, takes more of a thread's loop, of memory or of the network than the
+limits below. `cargo test -p hypostyle --test ceilings` sends each command in the forms of the
+first table over TCP, a Unix socket, UDP and past the kernel: once, as often as one message can
+hold it, and in floods of datagrams from many senders. It holds each turn, message and loop under
+`TURN_STEPS_MAX`, `MESSAGE_STEPS_MAX` and `LOOP_STEPS_MAX`. Binary commands are sent by the shapes
+of `protocol/src/binary/opcode.rs`. This page is made from the source by that test, with
 `HYPOSTYLE_BLESS=1`.
 
 ## Commands
@@ -24,6 +25,16 @@ Binary commands are sent by the shapes of `protocol/src/binary/opcode.rs`. This 
 
 | command | worst legal forms |
 |---|---|
+";
+
+const LIMITS: &str = "
+## Limits
+
+Of a thread, unless it says otherwise. Those that depend on `-m` are functions in the source:
+[limits.rs](../server/src/limits.rs).
+
+| limit | value | what it bounds |
+|---|---|---|
 ";
 
 fn source(path: &str) -> String {
@@ -37,7 +48,7 @@ fn page() -> String {
             command.worst.iter().map(|form| format!("`{}`", form.escape_default())).collect();
         writeln!(page, "| `{}` | {} |", command.name, forms.join("<br>")).unwrap();
     }
-    page.push_str("\n## Limits\n\nOf a thread, unless it says otherwise; where a limit is a function of `-m` it is in the\nsource: [limits.rs](../server/src/limits.rs).\n\n| limit | value | of what |\n|---|---|---|\n");
+    page.push_str(LIMITS);
     let mut words = String::new();
     for line in source("src/limits.rs").lines() {
         if let Some(text) = line.strip_prefix("/// ") {
