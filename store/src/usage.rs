@@ -131,6 +131,24 @@ impl Store {
         self.usage_in_looks(LOOKS_MAX)
     }
 
+    /// Of each node the system's number and the bytes of memory in its segments, with as many looks
+    /// as `usage_estimate`. None on a machine of one node, where nothing is divided.
+    #[must_use]
+    pub fn node_bytes_estimate(&self) -> Vec<(usize, u64)> {
+        let segments = &self.memory().segments;
+        let (nodes, count) = (segments.nodes(), segments.count());
+        if nodes.count() == 1 {
+            return Vec::new();
+        }
+        let step = count.div_ceil(LOOKS_MAX).max(1);
+        let mut bytes: Vec<_> = (0..nodes.count()).map(|at| (nodes.number(at), 0)).collect();
+        for segment in (0..count).step_by(step as usize) {
+            let touched = u64::from(segments.get(segment).touched());
+            bytes[segments.node_of(segment)].1 += touched * u64::from(step);
+        }
+        bytes
+    }
+
     fn usage_in_looks(&self, looks_max: u32) -> Usage {
         let memory = self.memory();
         let (segments, segment_bytes) = (&memory.segments, memory.region.segment_bytes());
