@@ -10,12 +10,14 @@
 mod inprocess;
 mod live;
 
-use inprocess::{Client, wait_until};
+use std::time::Instant;
+
+use inprocess::{Client, DEADLINE, wait_until};
 use live::Server;
 
 const MIB: u64 = 1 << 20;
 /// What is taken ahead of need, by whoever: a few segments of each node.
-const AHEAD: u64 = 16 * MIB;
+const AHEAD: u64 = 32 * MIB;
 
 /// Of the memory that is to be of node 0, and of that which is to be of node 1: bytes that the
 /// system has given on node 0, and on node 1.
@@ -82,13 +84,19 @@ fn each_node_gives_memory_to_its_threads_and_gets_it_back() {
     let server = Server::under_test(&["-m", "256", "-t", "4", "-o", "no_migrate"]);
     let [mut of_0, mut of_1] = clients(&server);
     let settled = |client: &mut Client, what: &str, holds: &dyn Fn([u64; 2]) -> bool| {
-        wait_until(what, || {
+        let until = Instant::now() + DEADLINE;
+        loop {
             let (told, given) = (told(client), given(&server));
             let is_as_told = |at: usize| given[at][at].abs_diff(told[at]) < MIB;
             let is_at_home = given[0][1] == 0 && given[1][0] == 0;
-            assert!(is_at_home, "{what}: memory of the other node: {given:?}");
-            holds(told) && is_as_told(0) && is_as_told(1)
-        });
+            let both = format!("{what}: told {told:?}, given {given:?}");
+            assert!(is_at_home, "{both}: memory of the other node");
+            if holds(told) && is_as_told(0) && is_as_told(1) {
+                return;
+            }
+            assert!(Instant::now() < until, "{both}");
+            std::thread::yield_now();
+        }
     };
     settled(&mut of_0, "nothing is stored", &|[a, b]| a < AHEAD && b < AHEAD);
     store(&mut of_0, "a", 64 * MIB);
