@@ -298,11 +298,7 @@ pub struct SumAt {
 
 /// Bytes `beyond` the frame are to follow; without the sum of them the checksum is partial.
 #[inline]
-fn write_all(
-    frame: &mut [u8],
-    (beyond, rest): (usize, Option<Sum>),
-    ends: &Ends,
-) -> Option<()> {
+fn write_all(frame: &mut [u8], (beyond, rest): (usize, Option<Sum>), ends: &Ends) -> Option<()> {
     let packet = match ends.ips {
         Ips::V4 { from, to } => {
             let packet = ethernet::write(frame, &ends.macs, Carries::Ipv4)?;

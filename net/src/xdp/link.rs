@@ -372,8 +372,8 @@ fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
-/// Kinds of interfaces, and kernels that were seen to sum up what they send by one, if it is told to
-/// them in metadata. Any other may take metadata and ignore them: virtio's does before 6.18, and
+/// Kinds of interfaces, and kernels that were seen to sum up what they send by one, if they are told to
+/// in metadata. Any other may take metadata and ignore them: virtio's does before 6.18, and
 /// tells nobody. What is sent there is summed up before.
 const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
 
