@@ -225,9 +225,9 @@ impl Free {
         // SAFETY: the chunk is ours and not the kernel's, which has completed each descriptor that
         // named it. No other code of ours uses it: no other port has it (`link::open` gives each a
         // range), its inbox has the other half of that range, or chunks of values (`Queue::new`,
-        // `Arena::let_go`), and the arena gives values none of a port's. Within the outbox its bytes
-        // are touched by this slice alone, for there is no second `Free` of it, and this one is
-        // borrowed as long as the slice lives.
+        // `Arena::let_go`), and the arena gives values none of a port's. In the outbox this slice
+        // alone touches its bytes, for there is no second `Free` of it, and this one is borrowed as
+        // long as the slice lives.
         (self.0, unsafe { umem.write(self.0) })
     }
 }

@@ -290,9 +290,6 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     if !vlans.is_empty() && setting("rx-vlan") != 0 {
         return Err(Refused::Vlans(vlans));
     }
-    if wanted.allow.len() > NETWORKS_MAX {
-        return Err(Refused::Networks(wanted.allow.len()));
-    }
     let addresses = addresses(wanted, &interface, &netlink)?;
     let taken = Taken { addresses, ports: wanted.ports.clone(), allow: wanted.allow.to_vec() };
     let (chunk_bytes, is_long) = chunk_bytes(interface.mtu as usize + ETHERNET_BYTES);
@@ -372,9 +369,9 @@ fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
-/// Kinds of interfaces, and kernels that were seen to sum up what they send by one, if they are told to
-/// in metadata. Any other may take metadata and ignore them: virtio's does before 6.18, and
-/// tells nobody. What is sent there is summed up before.
+/// Kinds of interfaces, and kernels that were seen to sum up what they send by one, where metadata
+/// tell them to. Any other may take metadata and ignore them: virtio's does before 6.18, and tells
+/// nobody. What is sent there is summed up before.
 const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
 
 fn is_seen_to_sum(kind: &str) -> bool {
@@ -403,12 +400,16 @@ fn refused(what: &'static str, error: io::Error) -> Refused {
     }
 }
 
-/// The addresses wanted, of which some stand for all that the interface has.
+/// The addresses wanted, of which some stand for all that the interface has, if there are not too
+/// many networks either.
 fn addresses(
     wanted: &Wanted<'_>,
     interface: &Interface,
     netlink: &Netlink,
 ) -> Result<Vec<IpAddr>, Refused> {
+    if wanted.allow.len() > NETWORKS_MAX {
+        return Err(Refused::Networks(wanted.allow.len()));
+    }
     let own = interface.addresses(netlink).map_err(|error| Refused::System("netlink", error))?;
     let mut all = Vec::new();
     for ip in wanted.addresses {
