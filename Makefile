@@ -5,6 +5,8 @@
 #             SOAK=--moving instead load that moves between threads each second; as root, with
 #             SOAK='--bypass full' values in the packets that brought them (or send)
 # make loss   packets past the kernel, lost, doubled and late, for MINUTES; each answer to the byte
+# make vm     Debian's kernels 6.1 and 6.12 in machines of two NUMA nodes, with the tests that depend
+#             on kernels and machines; by software emulation it takes minutes
 # make pages  manual pages and completions for bash, zsh and fish, to target/pages
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
 #             Java, Ruby, a browser
@@ -23,7 +25,7 @@ SEED ?=
 KIND ?=
 CARGO_FUZZ := 0.13.2
 
-.PHONY: check test peers loom explore writes plant fuzz soak loss pages
+.PHONY: check test peers loom explore writes plant fuzz soak loss pages vm
 
 check:
 	$(CARGO) fmt --all --check
@@ -71,6 +73,9 @@ soak:
 loss:
 	CI=true HYPOSTYLE_LOSS_MINUTES=$(MINUTES) $(CARGO) test -p hypostyle --test network \
 		-- --nocapture what_arrives_is_answered_whatever_is_lost_doubled_or_late
+
+vm:
+	@tests/together 'tests/vm bookworm' 'tests/vm trixie'
 
 # A short run of each fuzz target: no crash, no hang, no memory that grows.
 fuzz:

@@ -71,7 +71,8 @@ impl Nodes {
     }
 
     /// By which number the system knows the node at `place`.
-    pub(crate) fn number(&self, place: usize) -> usize {
+    #[must_use]
+    pub fn number(&self, place: usize) -> usize {
         self.numbers[place]
     }
 }

@@ -23,6 +23,7 @@ mod udp;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+pub(crate) use checksum::Sum;
 use ethernet::Carries;
 
 /// The number of UDP in IP headers.
@@ -265,7 +266,15 @@ fn is_from_another(ips: &Ips) -> bool {
 #[inline]
 #[must_use]
 pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
-    write_all(frame, None, ends).is_some()
+    write_all(frame, (0, Some(Sum::default())), ends).is_some()
+}
+
+/// As `write`, for a packet of which `beyond_bytes` bytes are to follow those of `frame`. Their sum
+/// is `rest`, to which each was added behind all that stand before it in the frame.
+#[inline]
+#[must_use]
+pub(crate) fn write_before(frame: &mut [u8], beyond_bytes: usize, rest: Sum, ends: &Ends) -> bool {
+    write_all(frame, (beyond_bytes, Some(rest)), ends).is_some()
 }
 
 /// As `write`, for a packet of which `beyond_bytes` bytes are to follow those of `frame`. Its UDP
@@ -273,7 +282,7 @@ pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
 #[inline]
 #[must_use]
 pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Option<SumAt> {
-    write_all(frame, Some(beyond_bytes), ends)?;
+    write_all(frame, (beyond_bytes, None), ends)?;
     let from = u16::try_from(ends.header_bytes() - udp::HEADER_BYTES).ok()?;
     Some(SumAt { from, offset: udp::SUM_AT })
 }
@@ -287,10 +296,9 @@ pub struct SumAt {
     pub offset: u16,
 }
 
-/// With `beyond_bytes`, so many are to follow, and the checksum is partial.
+/// Bytes `beyond` the frame are to follow; without the sum of them the checksum is partial.
 #[inline]
-fn write_all(frame: &mut [u8], beyond_bytes: Option<usize>, ends: &Ends) -> Option<()> {
-    let beyond = beyond_bytes.unwrap_or(0);
+fn write_all(frame: &mut [u8], (beyond, rest): (usize, Option<Sum>), ends: &Ends) -> Option<()> {
     let packet = match ends.ips {
         Ips::V4 { from, to } => {
             let packet = ethernet::write(frame, &ends.macs, Carries::Ipv4)?;
@@ -301,5 +309,5 @@ fn write_all(frame: &mut [u8], beyond_bytes: Option<usize>, ends: &Ends) -> Opti
             ipv6::write(packet, beyond, (from, to))?
         }
     };
-    udp::write(packet, beyond_bytes, &ends.ips, ends.ports)
+    udp::write(packet, (beyond, rest), &ends.ips, ends.ports)
 }

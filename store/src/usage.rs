@@ -131,16 +131,41 @@ impl Store {
         self.usage_in_looks(LOOKS_MAX)
     }
 
+    /// Of each node the system's number and the bytes of memory in its segments, with as many looks
+    /// as `usage_estimate`. None on a machine of one node, where nothing is divided.
+    #[must_use]
+    pub fn node_bytes_estimate(&self) -> Vec<(usize, u64)> {
+        let (segments, nodes) = (&self.memory().segments, self.memory().segments.nodes());
+        if nodes.count() == 1 {
+            return Vec::new();
+        }
+        let mut usages = vec![Usage::default(); nodes.count()];
+        for (segment, times) in self.looks(LOOKS_MAX) {
+            self.look_at(segment, times, &mut usages[segments.node_of(segment)]);
+        }
+        let bytes = |(at, usage): (usize, &Usage)| (nodes.number(at), usage.log_bytes());
+        usages.iter().enumerate().map(bytes).collect()
+    }
+
+    /// Segments to look at, and how many each stands for.
+    fn looks(&self, looks_max: u32) -> impl Iterator<Item = (u32, u64)> {
+        let count = self.memory().segments.count();
+        let step = count.div_ceil(looks_max).max(1);
+        (0..count).step_by(step as usize).map(move |segment| (segment, step.into()))
+    }
+
+    /// Adds what a segment is used for, `times` over.
+    fn look_at(&self, segment: u32, times: u64, usage: &mut Usage) {
+        let memory = self.memory();
+        let used_bytes = memory.frames.used_bytes(segment);
+        let segment_bytes = memory.region.segment_bytes();
+        usage.add(memory.segments.get(segment), used_bytes, segment_bytes, times);
+    }
+
     fn usage_in_looks(&self, looks_max: u32) -> Usage {
         let memory = self.memory();
-        let (segments, segment_bytes) = (&memory.segments, memory.region.segment_bytes());
-        let count = segments.count();
-        let step = count.div_ceil(looks_max).max(1);
-        let mut usage = Usage::default();
-        for segment in (0..count).step_by(step as usize) {
-            let used_bytes = memory.frames.used_bytes(segment);
-            usage.add(segments.get(segment), used_bytes, segment_bytes, step.into());
-        }
+        let (count, mut usage) = (memory.segments.count(), Usage::default());
+        self.looks(looks_max).for_each(|(segment, times)| self.look_at(segment, times, &mut usage));
         let (index_bytes, ghost_bytes) = self.index.bytes_by_part();
         let arena = memory.arena().map_or((0, 0, 0), |arena| {
             let free_bytes = arena.free() as usize * arena.chunk_bytes();
@@ -153,7 +178,7 @@ impl Store {
             + self.mrc.bytes()
             + arena.2;
         Usage {
-            segment_bytes: segment_bytes.into(),
+            segment_bytes: memory.region.segment_bytes().into(),
             segments_allowed: memory.allowed().into(),
             index_bytes: index_bytes as u64,
             ghost_bytes: ghost_bytes as u64,

@@ -4,6 +4,9 @@
 //! | near: wire, 10.77.0.1, fd77::1 | ------ veth ------ | wire, 10.77.0.2, fd77::2: far |
 //! ```
 //!
+//! With `HYPOSTYLE_WIRE=DRIVER` in the environment the wire is two cards of this driver that are
+//! joined outside, and tests have it one after the other (`tests/vm`).
+//!
 //! Where: under tests of what packets do. A test makes a pair and starts its server `on` one end,
 //! its clients `on` the other:
 //!
@@ -89,14 +92,47 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     };
     let [near, far] = &ends;
     let Veth { queues, mtu } = veth;
-    let queues = format!("numtxqueues {queues} numrxqueues {queues}");
-    let there = format!("/proc/{}/fd/{}", std::process::id(), far.network.as_raw_fd());
-    near.ip(&format!("link add {WIRE} {queues} type veth peer name {WIRE} {queues} netns {there}"));
+    if let Some(driver) = std::env::var_os("HYPOSTYLE_WIRE") {
+        if queues > 1 {
+            crate::skip("a card of one queue");
+            return None;
+        }
+        for (card, end) in cards(&driver.to_string_lossy()).iter().zip(&ends) {
+            run("ip", &format!("link set {card} down"));
+            run("ip", &format!("link set {card} netns {} name {WIRE}", end.path()));
+        }
+    } else {
+        let queues = format!("numtxqueues {queues} numrxqueues {queues}");
+        let there = far.path();
+        near.ip(&format!(
+            "link add {WIRE} {queues} type veth peer name {WIRE} {queues} netns {there}"
+        ));
+    }
     for (end, other) in [(near, far), (far, near)] {
         end.join(other, mtu);
     }
     await_link([near, far]);
     Some(ends)
+}
+
+/// The names of this machine's two cards of a driver. They come back a while after the last test's
+/// namespaces are gone.
+fn cards(driver: &str) -> [String; 2] {
+    let of_driver = |name: &String| {
+        let path = std::fs::read_link(format!("/sys/class/net/{name}/device/driver"));
+        path.is_ok_and(|path| path.ends_with(driver))
+    };
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let found: Vec<String> = names.filter(of_driver).collect();
+        if let Ok(found) = found.try_into() {
+            return found;
+        }
+        assert!(Instant::now() < until, "there are no two cards of {driver}");
+        thread::sleep(LINK_WAIT);
+    }
 }
 
 /// Waits until the link carries packets both ways, which is a while after it is up.
@@ -186,11 +222,12 @@ impl Namespace {
     }
 
     fn command(&self, program: &str, arguments: &str) -> String {
-        let output = self.on(|| Command::new(program).args(arguments.split(' ')).output());
-        let output = output.unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {arguments}: {complaint}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        self.on(|| run(program, arguments))
+    }
+
+    /// By which `ip` knows it, as long as it is there.
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.network.as_raw_fd())
     }
 
     /// Puts a bridge with a dam before this end. The bridge has this end's name and addresses from
@@ -278,6 +315,15 @@ impl Namespace {
             self.on(|| std::fs::write(format!("/proc/sys/net/{variable}"), value.to_string()));
         written.unwrap_or_else(|error| panic!("{variable}: {error}"));
     }
+}
+
+/// Runs a program with these arguments, none with a space in it. What it said.
+fn run(program: &str, arguments: &str) -> String {
+    let output = Command::new(program).args(arguments.split(' ')).output();
+    let output = output.unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments}: {complaint}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Does `work` on a thread that has the caller's name and ends with it.

@@ -1,13 +1,14 @@
 //! The Internet checksum.
 //!
 //! Where: below `ipv4`, for its header, and `udp`, for a pseudo header, a header and a payload.
+//! Whoever sends a packet in parts adds up those behind the first.
 //! Invariant: the order of bytes in a word does not matter: words are added as they lie in memory,
 //! and the sum lies there as they do.
 //! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
 
 /// The sum of words of two bytes in ones' complement.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum(u64);
+pub(crate) struct Sum(u64);
 
 impl Sum {
     /// Adds bytes that begin at a word's first byte. An odd last byte has a zero behind it, so that
@@ -26,14 +27,22 @@ impl Sum {
     }
 
     /// Adds bytes of which so many others of the packet stand before.
+    #[inline]
     #[must_use]
-    pub(super) fn add_behind(self, before_bytes: usize, bytes: &[u8]) -> Sum {
+    pub(crate) fn add_behind(self, before_bytes: usize, bytes: &[u8]) -> Sum {
         if before_bytes.is_multiple_of(2) {
             return self.add(bytes);
         }
         // They begin at a word's second byte: in the sum of all, each is where the other would be.
         let sum = u16::from_ne_bytes(Sum::default().add(bytes).folded());
         Sum(self.0 + u64::from(sum.swap_bytes()))
+    }
+
+    /// Adds another sum.
+    #[inline]
+    #[must_use]
+    pub(super) fn with(self, other: Sum) -> Sum {
+        Sum(self.0 + other.0)
     }
 
     /// The sum as a word, as it lies in a packet.

@@ -101,6 +101,25 @@ fn headers_of_a_packet_whose_rest_lies_elsewhere_are_those_of_the_whole_but_for_
 }
 
 #[test]
+fn headers_of_a_packet_in_parts_are_those_of_the_whole_wherever_it_is_cut() {
+    for (whole, ends) in both() {
+        let end = whole.len();
+        let cuts = (ends.header_bytes()..=end).flat_map(|at| (at..=end).map(move |it| (at, it)));
+        for (first, second) in cuts {
+            let [a, b] = [&whole[first..second], &whole[second..]];
+            let rest = Sum::default().add_behind(first, a).add_behind(second, b);
+            let mut frame = whole[..first].to_vec();
+            frame[..ends.header_bytes()].fill(0xaa);
+            assert!(write_before(&mut frame, end - first, rest, &ends));
+            assert_eq!([&frame, a, b].concat(), whole, "cut at {first} and {second}");
+        }
+        let mut frame = vec![0; ends.header_bytes()];
+        let too_long = usize::from(u16::MAX) - 7;
+        assert!(!write_before(&mut frame, too_long, Sum::default(), &ends));
+    }
+}
+
+#[test]
 fn an_answer_goes_back_to_where_the_packet_came_from() {
     for (frame, ends) in both() {
         let back = read(&frame, Sums::Whole).unwrap().ends.turned();

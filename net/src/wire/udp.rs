@@ -59,27 +59,31 @@ pub(super) fn read<'p>(
     Ok((ports, payload_bytes))
 }
 
-/// Writes the header of a packet that is all of `packet`, payload included. With `beyond_bytes`,
-/// so many more are to follow, and the checksum is of the pseudo header alone.
+/// Writes the header of a packet that is all of `packet`, payload included, but for `beyond` bytes
+/// that are to follow, whose sum is `rest`. Without a sum the checksum is of the pseudo header
+/// alone.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],
-    beyond_bytes: Option<usize>,
+    (beyond, rest): (usize, Option<Sum>),
     ips: &Ips,
     ports: Ports,
 ) -> Option<()> {
-    let bytes = u16::try_from(packet.len() + beyond_bytes.unwrap_or(0)).ok()?;
+    let bytes = u16::try_from(packet.len() + beyond).ok()?;
     let header = packet.first_chunk_mut::<HEADER_BYTES>()?;
     header[..2].copy_from_slice(&ports.from.to_be_bytes());
     header[2..4].copy_from_slice(&ports.to.to_be_bytes());
     header[4..6].copy_from_slice(&bytes.to_be_bytes());
     header[6..].copy_from_slice(&[0; 2]);
     let pseudo = pseudo(ips, bytes);
-    let sum = match beyond_bytes {
+    let sum = match rest {
         // Whoever adds the rest turns it over.
-        Some(_) => pseudo.folded(),
+        None => pseudo.folded(),
         // Zero says that there is none; all ones are the same number.
-        None => Some(pseudo.add(packet).checksum()).filter(|it| *it != [0; 2]).unwrap_or([0xff; 2]),
+        Some(rest) => match pseudo.add(packet).with(rest).checksum() {
+            [0, 0] => [0xff; 2],
+            sum => sum,
+        },
     };
     packet[6..8].copy_from_slice(&sum);
     Some(())

@@ -7,6 +7,9 @@
 //!                                      | value's part |                 ... and one between them
 //! ```
 //!
+//! The UDP checksum is over all parts. It is made here, or where the kernel was seen to make it
+//! (`link`) metadata tell it to.
+//!
 //! Where: under `outbox`, under the lock of its half of the queue.
 //! Invariant: each of the outbox's chunks is free or in transmission, until each descriptor that
 //! names it has completed. Only descriptors that the kernel accepts are written: one that it finds
@@ -18,12 +21,13 @@
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
 use super::inbox::Peer;
+use super::lacks::Lack;
 use super::port::Socket;
 use super::queue::Outgoing;
 use super::ring::{Consuming, Producing};
 use super::umem::{self, Span, Umem};
 use crate::udp::Tally;
-use crate::wire;
+use crate::wire::{self, Sum};
 
 /// Most descriptors of one letter. A kernel that copies takes 18.
 pub(super) const PARTS_MAX: usize = 8;
@@ -37,7 +41,7 @@ pub(super) struct Leaving {
     first: u32,
     /// Of each of them: how many descriptors name it that have not completed.
     sent: Box<[u8]>,
-    free: Vec<u32>,
+    free: Vec<Free>,
     /// Most bytes of a frame.
     frame_bytes_max: usize,
     /// Parts of values of so many bytes are sent from where they lie. None: all are copied.
@@ -58,7 +62,7 @@ impl Leaving {
             completion,
             first,
             sent: vec![0; chunks as usize].into_boxed_slice(),
-            free: (first..first + chunks).rev().collect(),
+            free: (first..first + chunks).rev().map(Free).collect(),
             frame_bytes_max,
             in_place_min: None,
             strays: 0,
@@ -88,25 +92,23 @@ impl Leaving {
         if self.free.is_empty() {
             self.reap(socket);
         }
-        let Some(chunk) = self.free.pop() else { return false };
+        let Some(mut own) = self.free.pop() else { return false };
         if self.in_place_min.is_some() {
-            return self.add_in_place(socket, (chunk, to), (head, pieces), tally);
+            return self.add_in_place(socket, (own, to), (head, pieces), tally);
         }
-        // SAFETY: a free chunk is not the kernel's: it never was, or `reap` has seen it complete.
-        // Whoever has this half alone has it, and this slice of it is the only one.
-        let room = unsafe { socket.umem.write(chunk) };
+        let (chunk, room) = own.room(&socket.umem);
         let at = socket.umem.metadata_bytes();
         let bytes_max = self.frame_bytes_max.min(room.len() - at);
         let room = &mut room[at..at + bytes_max];
         let Some(bytes) = gather(room, to.back.header_bytes(), head, pieces) else {
-            self.free.push(chunk);
+            self.free.push(own);
             tally.too_long += 1;
             return true;
         };
         let is_written = wire::write(&mut room[..bytes], &to.back);
         let descriptor = socket.umem.descriptor(Span { chunk, at, bytes });
         if !is_written || !self.transmit.push(descriptor) {
-            self.free.push(chunk);
+            self.free.push(own);
             return false;
         }
         self.sent[(chunk - self.first) as usize] = 1;
@@ -115,22 +117,21 @@ impl Leaving {
         true
     }
 
-    /// Adds a letter whose head lies in `chunk`, and of whose pieces those stay where they are that
-    /// the kernel can send from there.
+    /// Adds a letter whose head is copied to `own`, and of whose pieces those stay where they are
+    /// that the kernel can send from there.
     fn add_in_place<'p>(
         &mut self,
         socket: &Socket,
-        (chunk, to): (u32, &Peer),
+        (mut own, to): (Free, &Peer),
         (head, pieces): (&[u8], impl IntoIterator<Item = &'p [u8]>),
         tally: &mut Tally,
     ) -> bool {
         if self.transmit.room() < PARTS_MAX {
             self.reap(socket);
-            self.free.push(chunk);
+            self.free.push(own);
             return false;
         }
-        // SAFETY: as in `add`.
-        let room = unsafe { socket.umem.write(chunk) };
+        let (chunk, room) = own.room(&socket.umem);
         let mut draft = Draft::new(socket, (chunk, room), to.back.header_bytes());
         let bytes_min = self.in_place_min.unwrap_or(usize::MAX);
         let is_whole = draft.copy(head)
@@ -139,7 +140,7 @@ impl Leaving {
             && draft.finish(to);
         if !is_whole {
             draft.give_up();
-            self.free.push(chunk);
+            self.free.push(own);
             tally.too_long += 1;
             return true;
         }
@@ -191,7 +192,7 @@ impl Leaving {
         let Some(left) = sent.checked_sub(1) else { return false };
         *sent = left;
         if left == 0 {
-            self.free.push(chunk);
+            self.free.push(Free(chunk));
         }
         true
     }
@@ -212,6 +213,25 @@ impl Leaving {
     }
 }
 
+/// One of the outbox's chunks, which no descriptor names that has not completed. There is one of
+/// each chunk at most: `Leaving::new` makes them, whoever sends a chunk writes to `sent` how many
+/// descriptors name it and drops this, and `take_back` makes another when the last has completed.
+#[derive(Debug)]
+struct Free(u32);
+
+impl Free {
+    /// Its number, and all of its bytes.
+    fn room<'r>(&'r mut self, umem: &'r Umem) -> (u32, &'r mut [u8]) {
+        // SAFETY: the chunk is ours and not the kernel's, which has completed each descriptor that
+        // named it. No other code of ours uses it: no other port has it (`link::open` gives each a
+        // range), its inbox has the other half of that range, or chunks of values (`Queue::new`,
+        // `Arena::let_go`), and the arena gives values none of a port's. In the outbox this slice
+        // alone touches its bytes, for there is no second `Free` of it, and this one is borrowed as
+        // long as the slice lives.
+        (self.0, unsafe { umem.write(self.0) })
+    }
+}
+
 /// A letter that is being written.
 struct Draft<'s> {
     socket: &'s Socket,
@@ -228,6 +248,8 @@ struct Draft<'s> {
     own: u8,
     /// Bytes of the parts that are held.
     named_bytes: usize,
+    /// Of the parts behind the first, unless the kernel makes it.
+    rest: Sum,
 }
 
 impl<'s> Draft<'s> {
@@ -237,7 +259,8 @@ impl<'s> Draft<'s> {
         let none = XdpDesc { addr: 0, len: 0, options: XdpDescOptions::empty() };
         let parts = [none; PARTS_MAX];
         let (to, named_bytes) = (from + header_bytes, 0);
-        Draft { socket, chunk, room, from, to, parts, count: 0, own: 0, named_bytes }
+        let rest = Sum::default();
+        Draft { socket, chunk, room, from, to, parts, count: 0, own: 0, named_bytes, rest }
     }
 
     /// Bytes of the frame.
@@ -267,6 +290,9 @@ impl<'s> Draft<'s> {
             return false;
         }
         self.close();
+        if !self.is_summed_later() {
+            self.rest = self.rest.add_behind(self.bytes(), bytes);
+        }
         self.push(span);
         self.named_bytes += span.bytes;
         true
@@ -276,9 +302,18 @@ impl<'s> Draft<'s> {
     fn close(&mut self) {
         if self.to > self.from {
             let (at, bytes) = (self.from, self.to - self.from);
+            if self.count > 0 && !self.is_summed_later() {
+                let copied = &self.room[self.from..self.to];
+                self.rest = self.rest.add_behind(self.bytes() - bytes, copied);
+            }
             self.push(Span { chunk: self.chunk, at, bytes });
             (self.from, self.own) = (self.to, self.own + 1);
         }
+    }
+
+    /// The kernel is told to make the checksum.
+    fn is_summed_later(&self) -> bool {
+        self.socket.umem.metadata_bytes() > 0
     }
 
     fn push(&mut self, span: Span) {
@@ -286,7 +321,7 @@ impl<'s> Draft<'s> {
         self.count += 1;
     }
 
-    /// Writes the headers, and has the kernel sum up what is in several parts.
+    /// Writes the headers, with the checksum over all parts.
     fn finish(&mut self, to: &Peer) -> bool {
         self.close();
         let at = self.socket.umem.metadata_bytes();
@@ -296,12 +331,14 @@ impl<'s> Draft<'s> {
         }
         let (metadata, frame) = self.room.split_at_mut(at);
         let beyond_bytes = self.to - at + self.named_bytes - first.len as usize;
-        let Some(sum) =
-            wire::write_partly(&mut frame[..first.len as usize], beyond_bytes, &to.back)
-        else {
-            return false;
-        };
-        first.options |= umem::HAS_METADATA;
+        let frame = &mut frame[..first.len as usize];
+        if metadata.is_empty() {
+            return wire::write_before(frame, beyond_bytes, self.rest, &to.back);
+        }
+        let Some(sum) = wire::write_partly(frame, beyond_bytes, &to.back) else { return false };
+        if !Lack::Sums.is_planted() {
+            first.options |= umem::HAS_METADATA;
+        }
         umem::sum_up(metadata, sum)
     }
 

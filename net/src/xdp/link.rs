@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use memory::arena::Arena;
+use rustix::system::uname;
 
 use super::bpf::{self, Place};
+use super::lacks::Lack;
 use super::port::{CHUNKS_MAX, CHUNKS_MIN, Plan, Port, Stopped};
 use super::program::{ADDRESSES_MAX, NETWORKS_MAX, Taken, program};
 use super::umem::{Umem, chunk_bytes};
@@ -122,7 +124,7 @@ pub struct Facts {
     /// Bytes of the chunks for values.
     pub value_bytes: usize,
     /// Parts of values are sent from where they lie; else the kernel is too old, or the driver uses
-    /// our memory itself and need not know of checksums.
+    /// our memory itself.
     pub sends_in_place: bool,
 }
 
@@ -288,9 +290,6 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     if !vlans.is_empty() && setting("rx-vlan") != 0 {
         return Err(Refused::Vlans(vlans));
     }
-    if wanted.allow.len() > NETWORKS_MAX {
-        return Err(Refused::Networks(wanted.allow.len()));
-    }
     let addresses = addresses(wanted, &interface, &netlink)?;
     let taken = Taken { addresses, ports: wanted.ports.clone(), allow: wanted.allow.to_vec() };
     let (chunk_bytes, is_long) = chunk_bytes(interface.mtu as usize + ETHERNET_BYTES);
@@ -312,6 +311,7 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
             chunks: first..first + chunks,
             may_zero_copy: place == Place::Native,
             sums: sums_of(&interface.kind),
+            kernel_sums: is_seen_to_sum(&interface.kind) && !Lack::Sums.is_planted(),
             in_place_min: wanted.values.map(|values| values.in_place_min),
         };
         let enter = |socket: BorrowedFd<'_>| bpf::enter(map.as_fd(), queue, socket);
@@ -369,6 +369,21 @@ fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
+/// Kinds of interfaces, and kernels that were seen to sum up what they send by one, where metadata
+/// tell them to. Any other may take metadata and ignore them: virtio's does before 6.18, and tells
+/// nobody. What is sent there is summed up before.
+const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
+
+fn is_seen_to_sum(kind: &str) -> bool {
+    let system = uname();
+    let release = system.release().to_str().unwrap_or_default();
+    let is_it = |seen: &str| {
+        let patch = release.strip_prefix(seen);
+        patch.is_some_and(|patch| !patch.starts_with(|next: char| next.is_ascii_digit()))
+    };
+    SEEN_TO_SUM.iter().any(|(of, seen)| *of == kind && is_it(seen))
+}
+
 /// What an error of the system means, where `what` was asked for.
 fn refused(what: &'static str, error: io::Error) -> Refused {
     match error.raw_os_error() {
@@ -385,12 +400,16 @@ fn refused(what: &'static str, error: io::Error) -> Refused {
     }
 }
 
-/// The addresses wanted, of which some stand for all that the interface has.
+/// The addresses wanted, of which some stand for all that the interface has, if there are not too
+/// many networks either.
 fn addresses(
     wanted: &Wanted<'_>,
     interface: &Interface,
     netlink: &Netlink,
 ) -> Result<Vec<IpAddr>, Refused> {
+    if wanted.allow.len() > NETWORKS_MAX {
+        return Err(Refused::Networks(wanted.allow.len()));
+    }
     let own = interface.addresses(netlink).map_err(|error| Refused::System("netlink", error))?;
     let mut all = Vec::new();
     for ip in wanted.addresses {

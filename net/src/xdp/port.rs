@@ -179,6 +179,8 @@ pub(super) struct Plan {
     /// The driver may be asked to use our memory itself.
     pub(super) may_zero_copy: bool,
     pub(super) sums: Sums,
+    /// The kernel sums up a frame in several parts, if it knows of metadata.
+    pub(super) kernel_sums: bool,
     /// Parts of values of so many bytes are to be sent from where they lie.
     pub(super) in_place_min: Option<usize>,
 }
@@ -221,7 +223,7 @@ impl Plan {
         let leaving = if has_values { half * PARTS_PER_CHUNK } else { half };
         let sized = (|| -> io::Result<()> {
             if shared.is_none() {
-                umem.register(&fd, has_values)?;
+                umem.register(&fd, has_values && self.kernel_sums)?;
             }
             set_xdp_umem_fill_ring_size(&fd, half)?;
             set_xdp_umem_completion_ring_size(&fd, leaving)?;
@@ -261,10 +263,9 @@ impl Plan {
         port.is_zero_copy = Lack::Copies.is_planted()
             || xdp_options(fd)
                 .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
-        // A driver that uses our memory itself may not know of metadata, and then tells nobody.
+        // No driver that uses our memory itself was seen to send frames in several parts.
         if let Some(bytes_min) = self.in_place_min
             && is_parted
-            && umem.metadata_bytes() > 0
             && !port.is_zero_copy
         {
             port.sends_in_place = true;

@@ -6,7 +6,9 @@
 //!
 //! received   | 256 bytes, the kernel's | frame ...  |
 //! to send    | frame ...                            |
-//! with values in the arena:
+//!                                                       values:
+//! to send    | frame ...                            |   | 16 bytes | a value's part ... |
+//! ... where the kernel is told what to sum up:
 //! to send    | 16 bytes: metadata | frame ...       |   | 16 bytes | a value's part ... |
 //! ```
 //!
@@ -58,7 +60,7 @@ pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
 #[derive(Clone, Debug)]
 pub(super) struct Umem {
     arena: Arc<Arena>,
-    /// Bytes before a frame to send.
+    /// Bytes before a frame to send; 0: the kernel is told nothing.
     metadata_bytes: usize,
 }
 
@@ -84,8 +86,8 @@ impl Umem {
     }
 
     /// Makes the memory the socket's. The kernel backs it with pages, which stay where they are as
-    /// long as the socket, or its rings, are there. If `tells` then metadata may stand before what
-    /// is sent, unless the kernel knows of none (before 6.8).
+    /// long as the socket, or its rings, are there. If `tells` then metadata stand before what is
+    /// sent, unless the kernel knows of none (before 6.8).
     pub(super) fn register(&mut self, socket: impl AsFd, tells: bool) -> io::Result<()> {
         let mut registration = XdpUmemReg {
             addr: self.arena.base().as_ptr().expose_provenance() as u64,

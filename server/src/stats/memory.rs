@@ -5,6 +5,7 @@
 //! differs from `resident_bytes`, which the system counts, by what threads and the allocator take,
 //! and by pages that are used in part. (A test holds it to that.) What segments take is an estimate
 //! where there are very many.
+//! On a machine of several NUMA nodes `node_N_bytes` tell how the memory of segments is divided.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
 use rustix::param::page_size;
@@ -30,6 +31,9 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "segments_limbo", usage.segments_limbo);
     stat!(rows, "segments_index", usage.segments_index);
     stat!(rows, "segments_withheld", usage.segments_withheld);
+    for (node, bytes) in shared.store.node_bytes_estimate() {
+        rows.row(&format!("node_{node}_bytes"), format_args!("{bytes}"));
+    }
     stat!(rows, "live_bytes", usage.live_bytes);
     stat!(rows, "dead_bytes", usage.dead_bytes);
     stat!(rows, "tail_bytes", usage.tail_bytes);

@@ -71,6 +71,7 @@ fn a_queue_that_somebody_has_is_named_and_no_program_is_left() {
             chunks: 0..chunks,
             may_zero_copy: false,
             sums,
+            kernel_sums: false,
             in_place_min: None,
         };
         let mut umem = Umem::new(Arc::new(Arena::new(chunks, 0, 2048).unwrap()));

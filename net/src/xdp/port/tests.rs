@@ -50,12 +50,13 @@ fn no_socket() -> OwnedFd {
 /// Whose calls `fd` answers. The port's chunks have so many before them, and values so many behind
 /// them, which are sent from where they lie if there are any.
 fn rig_by(fd: OwnedFd, (before, chunks, values): (u32, u32, u32), frame: (usize, bool)) -> Rig {
-    let arena = Arena::new(before + chunks, values, 2048).unwrap();
-    rig_in(fd, arena, before..before + chunks, frame)
+    let umem = Umem::new(Arc::new(Arena::new(before + chunks, values, 2048).unwrap()));
+    rig_in(fd, umem, before..before + chunks, frame)
 }
 
-/// As `rig_by`, of these chunks of an arena.
-fn rig_in(fd: OwnedFd, arena: Arena, its: std::ops::Range<u32>, frame: (usize, bool)) -> Rig {
+/// As `rig_by`, of these chunks.
+fn rig_in(fd: OwnedFd, umem: Umem, its: std::ops::Range<u32>, frame: (usize, bool)) -> Rig {
+    let arena = Arc::clone(umem.arena());
     let (chunks, values) = (its.end - its.start, arena.chunks() - arena.ring_chunks());
     let rings = [(); 4].map(|()| Kernel::new());
     let (half, has_values) = (chunks / 2, values > 0);
@@ -64,8 +65,6 @@ fn rig_in(fd: OwnedFd, arena: Arena, its: std::ops::Range<u32>, frame: (usize, b
     let (receive, receive_end) = rings[1].ends(half);
     let (transmit_end, transmit) = rings[2].ends(leaving);
     let (completion, completion_end) = rings[3].ends(leaving);
-    let arena = Arc::new(arena);
-    let umem = if has_values { Umem::telling(&arena) } else { Umem::new(Arc::clone(&arena)) };
     let link = Arc::new(fd.try_clone().unwrap());
     let socket = Arc::new(Socket { fd, umem, flying: Flying::new(&arena, has_values) });
     let (bytes_max, are_long) = frame;

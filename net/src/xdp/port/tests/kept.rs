@@ -17,7 +17,7 @@ fn keeping(values: u32) -> Rig {
 
 fn keeping_frames(values: u32, frames: (usize, bool)) -> Rig {
     let arena = Arena::new(16, values, 2048).unwrap().keeping(true);
-    rig_in(no_socket(), arena, 8..16, frames)
+    rig_in(no_socket(), Umem::telling(&Arc::new(arena)), 8..16, frames)
 }
 
 impl Rig {

@@ -13,9 +13,17 @@ use memory::arena::VALUE_AT;
 /// Bytes of a part that fills its chunk.
 const PART_BYTES: usize = 2048 - VALUE_AT;
 
-/// So many letters, behind the chunks of another port, and so many chunks for values.
+/// So many letters, behind the chunks of another port, and so many chunks for values. The kernel
+/// sums up what is in several parts.
 fn rig(letters: u32, values: u32) -> Rig {
-    rig_by(no_socket(), (8, 2 * letters, values), (9014, true))
+    rig_summed((letters, values), true)
+}
+
+/// The same; if it is not the kernel that sums up, it has the sum of all parts.
+fn rig_summed((letters, values): (u32, u32), by_kernel: bool) -> Rig {
+    let arena = Arc::new(Arena::new(8 + 2 * letters, values, 2048).unwrap());
+    let umem = if by_kernel { Umem::telling(&arena) } else { Umem::new(arena) };
+    rig_in(no_socket(), umem, 8..8 + 2 * letters, (9014, true))
 }
 
 /// A head, pieces, and the number of descriptors that they make.
@@ -30,12 +38,13 @@ struct Part {
 }
 
 impl Part {
-    /// Such bytes, in a chunk of their own.
-    fn new(rig: &Rig, byte: u8, bytes: usize) -> Part {
+    /// So many bytes, of which `seed` is the first, in a chunk of their own.
+    fn new(rig: &Rig, seed: u8, bytes: usize) -> Part {
         let socket = Arc::clone(&rig.port.socket);
         let chunk = socket.umem.arena().take().expect("room for values");
+        let text: Vec<u8> = (0..=255).cycle().skip(seed.into()).step_by(7).take(bytes).collect();
         // SAFETY: the chunk was taken just now, and has the room.
-        unsafe { socket.umem.arena().at(chunk).add(VALUE_AT).write_bytes(byte, bytes) };
+        unsafe { socket.umem.arena().at(chunk).add(VALUE_AT).copy_from(text.as_ptr(), bytes) };
         Part { chunk, socket, bytes }
     }
 
@@ -76,17 +85,17 @@ impl Rig {
             let umem = &self.port.socket.umem;
             umem.read(umem.span(at, bytes).expect("within one chunk"))
         };
-        let mut frame = Vec::new();
+        let (mut frame, room) = (Vec::new(), self.port.socket.umem.metadata_bytes() as u64);
         for part in letter {
             let before = part.addr % CHUNK_BYTES;
-            assert!(before >= 16 && before + u64::from(part.len) <= CHUNK_BYTES && part.len > 0);
+            assert!(before >= room && before + u64::from(part.len) <= CHUNK_BYTES && part.len > 0);
             frame.extend_from_slice(read(part.addr, part.len));
         }
         let told: Vec<bool> = letter.iter().map(|it| it.options.bits() & 2 != 0).collect();
         assert!(
             told.iter()
                 .enumerate()
-                .all(|(number, told)| *told == (number == 0 && letter.len() > 1))
+                .all(|(number, told)| *told == (number == 0 && letter.len() > 1 && room > 0))
         );
         if told[0] {
             let metadata = read(letter[0].addr - 16, 16);
@@ -131,15 +140,21 @@ fn summed(bytes: &[u8]) -> u16 {
 
 #[test]
 fn parts_of_values_leave_from_where_they_lie_and_what_stands_between_them_is_copied() {
-    let mut rig = rig(4, 4);
+    [true, false].into_iter().for_each(parts_leave_from_where_they_lie);
+}
+
+fn parts_leave_from_where_they_lie(summed_by_kernel: bool) {
+    let mut rig = rig_summed((4, 4), summed_by_kernel);
     let [a, b, c] = [(b'a', PART_BYTES), (b'b', PART_BYTES), (b'c', 333)]
-        .map(|(byte, bytes)| Part::new(&rig, byte, bytes));
+        .map(|(seed, bytes)| Part::new(&rig, seed, bytes));
     let elsewhere = vec![b'e'; 500];
     let v6 = Ends { ips: Ips::V6 { from: [1; 16].into(), to: [2; 16].into() }, ..ends() };
-    let letters: [Letter<'_>; 8] = [
+    let letters: [Letter<'_>; 10] = [
         (b"text", vec![b"before ", a.all(), b.all(), c.all(), b"behind"], 5),
         (b"", vec![c.all()], 2),
         (b"odd", vec![a.at(7..300), b"!", a.at(301..702), b"?"], 5),
+        (b"od", vec![a.at(7..300), b"!", a.at(301..702), b.at(4..105), b"!?", b.at(6..107)], 7),
+        (b"", vec![b"!", b.at(9..208), c.at(0..101), b"?"], 4),
         (b"short", vec![a.at(5..104)], 1),
         (b"not too short", vec![a.at(5..105)], 2),
         (b"at the ends", vec![a.at(0..100), b.at(PART_BYTES - 100..PART_BYTES)], 3),

@@ -1,0 +1,115 @@
+//! A server on a machine of several NUMA nodes takes memory of each and gives it back.
+//!
+//! Where: the built program, seen from outside. `tests/vm` boots such a machine and runs this; no
+//! other command does (`test = false` in Cargo.toml), for few machines are such.
+//! Invariant: what a thread stores lies on the node of its processor; `stats memory` tells of each
+//! node what the system has given there.
+//! Source: numa(7), `/proc/PID/numa_maps`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod inprocess;
+mod live;
+
+use std::time::Instant;
+
+use inprocess::{Client, DEADLINE, wait_until};
+use live::Server;
+
+const MIB: u64 = 1 << 20;
+/// What is taken ahead of need, by whoever: a few segments of each node.
+const AHEAD: u64 = 32 * MIB;
+
+/// Of the memory that is to be of node 0, and of that which is to be of node 1: bytes that the
+/// system has given on node 0, and on node 1.
+fn given(server: &Server) -> [[u64; 2]; 2] {
+    let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", server.pid())).unwrap();
+    let mut bytes = [[0; 2]; 2];
+    for words in maps.lines().map(|line| line.split(' ').collect::<Vec<_>>()) {
+        // An address, what the memory is to be, and what it is.
+        let wanted = match words.get(1) {
+            Some(&"prefer:0") => 0,
+            Some(&"prefer:1") => 1,
+            _ => continue,
+        };
+        for (node, name) in ["N0=", "N1="].iter().enumerate() {
+            let pages = words.iter().find_map(|word| word.strip_prefix(name));
+            let pages: u64 = pages.map_or(0, |pages| pages.parse().unwrap());
+            bytes[wanted][node] += pages * 4096;
+        }
+    }
+    bytes
+}
+
+/// What `stats memory` tells of the two nodes.
+fn told(client: &mut Client) -> [u64; 2] {
+    let rows = client.stats("memory");
+    ["node_0_bytes", "node_1_bytes"].map(|name| rows[name].parse().unwrap())
+}
+
+/// A client of a thread on each of the nodes.
+fn clients(server: &Server) -> [Client; 2] {
+    let mut found = [None, None];
+    let total = |rows: &std::collections::HashMap<String, String>, column: usize| -> u64 {
+        rows[&format!("columns:{column}:total_connections")].parse().unwrap()
+    };
+    let mut asks = Client::to(server.address());
+    wait_until("each node has a client", || {
+        let before = asks.stats("columns");
+        let mut client = Client::to(server.address());
+        client.ask("mn\r\n", "MN\r\n");
+        let after = asks.stats("columns");
+        let its = (0..4).find(|column| total(&after, *column) > total(&before, *column)).unwrap();
+        let node: usize = after[&format!("columns:{its}:numa_node")].parse().unwrap();
+        found[node] = Some(client);
+        found.iter().all(Option::is_some)
+    });
+    found.map(Option::unwrap)
+}
+
+/// Stores values of 8,000 bytes, so many bytes in all, under keys with this name.
+fn store(client: &mut Client, name: &str, bytes: u64) {
+    let value = "v".repeat(8000);
+    for first in (0..bytes / 8000).step_by(64) {
+        let set = |key| format!("set {name}{key} 0 0 8000 noreply\r\n{value}\r\n");
+        client.send((first..first + 64).map(set).collect::<String>());
+        client.ask("mn\r\n", "MN\r\n");
+    }
+}
+
+#[test]
+fn each_node_gives_memory_to_its_threads_and_gets_it_back() {
+    if !std::path::Path::new("/sys/devices/system/node/node1").exists() {
+        return testing::skip("a machine of one NUMA node (make vm)");
+    }
+    let server = Server::under_test(&["-m", "256", "-t", "4", "-o", "no_migrate"]);
+    let [mut of_0, mut of_1] = clients(&server);
+    let settled = |client: &mut Client, what: &str, holds: &dyn Fn([u64; 2]) -> bool| {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let (told, given) = (told(client), given(&server));
+            let is_as_told = |at: usize| given[at][at].abs_diff(told[at]) < MIB;
+            let is_at_home = given[0][1] == 0 && given[1][0] == 0;
+            let both = format!("{what}: told {told:?}, given {given:?}");
+            assert!(is_at_home, "{both}: memory of the other node");
+            if holds(told) && is_as_told(0) && is_as_told(1) {
+                return;
+            }
+            assert!(Instant::now() < until, "{both}");
+            std::thread::yield_now();
+        }
+    };
+    settled(&mut of_0, "nothing is stored", &|[a, b]| a < AHEAD && b < AHEAD);
+    store(&mut of_0, "a", 64 * MIB);
+    settled(&mut of_0, "node 0 gives", &|[a, b]| a >= 64 * MIB && b < AHEAD);
+    store(&mut of_1, "b", 80 * MIB);
+    settled(&mut of_0, "node 1 gives", &|[a, b]| a < 64 * MIB + AHEAD && b >= 80 * MIB);
+    of_0.ask("cache_memlimit 64\r\n", "OK\r\n");
+    settled(&mut of_0, "both get back", &|[a, b]| a + b <= 64 * MIB && a < 64 * MIB);
+    of_0.ask("cache_memlimit 256\r\n", "OK\r\n");
+    let before = told(&mut of_0);
+    store(&mut of_1, "c", 80 * MIB);
+    settled(&mut of_0, "node 1 gives again", &|[a, b]| a < before[0] + AHEAD && b >= 80 * MIB);
+    of_0.ask("flush_all\r\n", "OK\r\n");
+    of_0.ask("cache_memlimit 16\r\n", "OK\r\n");
+    settled(&mut of_1, "both get all back", &|[a, b]| a + b <= 16 * MIB);
+}
