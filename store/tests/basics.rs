@@ -239,6 +239,45 @@ fn numbers_count(eviction: Eviction) {
     assert_eq!(store.stats().total_items, 3);
     set(&mut column, b"n", b"abc");
     assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NonNumeric));
+    counts_where_spaces_lie_in_frames(&store, &mut column);
+}
+
+fn counts_where_spaces_lie_in_frames(store: &Store, column: &mut Column) {
+    let delta = |by, cas| Delta {
+        key: b"n",
+        incr: true,
+        delta: by,
+        cas,
+        cas_in: None,
+        vivify: None,
+        exptime: Some(200),
+    };
+    let items = store.stats().total_items;
+    for len in [20_000, 40_000, 500_000] {
+        let padded = |before: usize, number: u64| {
+            let mut text = vec![b' '; before];
+            text.extend(number.to_string().into_bytes());
+            text.resize(len, b' ');
+            text
+        };
+        for before in [0, 1, len / 2, len - 2] {
+            set(column, b"n", &padded(before, 97));
+            let Ok(Counted::Counted { value: 98, cas, .. }) = column.delta(&delta(1, 0)) else {
+                panic!("{before} of {len}")
+            };
+            assert_eq!(get(column, b"n"), Some(padded(0, 98)), "{before} of {len}");
+            assert_eq!(column.delta(&delta(1, cas + 1)), Ok(Counted::Exists));
+            let counted = column.delta(&delta(2, cas));
+            assert!(matches!(counted, Ok(Counted::Counted { value: 100, exptime: 200, .. })));
+        }
+        set(column, b"n", &[b"5x", &padded(0, 97)[2..]].concat());
+        assert_eq!(column.delta(&delta(1, 0)), Ok(Counted::NonNumeric));
+    }
+    // The sets alone made items that count.
+    assert_eq!(store.stats().total_items, items + 3 * 5);
+    // memcached has such a value in several chunks.
+    set(column, b"n", &[&b"5"[..], &[b' '; 512 << 10]].concat());
+    assert_eq!(column.delta(&delta(1, 1)), Ok(Counted::NonNumeric));
 }
 
 fn meta_marks_and_wins(eviction: Eviction) {
