@@ -356,6 +356,13 @@ impl Shared {
         self.store.memory_bytes() + self.fixed_bytes()
     }
 
+    /// The least and the most that `cache_memlimit` may set, in bytes.
+    #[must_use]
+    pub fn memory_bytes_bounds(&self) -> (usize, usize) {
+        let limits = self.store.limits();
+        (limits.start() + self.fixed_bytes(), limits.end() + self.fixed_bytes())
+    }
+
     /// The sums of all columns' counters since the server started.
     #[must_use]
     pub fn sums(&self) -> Sums {

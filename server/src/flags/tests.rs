@@ -251,7 +251,10 @@ fn udp_options() {
     refused("-o udp_allow=here", 1, "udp_allow takes networks");
     refused("-o udp_allow", 1, "Missing argument");
     refused("-o no_pin,10.0.0.0/8", 1, "Illegal suboption");
-    refused("-o udp_reply_max=100", 1, "2048 to 67108864");
+    refused("-o udp_reply_max=100", 1, "2048 to 34078200");
+    assert_eq!(settings("-o udp_reply_max=34078200").udp_reply_bytes_max, 34_078_200);
+    let many = "a reply has at most 65535 datagrams, of which one carries 520";
+    refused("-o udp_reply_max=34078201", 1, many);
 }
 
 #[test]

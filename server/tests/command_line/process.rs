@@ -193,6 +193,18 @@ fn shutdown_stops_it_where_it_is_allowed() {
 }
 
 #[test]
+fn a_limit_that_is_refused_is_told_with_those_that_are_not() {
+    let mut running = Running::on_loopback(&["-v", "-m", "64"]);
+    let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+    assert_eq!(running.ask("cache_memlimit 1025\r\n"), refused);
+    let store = running.ask("stats store\r\n");
+    assert!(store.contains(&format!("STAT limit_maxbytes_max {}\r\n", 1 << 30)), "{store}");
+    let stderr = running.stop(Signal::TERM).1;
+    let told = "cache_memlimit 1025 is refused: this server takes 8 to 1024";
+    assert!(stderr.contains(told), "{stderr}");
+}
+
+#[test]
 fn verbosity_changes_what_is_told() {
     let mut quiet = Running::on_loopback(&["-v"]);
     assert_eq!(quiet.ask("verbosity 0\r\n"), "OK\r\n");
