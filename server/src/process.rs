@@ -456,6 +456,14 @@ pub fn cpu_times() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
+/// Bytes that the allocator has from the system and nobody has from the allocator: what was freed,
+/// and lies between what was not. It looks at each such piece.
+#[must_use]
+pub fn heap_free_bytes() -> usize {
+    // SAFETY: the call takes nothing, and counts under the allocator's own locks.
+    unsafe { libc::mallinfo2() }.fordblks
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

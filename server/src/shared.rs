@@ -17,6 +17,7 @@ use crate::errand::place::Places;
 use crate::prefixes::Prefixes;
 use crate::sampled::{Samples, SharedSamples};
 use crate::settings::Settings;
+use crate::stats::Statm;
 use crate::watch::Watch;
 use memory::sync::Counter;
 use store::Store;
@@ -265,6 +266,8 @@ pub struct Shared {
     pub accepting: AtomicBool,
     /// Who watches.
     pub(crate) watch: Watch,
+    /// Where the system tells what memory the process has.
+    pub(crate) statm: Statm,
     /// Dumps under way.
     pub(crate) places: Arc<Places>,
     /// Who ask of sockets.
@@ -306,6 +309,7 @@ impl Shared {
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
             watch: Watch::new(settings.detail),
+            statm: Statm::open(),
             places: Arc::default(),
             asks: Asks::default(),
             samples: (0..settings.columns).map(|_| SharedSamples::default()).collect(),

@@ -143,6 +143,7 @@ fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
         "connection_bytes",
         "read_buf_bytes",
         "response_obj_bytes",
+        "heap_free_bytes",
         "program_bytes",
     ];
     assert_eq!(parts.map(number).iter().sum::<u64>(), number("accounted_bytes"), "{text}");
