@@ -126,7 +126,8 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
         };
         if let Some(name) = wanted.filter(is_other) {
             tell(&format!(
-                "WARNING: -u {name} has no effect: this is user {own}, and only root can change its user."
+                "WARNING: -u {name} has no effect: this is user {own}, and only root can change \
+                 its user."
             ));
         }
         return Ok(None);
@@ -146,8 +147,7 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
 }
 
 /// Binds, gives up root, and all privileges in any case, and starts the columns. TCP ports may need
-/// root, so they are bound first; a Unix socket is bound afterwards, so that its file belongs to the
-/// user.
+/// root, so they are bound first; a Unix socket is bound afterwards, so that its file is the user's.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let core_dumps = settings.core_dumps;
     let needed = process::needed_capabilities(&settings);

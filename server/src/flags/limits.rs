@@ -110,7 +110,7 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
                 let unknown = "the system does not tell how much memory this process may have";
                 BadFlag::value(format!("-m {value} is refused: {unknown}"))
             })?;
-            (bytes / 100 * part >> 20).max(1)
+            ((bytes / 100 * part) >> 20).max(1)
         }
         None => {
             let digits = value.strip_suffix(['m', 'M']).unwrap_or(value);

@@ -1,4 +1,4 @@
-//! The manual page and the shells' completions, made of the rows from which the command line is read.
+//! The manual page and the shells' completions, made of the rows that the command line is read by.
 //!
 //! Where: `hypostyle man` and `hypostyle completions SHELL` print them; `examples/pages.rs` writes
 //! them to files.

@@ -3,8 +3,8 @@
 //! Where: `stats::answer` calls it; memcached has no such thing.
 //! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`, and
 //! differs from `resident_bytes`, which the system counts, by threads' stacks, the allocator's own
-//! data and what it keeps for each thread, and by pages that are used in part. (A test holds it to that.) What segments take is an estimate
-//! where there are very many.
+//! data and what it keeps for each thread, and by pages that are used in part. (A test holds it to
+//! that.) What segments take is an estimate where there are very many.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
 use std::fs::File;

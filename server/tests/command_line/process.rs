@@ -85,7 +85,7 @@ fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
     assert!(running.stop(Signal::TERM).1.contains("Could not write the pid file"));
 }
 
-/// In the place of each file, and of the one it is renamed from, a link or what blocks who opens it.
+/// In the place of each file, and of that which becomes it, a link or what blocks who opens it.
 #[test]
 fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
     let place = Place::new();
