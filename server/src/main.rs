@@ -147,7 +147,7 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
 }
 
 /// Binds, gives up root, and all privileges in any case, and starts the columns. TCP ports may need
-/// root, so they are bound first; a Unix socket is bound afterwards, so that its file is the user's.
+/// root, so they are bound first; a Unix socket is bound behind that, and its file is the user's.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let core_dumps = settings.core_dumps;
     let needed = process::needed_capabilities(&settings);

@@ -27,7 +27,7 @@ const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
 
 const UDP_ALLOW: &str = "udp_allow";
 
-/// The most bytes of a reply over UDP whose datagrams can be numbered, whatever the MTU comes to be.
+/// The most bytes of a reply over UDP whose datagrams can be numbered, whatever the MTU becomes.
 const UDP_REPLY_BYTES_MAX: i64 = u16::MAX as i64 * UDP_PAYLOAD_BYTES_MIN;
 const UDP_PAYLOAD_BYTES_MIN: i64 = crate::listen::PAYLOAD_BYTES_MIN as i64;
 
