@@ -280,6 +280,42 @@ fn counts_where_spaces_lie_in_frames(store: &Store, column: &mut Column) {
     assert_eq!(column.delta(&delta(1, 1)), Ok(Counted::NonNumeric));
 }
 
+/// The value is built before the lock is taken, and so may have been made of one that has changed.
+#[test]
+fn what_several_columns_count_in_frames_adds_up() {
+    const EACH: u64 = 1000;
+    let (store, mut column) = with(&Config { columns: 3, ..config(Eviction::default()) });
+    set(&mut column, b"n", &[&b"0"[..], &[b' '; 40_000]].concat());
+    std::thread::scope(|scope| {
+        for mut other in [store.column(), store.column()] {
+            scope.spawn(move || {
+                let one = Delta {
+                    key: b"n",
+                    incr: true,
+                    delta: 1,
+                    cas: 0,
+                    cas_in: None,
+                    vivify: None,
+                    exptime: None,
+                };
+                let mut counted = 0;
+                while counted < EACH {
+                    match other.delta(&one) {
+                        Ok(Counted::Counted { .. }) => counted += 1,
+                        Err(Refused::Later) => {}
+                        lost => panic!("{lost:?}"),
+                    }
+                    other.maintain();
+                    other.quiesce();
+                }
+                other.offline();
+            });
+        }
+    });
+    let text = get(&mut column, b"n").unwrap();
+    assert_eq!((text.len(), text.trim_ascii()), (40_001, (2 * EACH).to_string().as_bytes()));
+}
+
 fn meta_marks_and_wins(eviction: Eviction) {
     let (_, mut column) = store(eviction, 8);
     let steps = [MetaStep::Vivify(130)];
