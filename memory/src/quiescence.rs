@@ -167,7 +167,8 @@ mod under_loom {
     fn read(shared: &Shared) {
         // Acquire pairs with nothing: the memory was written before the threads began.
         if shared.linked.load(Ordering::Acquire) {
-            // SAFETY: for loom to judge.
+            // SAFETY: `at` points into the cell, which `shared` keeps. Loom's cell fails the model
+            // before it calls this if another thread may be writing to it.
             shared.memory.with(|at| assert_eq!(unsafe { *at }, 7, "reused under a reader"));
         }
     }
@@ -186,7 +187,7 @@ mod under_loom {
         shared.linked.store(false, Ordering::Release);
         let epoch = shared.quiescence.retire();
         if shared.quiescence.passed(epoch) {
-            // SAFETY: for loom to judge.
+            // SAFETY: as in `read`, of all who may be reading or writing.
             shared.memory.with_mut(|at| unsafe { *at = 0xdb });
         }
     }

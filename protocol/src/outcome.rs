@@ -63,6 +63,8 @@ pub enum Refusal {
     KeyTooLong,
     /// There is no such command, or none with such words.
     UnknownCommand,
+    /// What came first is no request of memcached's, but one of RESP; the connection ends.
+    Resp,
     /// As many connections are open as `-c` allows.
     TooManyConnections,
     /// The reply would be longer than one over UDP may be.

@@ -20,6 +20,9 @@ use crate::text::quick;
 /// Most spaces before the `get` of a line whose end does not come.
 const SPACES_MAX: usize = 100;
 
+/// The first byte of a request of RESP.
+const RESP_ARRAY: u8 = b'*';
+
 /// Which protocols a connection may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speak {
@@ -155,6 +158,12 @@ impl Session {
             State::Start if input[0] == MAGIC_REQUEST => {
                 self.state = State::Frame;
                 self.frame(input)
+            }
+            // No command of memcached's begins so, and a client of RESP shows the words of an error
+            // of RESP alone.
+            State::Start if input[0] == RESP_ARRAY => {
+                let answer = Form::LINE.refused(Refusal::Resp);
+                Step::Request(Request::LastAnswer(answer), input.len())
             }
             State::Value { bytes, answer } => {
                 let here = usize::try_from(bytes).unwrap_or(usize::MAX).min(input.len());

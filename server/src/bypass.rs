@@ -32,6 +32,16 @@ pub enum BypassError {
     /// `-l` and `-U` name several ports or protocols.
     #[error("--xdp takes one UDP port and one protocol, the same for all addresses of -l")]
     Ports,
+    /// What `-l` names is not the interface's.
+    #[error("--xdp {interface}: {listened} is not its address; it has {own}")]
+    Addresses {
+        /// The interface's name.
+        interface: String,
+        /// Those that are listened on.
+        listened: String,
+        /// Those that it has.
+        own: String,
+    },
     /// Packets would take too much of `-m`.
     #[error(
         "--xdp {interface}: packets take {ring_mb} MiB at least, and may have a quarter of -m and \
@@ -98,7 +108,7 @@ fn open_wanted(
     let name = &wanted.interface;
     let (port, speak) = one_port(settings, addresses).ok_or(BypassError::Ports)?;
     let all_bytes_max = ring_bytes_max(settings);
-    let addresses = addresses_of(name, addresses);
+    let addresses = addresses_of(name, addresses)?;
     let open = |values: Option<Values>| {
         xdp::open(&Wanted {
             interface: name,
@@ -156,11 +166,19 @@ fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, Speak
 }
 
 /// Of the addresses that are listened on, those that may be the interface's.
-fn addresses_of(name: &str, addresses: &[SocketAddr]) -> Vec<IpAddr> {
+fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, BypassError> {
     let own = net::own_addresses().unwrap_or_default();
-    let is_its = |ip: &IpAddr| own.iter().any(|it| it.interface == name && it.ip == *ip);
-    let ips = addresses.iter().map(SocketAddr::ip);
-    ips.filter(|ip| ip.is_unspecified() || is_its(ip)).collect()
+    let own: Vec<IpAddr> = own.iter().filter(|it| it.interface == name).map(|it| it.ip).collect();
+    let ips: Vec<IpAddr> = listened.iter().map(SocketAddr::ip).collect();
+    let its: Vec<IpAddr> =
+        ips.iter().copied().filter(|ip| ip.is_unspecified() || own.contains(ip)).collect();
+    if its.is_empty() && !own.is_empty() {
+        let [listened, own] =
+            [ips, own].map(|all| all.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "));
+        return Err(BypassError::Addresses { interface: name.to_owned(), listened, own });
+    }
+    // An interface without any says so itself.
+    Ok(its)
 }
 
 /// What packets may have of `-m`: two of the largest items must have room beside them.
@@ -290,6 +308,12 @@ impl Bypass {
             }
         }
         seen.0 == Health::Gone
+    }
+
+    /// Packets leave by the interface now. It costs two system calls. Where the system does not
+    /// tell, they may.
+    pub(crate) fn is_up(&self) -> bool {
+        self.watch.health().is_none_or(|now| matches!(now, Health::Up { .. }))
     }
 
     fn tell(&self, now: Health) {

@@ -6,9 +6,10 @@
 //! Source: sched_getaffinity(2), cgroups(7), the kernel's `cgroup-v2.rst` (`cpu.max`) and
 //! `sched-bwc.rst` (`cpu.cfs_quota_us`).
 
-use std::collections::HashSet;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
+
+use crate::groups;
 
 /// The processors that this process may use, and for how much time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,61 +72,10 @@ fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
 
 /// The lowest quota of this process's control groups and of the groups that contain them.
 fn quota(root: &Path) -> Option<usize> {
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
-    let mut tightest = None;
-    let mut visited = HashSet::new();
-    for line in groups.lines() {
-        // "ID:CONTROLLERS:PATH". In version 2, ID is 0 and CONTROLLERS is empty.
-        let mut fields = line.splitn(3, ':');
-        let (Some(id), Some(controllers), Some(path)) =
-            (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        let unified = id == "0" && controllers.is_empty();
-        if !unified && !controllers.split(',').any(|controller| controller == "cpu") {
-            continue;
-        }
-        for (top, below) in mounted(&mounts, unified, Path::new(path)) {
-            let top = root.join(top.strip_prefix("/").unwrap_or(&top));
-            let mut group = top.join(below);
-            while group.starts_with(&top) && visited.insert(group.clone()) {
-                let limit = if unified { limit_v2(&group) } else { limit_v1(&group) };
-                tightest = [tightest, limit].into_iter().flatten().min();
-                if !group.pop() {
-                    break;
-                }
-            }
-        }
-    }
-    tightest
-}
-
-/// The mount points of the hierarchy, each with the group's path below it.
-fn mounted(mounts: &str, unified: bool, path: &Path) -> Vec<(PathBuf, PathBuf)> {
-    let mut found = Vec::new();
-    for line in mounts.lines() {
-        // "ID PARENT MAJOR:MINOR ROOT MOUNTPOINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPEROPTIONS"
-        let Some((before, after)) = line.split_once(" - ") else { continue };
-        let mut after = after.split(' ');
-        let (kind, options) = (after.next().unwrap_or(""), after.nth(1).unwrap_or(""));
-        let fits = if unified {
-            kind == "cgroup2"
-        } else {
-            kind == "cgroup" && options.split(',').any(|option| option == "cpu")
-        };
-        let mut before = before.split(' ').skip(3);
-        let (Some(mount_root), Some(point), true) = (before.next(), before.next(), fits) else {
-            continue;
-        };
-        // In a container, the path may lie outside of what is mounted. Then the mount point itself
-        // is this process's group.
-        let below = path.strip_prefix(mount_root).unwrap_or(Path::new(""));
-        let below = below.components().filter(|name| matches!(name, Component::Normal(_)));
-        found.push((PathBuf::from(point), below.collect()));
-    }
-    found
+    groups::tightest(root, "cpu", |group, unified| match unified {
+        true => limit_v2(group),
+        false => limit_v1(group),
+    })
 }
 
 /// The quota of a version 2 group: `cpu.max` is "QUOTA PERIOD" or "max PERIOD", in microseconds.
@@ -150,31 +100,7 @@ fn rounded_up(quota: &str, period: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A directory that stands for `/`, removed when dropped.
-    struct Root(PathBuf);
-
-    impl Root {
-        fn new(name: &str, files: &[(&str, &str)]) -> Root {
-            let root = std::env::temp_dir().join(format!("cpus-{}-{name}", std::process::id()));
-            for (path, text) in files {
-                let path = root.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, text).unwrap();
-            }
-            Root(root)
-        }
-    }
-
-    impl Drop for Root {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
-
-    const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
-    const V1: &str = "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
-                      32 23 0:28 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+    use crate::groups::tests::{Root, V1, V2};
 
     #[test]
     fn no_control_groups_no_quota() {

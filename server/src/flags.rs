@@ -13,6 +13,7 @@ mod lifecycle;
 mod limits;
 mod listen;
 mod other;
+pub mod pages;
 #[cfg(test)]
 mod tests;
 mod xdp;
@@ -21,6 +22,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::cpus::Cpus;
+use crate::ram::Ram;
 use crate::settings::Settings;
 
 /// Exit status for a value out of range: memcached's `return 1`.
@@ -144,13 +146,19 @@ struct Choices {
     pin: bool,
     /// What the first of -h, -V and -i prints; that flag ends the parsing.
     print: Option<String>,
+    ram: Ram,
 }
 
-/// Parses the arguments that follow the program's name. The default of `-t` comes from `cpus`.
+/// Parses the arguments that follow the program's name. The default of `-t` comes from `cpus`; `-m`
+/// may be a part of `ram`.
 ///
 /// # Errors
 /// A flag is unknown, refused, or has a wrong value.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Result<Asked, BadFlag> {
+pub fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    cpus: &Cpus,
+    ram: &Ram,
+) -> Result<Asked, BadFlag> {
     let settings = Settings { columns: cpus.columns().min(COLUMNS_MAX), ..Settings::default() };
     let mut choices = Choices {
         settings,
@@ -160,16 +168,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
         has_port: false,
         pin: true,
         print: None,
+        ram: *ram,
     };
     let mut parser = lexopt::Parser::from_args(arguments);
+    let mut is_first = true;
     while let Some(argument) = parser.next().map_err(|error| unknown(&error.to_string()))? {
         let (flag, long) = match argument {
             lexopt::Arg::Short(short) => (find_short(short)?, false),
             lexopt::Arg::Long(long) => (find_long(long)?, true),
             lexopt::Arg::Value(value) => {
-                let value = value.to_string_lossy();
-                choices.notes.push(format!("ignored, not an option: {value}"));
-                continue;
+                return pages::asked(&value.to_string_lossy(), is_first, &mut parser);
             }
         };
         let value = match flag.takes {
@@ -183,6 +191,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, cpus: &Cpus) -> Resu
             Takes::Value(_) => text(flag, parser.value())?,
         };
         choices.apply(flag, value.trim_start())?;
+        is_first = false;
         if let Some(text) = choices.print {
             return Ok(Asked::Print(text));
         }
@@ -282,6 +291,7 @@ impl Choices {
     /// Completes the settings by what depends on several flags.
     fn finish(mut self, cpus: &Cpus) -> Result<Asked, BadFlag> {
         limits::check_item_bytes(&self.settings)?;
+        limits::compare_memory(&mut self);
         listen::set_listeners(&mut self)?;
         xdp::finish(&mut self)?;
         if self.pin {

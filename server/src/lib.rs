@@ -10,8 +10,10 @@ mod ahead;
 mod column;
 mod connection;
 mod errand;
+mod groups;
 mod numa;
 mod prefixes;
+mod replace;
 mod sampled;
 
 pub mod bypass;
@@ -27,6 +29,7 @@ pub mod out;
 pub mod pid_file;
 pub mod port_file;
 pub mod process;
+pub mod ram;
 pub mod run;
 pub mod settings;
 pub mod shared;

@@ -336,9 +336,12 @@ pub const BIG_KEYS_MAX: usize = 16;
 /// Samples of a column after which the past counts half as much for `stats hot`.
 pub const HOT_SAMPLES: u32 = 1 << 14;
 
-/// Seconds for which a dump's client may take nothing. Then another who asks for a dump may have
-/// its place, and the dump ends.
+/// Seconds for which a dump's client may take fewer than `DUMP_STEPS_MIN` steps. Then another who
+/// asks for a dump may have its place, and the dump ends.
 pub const DUMP_STALLED_SECONDS: u32 = 10;
+
+/// See `DUMP_STALLED_SECONDS`: a quarter of a megabyte, mostly.
+pub const DUMP_STEPS_MIN: u32 = 16;
 
 /// Steps of an errand that are taken at once, before others have a turn.
 pub const ERRAND_STEPS_AT_ONCE: usize = 4;

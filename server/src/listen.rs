@@ -28,6 +28,9 @@ const MTU_MIN: usize = 576;
 /// Bytes of the headers of IPv6 and UDP, which are longer than those of IPv4.
 const HEADERS_BYTES: usize = 48;
 
+/// The fewest bytes of an answer that a datagram carries behind its frame.
+pub(crate) const PAYLOAD_BYTES_MIN: usize = MTU_MIN - HEADERS_BYTES - protocol::udp::HEADER_BYTES;
+
 /// A listener as one column sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnListener {
@@ -50,18 +53,39 @@ pub(crate) struct Listeners {
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
+/// By which protocol an address is listened on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Streams.
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
+impl std::fmt::Display for Transport {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Transport::Tcp => "TCP",
+            Transport::Udp => "UDP",
+        })
+    }
+}
+
 /// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The port of `-p`, without `-l`.
-    #[error("failed to listen on TCP port {0}: {1}")]
-    Port(u16, io::Error),
-    /// An address of `-l`.
-    #[error("failed to listen on one of interface(s) {0}: {1}")]
-    Interface(String, io::Error),
-    /// The port of `-U`.
-    #[error("failed to listen on UDP port {0}: {1}")]
-    Udp(u16, io::Error),
+    /// What `-l`, `-p` and `-U` ask for.
+    #[error("failed to listen on {asked}: {at} ({transport}): {error}")]
+    Address {
+        /// In the user's words.
+        asked: String,
+        /// Address and port.
+        at: String,
+        /// By which protocol.
+        transport: Transport,
+        /// Why.
+        error: io::Error,
+    },
     /// The path of `-s`.
     #[error("failed to listen on UNIX socket {0}: {1}")]
     Unix(PathBuf, io::Error),
@@ -94,10 +118,9 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     }
     for listen in &settings.listen {
         let Some(port) = number(listen.port) else { continue };
-        open_entry(listen, port, |address| {
+        open_entry(settings, (listen, port), Transport::Tcp, |address| {
             open_address(&mut listeners, settings, listen.protocol, address)
-        })
-        .map_err(|error| named(settings, port, error))?;
+        })?;
         if listeners.endpoints.len() > LISTENERS_MAX {
             return Err(ListenError::TooMany);
         }
@@ -112,22 +135,14 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
 fn open_udp(listeners: &mut Listeners, settings: &Settings) -> Result<(), ListenError> {
     for listen in &settings.datagrams {
         let Some(port) = number(listen.port) else { continue };
-        open_entry(listen, port, |address| {
+        open_entry(settings, (listen, port), Transport::Udp, |address| {
             open_datagrams(listeners, settings, listen.protocol, address)
-        })
-        .map_err(|error| ListenError::Udp(port, error))?;
+        })?;
         if listeners.datagrams.iter().any(|sockets| sockets.len() > LISTENERS_MAX) {
             return Err(ListenError::TooMany);
         }
     }
     Ok(())
-}
-
-fn named(settings: &Settings, port: u16, error: io::Error) -> ListenError {
-    match &settings.inter {
-        Some(inter) => ListenError::Interface(inter.clone(), error),
-        None => ListenError::Port(port, error),
-    }
 }
 
 fn number(port: Port) -> Option<u16> {
@@ -138,22 +153,42 @@ fn number(port: Port) -> Option<u16> {
     }
 }
 
-/// Opens all addresses of one `-l` entry.
+/// Opens all addresses of one `-l` entry. Names those that are left out, for others look for the
+/// server there.
 fn open_entry(
-    listen: &Listen,
-    port: u16,
+    settings: &Settings,
+    (listen, port): (&Listen, u16),
+    transport: Transport,
     mut open: impl FnMut(SocketAddr) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut opened = 0;
-    let mut skipped = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses(listen.host.as_deref(), port)? {
-        match open(address) {
-            Ok(()) => opened += 1,
-            Err(error) if may_be_skipped(&error) => skipped = error,
-            Err(error) => return Err(error),
+) -> Result<(), ListenError> {
+    let failed = |at: String, error| {
+        let asked = match &settings.inter {
+            Some(inter) => format!("one of interface(s) {inter}"),
+            None => format!("{transport} port {port}"),
+        };
+        ListenError::Address { asked, at, transport, error }
+    };
+    let name = || format!("{}:{port}", listen.host.as_deref().unwrap_or("*"));
+    let addresses =
+        addresses(listen.host.as_deref(), port).map_err(|error| failed(name(), error))?;
+    let mut skipped = Vec::new();
+    for address in &addresses {
+        match open(*address) {
+            Ok(()) => {}
+            Err(error) if may_be_skipped(&error) => skipped.push((address, error)),
+            Err(error) => return Err(failed(address.to_string(), error)),
         }
     }
-    if opened == 0 { Err(skipped) } else { Ok(()) }
+    if skipped.len() == addresses.len() {
+        let none = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let last = skipped.pop().map(|(address, error)| (address.to_string(), error));
+        let (at, error) = last.unwrap_or_else(|| (name(), none()));
+        return Err(failed(at, error));
+    }
+    for (address, error) in skipped {
+        log::warn!("WARNING: not listening on {address} ({transport}): {error}");
+    }
+    Ok(())
 }
 
 /// True if the address is in use, or of a family that this system does not have.

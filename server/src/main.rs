@@ -14,7 +14,7 @@ use hypostyle::pid_file::PidFile;
 use hypostyle::process::{self, Signals, Stop, User};
 use hypostyle::run::{Bound, Server, StartError};
 use hypostyle::settings::Settings;
-use hypostyle::{cpus, flags, port_file, shared};
+use hypostyle::{cpus, flags, port_file, ram, shared};
 
 /// Exit statuses, memcached's (sysexits.h).
 const FAILURE: u8 = 1;
@@ -29,7 +29,8 @@ struct Failure {
 
 fn main() -> ExitCode {
     let cpus = cpus::usable(Path::new("/"));
-    let (settings, notes) = match flags::parse(std::env::args_os().skip(1), &cpus) {
+    let ram = ram::usable(Path::new("/"));
+    let (settings, notes) = match flags::parse(std::env::args_os().skip(1), &cpus, &ram) {
         Ok(flags::Asked::Serve(settings, notes)) => (*settings, notes),
         Ok(flags::Asked::Print(text)) => {
             let printed = io::stdout().write_all(text.as_bytes());
@@ -74,7 +75,18 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     if let Err(text) = port_file::write(&server.addresses(), server.datagram_addresses()) {
         tell(&text);
     }
-    let pid_file = pid_path.as_deref().and_then(PidFile::write);
+    let pid_file = match pid_path.as_deref().map(PidFile::write).transpose() {
+        Ok(file) => file,
+        // Whoever starts a daemon ends it by this file.
+        Err(text) if daemon.is_some() => {
+            server.stop();
+            return Err(Failure { text, status: SYSTEM });
+        }
+        Err(text) => {
+            tell(&text);
+            None
+        }
+    };
     if let Some(daemon) = daemon {
         daemon.ready().map_err(failed("failed to daemon() in order to daemonize"))?;
     }
@@ -105,9 +117,19 @@ fn log_to_stderr(verbosity: u32) {
 }
 
 /// The user to run as (`-u`). Only root can change its user, so for others `-u` has no effect, as
-/// in memcached.
+/// in memcached; but they are told.
 fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
+        let (own, wanted) = (process::user_id(), settings.user.as_deref());
+        let is_other = |name: &&str| {
+            process::find_user(name).ok().flatten().is_none_or(|wanted| wanted.uid != own)
+        };
+        if let Some(name) = wanted.filter(is_other) {
+            tell(&format!(
+                "WARNING: -u {name} has no effect: this is user {own}, and only root can change \
+                 its user."
+            ));
+        }
         return Ok(None);
     }
     let Some(name) = &settings.user else {
@@ -124,10 +146,16 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     }
 }
 
-/// Binds, gives up root, and starts the columns. TCP ports may need root, so they are bound first;
-/// a Unix socket is bound afterwards, so that its file belongs to the user.
+/// Binds, gives up root, and all privileges in any case, and starts the columns. TCP ports may need
+/// root, so they are bound first; a Unix socket is bound behind that, and its file is the user's.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let core_dumps = settings.core_dumps;
+    let needed = process::needed_capabilities(&settings);
+    if let Err(error) = process::forgo_privileges() {
+        tell(&format!(
+            "WARNING: privileges may still be gained by what this process executes: {error}"
+        ));
+    }
     let give_up_root = || match user {
         Some(user) => {
             process::become_user(user).map_err(|error| Failure {
@@ -146,6 +174,13 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let bound = Bound::bind(settings).map_err(not_started)?;
     if !unix {
         give_up_root()?;
+    }
+    match process::give_up_capabilities(needed) {
+        Ok(kept) if kept.is_empty() => {}
+        Ok(kept) => {
+            tell(&format!("kept, to lock memory beyond its limit: {}", process::names_of(kept)));
+        }
+        Err(error) => tell(&format!("WARNING: capabilities could not be given up: {error}")),
     }
     let server = bound.start().map_err(not_started)?;
     for address in server.addresses() {

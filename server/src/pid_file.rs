@@ -2,13 +2,16 @@
 //!
 //! Where: `main` writes the file when the server answers, and removes it when the server has
 //! stopped.
-//! Invariant: nobody sees a file that is half written: it is written under another name and then
-//! renamed.
+//! Invariant: the file is written as `replace` writes, and only one that is ours is removed.
 //! Source: memcached 1.6.45 `save_pid`, `remove_pidfile`.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::replace;
+
+/// Bytes of the longest number of a process, and a line's end.
+const PID_BYTES_MAX: u64 = 32;
 
 /// A written pid file (`-P`).
 #[derive(Debug)]
@@ -16,46 +19,38 @@ pub struct PidFile(PathBuf);
 
 impl PidFile {
     /// Writes our process id to `path.tmp` and renames that to `path`. Warns if the process that
-    /// `path` named before still runs. If the file cannot be written, warns and returns `None`, as
-    /// memcached only warns.
-    #[must_use]
-    pub fn write(path: &Path) -> Option<PidFile> {
+    /// `path` named before still runs.
+    ///
+    /// # Errors
+    /// The file cannot be written; the text says why.
+    pub fn write(path: &Path) -> Result<PidFile, String> {
         if let Some(pid) = running(path) {
             log::warn!("WARNING: The pid file contained the following (running) pid: {pid}");
         }
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".tmp");
-        let temporary = PathBuf::from(temporary);
-        let written = fs::write(&temporary, format!("{}\n", std::process::id()));
-        if let Err(error) = written {
-            log::warn!("Could not open the pid file {} for writing: {error}", temporary.display());
-        } else if let Err(error) = fs::rename(&temporary, path) {
-            log::warn!(
-                "Could not rename the pid file from {} to {}: {error}",
-                temporary.display(),
-                path.display()
-            );
-        } else {
-            return Some(PidFile(path.to_owned()));
-        }
-        // Nobody would remove it later. Where there is none, all is well.
-        let _ = fs::remove_file(&temporary);
-        None
+        replace::replace(path, ".tmp", &format!("{}\n", std::process::id()))
+            .map_err(|text| format!("Could not write the pid file: {text}"))?;
+        Ok(PidFile(path.to_owned()))
     }
 
-    /// Removes the file.
+    /// Removes the file, unless it is another server's by now.
     pub fn remove(self) {
+        if named(&self.0).is_some_and(|pid| pid != std::process::id()) {
+            return;
+        }
         if let Err(error) = fs::remove_file(&self.0) {
             log::warn!("Could not remove the pid file {}: {error}", self.0.display());
         }
     }
 }
 
+/// The process that the pid file at `path` names.
+fn named(path: &Path) -> Option<u32> {
+    replace::read(path, PID_BYTES_MAX)?.trim().parse().ok()
+}
+
 /// The process that the pid file at `path` names, if it runs and is not this one.
 fn running(path: &Path) -> Option<u32> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(32).read_to_string(&mut text).ok()?;
-    let pid: u32 = text.trim().parse().ok()?;
+    let pid = named(path)?;
     let raw = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
     let alive = !matches!(
         rustix::process::test_kill_process(raw),
@@ -78,17 +73,17 @@ mod tests {
         assert_eq!(running(&path), None);
         file.remove();
         assert!(!path.exists());
-        assert!(PidFile::write(Path::new("/no/such/directory/pid")).is_none());
+        let told = PidFile::write(Path::new("/no/such/directory/pid")).unwrap_err();
+        assert!(told.contains("Could not write the pid file"), "{told}");
     }
 
     #[test]
-    fn a_pid_file_that_is_refused_leaves_nothing() {
-        let folder = std::env::temp_dir().join(format!("pid-folder-{}", std::process::id()));
-        fs::create_dir_all(folder.join("pid")).unwrap();
-        // A file cannot take the place of a folder.
-        assert!(PidFile::write(&folder.join("pid")).is_none());
-        let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|it| it.unwrap().path()).collect();
-        assert_eq!(left, [folder.join("pid")]);
-        fs::remove_dir_all(&folder).unwrap();
+    fn a_successors_pid_file_stays() {
+        let path = std::env::temp_dir().join(format!("pid-successor-{}", std::process::id()));
+        let file = PidFile::write(&path).unwrap();
+        fs::write(&path, "1\n").unwrap();
+        file.remove();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n");
+        fs::remove_file(&path).unwrap();
     }
 }

@@ -1,15 +1,14 @@
 //! The file that lists the ports listened on, for `-p -1`, where the system chooses the port.
 //!
 //! Where: `main` writes it when the listeners are open.
-//! Invariant: nobody sees a file that is half written: it is written under another name and then
-//! renamed.
+//! Invariant: the file is written as `replace` writes.
 //! Source: memcached 1.6.45 `main`, `server_socket`.
 
-use std::ffi::OsString;
 use std::fmt::Write;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use crate::replace;
 
 /// The environment variable that names the file.
 pub const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
@@ -24,12 +23,9 @@ pub fn write(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<(), String> {
     let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) else {
         return Ok(());
     };
-    let mut beside: OsString = path.clone();
-    beside.push(".lck");
-    let (beside, path) = (PathBuf::from(beside), PathBuf::from(path));
-    fs::write(&beside, lines("TCP", tcp) + &lines("UDP", udp))
-        .and_then(|()| fs::rename(&beside, &path))
-        .map_err(|error| format!("Failed to open \"{}\": {error}", beside.display()))
+    let path = PathBuf::from(path);
+    replace::replace(&path, ".lck", &(lines("TCP", tcp) + &lines("UDP", udp)))
+        .map_err(|text| format!("Failed to open \"{}\": {text}", path.display()))
 }
 
 fn lines(transport: &str, addresses: &[SocketAddr]) -> String {

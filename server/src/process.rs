@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::settings::Settings;
 
@@ -95,7 +96,8 @@ fn raise_core() -> Result<(), String> {
 /// The system refuses (RLIMIT_MEMLOCK).
 pub fn lock_present() -> io::Result<()> {
     // One heap for all threads: each further one would map 64 MiB, all of it locked.
-    // SAFETY: the call takes numbers only.
+    // SAFETY: the call takes numbers, and changes under the allocator's own lock how many heaps it
+    // makes from now on; what is allocated already stays as it is.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT)?;
     Ok(())
@@ -138,6 +140,12 @@ pub fn unlock() -> String {
         Some(bytes) => format!("RLIMIT_MEMLOCK is {bytes} bytes; nothing is locked"),
         None => "nothing is locked".to_owned(),
     }
+}
+
+/// The user that the process runs as.
+#[must_use]
+pub fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// True when started as root.
@@ -188,6 +196,62 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
             error => return Err(io::Error::from_raw_os_error(error)),
         }
     }
+}
+
+/// Capabilities have numbers below this one, in any kernel: a set of them has so many bits.
+const CAPABILITIES_MAX: u32 = 64;
+
+/// What the server needs of its privileges when it has opened what it serves by: nothing, but with
+/// `-k` and a limit of locked memory the right to lock more (see `mlock(2)`).
+#[must_use]
+pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
+    let locks_beyond = settings.lock_memory && getrlimit(Resource::Memlock).current.is_some();
+    if locks_beyond { CapabilitySet::IPC_LOCK } else { CapabilitySet::empty() }
+}
+
+/// Gives up, for good, the chance to gain a privilege: by a program that this one would execute.
+/// Call it while the process still is root, and has one thread.
+///
+/// # Errors
+/// The system refuses.
+pub fn forgo_privileges() -> io::Result<()> {
+    for number in 0..CAPABILITIES_MAX {
+        // Only who has CAP_SETPCAP may; and each kernel has fewer capabilities than a set has bits.
+        // What stays does no harm: with the mark below no program that is executed gains any.
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        if thread::remove_capability_from_bounding_set(one).is_err() {
+            break;
+        }
+    }
+    thread::set_no_new_privs(true)?;
+    Ok(())
+}
+
+/// Gives up all capabilities but `kept`, for good. Call it while the process has one thread:
+/// threads have capabilities of their own, and take those of who starts them. Returns those that
+/// the process has now.
+///
+/// # Errors
+/// The system refuses, or does not tell.
+pub fn give_up_capabilities(kept: CapabilitySet) -> io::Result<CapabilitySet> {
+    // A kernel without ambient capabilities has none to clear; what is left is told below.
+    let _ = thread::clear_ambient_capability_set();
+    let kept = kept & thread::capabilities(None)?.permitted;
+    let none = CapabilitySet::empty();
+    thread::set_capabilities(
+        None,
+        CapabilitySets { effective: kept, permitted: kept, inheritable: none },
+    )?;
+    let now = thread::capabilities(None)?;
+    Ok(now.effective | now.permitted | now.inheritable)
+}
+
+/// The names of capabilities, as in capabilities(7).
+#[must_use]
+pub fn names_of(capabilities: CapabilitySet) -> String {
+    let names: Vec<String> =
+        capabilities.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+    names.join(", ")
 }
 
 /// Gives up root for good: changes supplementary groups, group and user to those of `user`.
@@ -390,6 +454,14 @@ pub fn cpu_times() -> (Duration, Duration) {
             + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
     };
     (time(usage.ru_utime), time(usage.ru_stime))
+}
+
+/// Bytes that the allocator has from the system and nobody has from the allocator: what was freed,
+/// and lies between what was not. It looks at each such piece.
+#[must_use]
+pub fn heap_free_bytes() -> usize {
+    // SAFETY: the call takes nothing, and counts under the allocator's own locks.
+    unsafe { libc::mallinfo2() }.fordblks
 }
 
 #[cfg(test)]

@@ -359,6 +359,10 @@ impl Server {
         while !is_over() && since.elapsed() < limits::END_GRACEFULLY {
             thread::park_timeout(limits::END_LOOK);
         }
+        if !is_over() {
+            let waited = limits::END_GRACEFULLY;
+            log::warn!("{waited:?} are over: what has not been answered by now is cut off");
+        }
         self.stop();
     }
 

@@ -17,6 +17,7 @@ use crate::errand::place::Places;
 use crate::prefixes::Prefixes;
 use crate::sampled::{Samples, SharedSamples};
 use crate::settings::Settings;
+use crate::stats::Statm;
 use crate::watch::Watch;
 use memory::sync::Counter;
 use store::Store;
@@ -271,6 +272,8 @@ pub struct Shared {
     pub accepting: AtomicBool,
     /// Who watches.
     pub(crate) watch: Watch,
+    /// Where the system tells what memory the process has.
+    pub(crate) statm: Statm,
     /// Dumps under way.
     pub(crate) places: Arc<Places>,
     /// Who ask of sockets.
@@ -315,6 +318,7 @@ impl Shared {
             connections: AtomicU32::new(0),
             accepting: AtomicBool::new(true),
             watch: Watch::new(settings.detail),
+            statm: Statm::open(),
             places: Arc::default(),
             asks: Asks::default(),
             samples: (0..settings.columns).map(|_| SharedSamples::default()).collect(),
@@ -378,6 +382,13 @@ impl Shared {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.store.memory_bytes() + self.fixed_bytes()
+    }
+
+    /// The least and the most that `cache_memlimit` may set, in bytes.
+    #[must_use]
+    pub fn memory_bytes_bounds(&self) -> (usize, usize) {
+        let limits = self.store.limits();
+        (limits.start() + self.fixed_bytes(), limits.end() + self.fixed_bytes())
     }
 
     /// The sums of all columns' counters since the server started.

@@ -22,6 +22,8 @@ mod store;
 mod tests;
 mod udp;
 
+pub(crate) use memory::Statm;
+
 use std::fmt::Arguments;
 
 use protocol::text::operator::SLAB_CLASSES;

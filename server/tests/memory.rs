@@ -14,6 +14,7 @@ use std::time::Instant;
 use inprocess::{Client, DEADLINE, resident_bytes_of, wait_until};
 use live::Server;
 use rustix::param::page_size;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const MIB: usize = 1 << 20;
 /// Fields of `/proc/PID/task/TID/stat` (proc(5)): the page faults that needed no disk, and the
@@ -100,6 +101,44 @@ fn every_byte_is_accounted_for() {
     is_accounted_for(&server, &mut client, "with half requests");
     drop(others);
     wait_until("what they held is told free", || held(&mut client) < before + 400 * 3_000);
+}
+
+/// As where as many connections are open as there may be files.
+#[test]
+fn resident_memory_is_told_also_where_no_file_can_be_opened() {
+    let server = Server::under_test(&["-t", "1", "-m", "32"]);
+    let mut client = Client::to(server.address());
+    let before = ["program_bytes", "resident_bytes"].map(|name| memory_of(&mut client, name));
+    let pid = Pid::from_raw(server.pid().cast_signed());
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+    let after = ["program_bytes", "resident_bytes"].map(|name| memory_of(&mut client, name));
+    assert!(before.iter().zip(after).all(|(before, after)| before.abs_diff(after) < MIB));
+}
+
+/// What every second connection held lies between what the others hold, where the allocator cannot
+/// give it back.
+#[test]
+fn what_the_allocator_keeps_is_accounted_for() {
+    const CONNECTIONS: usize = 400;
+    const HELD_BYTES: usize = 15_000;
+    let server = Server::under_test(&["-t", "1", "-m", "256"]);
+    let mut client = Client::to(server.address());
+    let part = "set part 0 0 16000\r\n".to_owned() + &"p".repeat(HELD_BYTES);
+    let held = |client: &mut Client| memory_of(client, "read_buf_bytes");
+    let before = held(&mut client);
+    let all = CONNECTIONS * HELD_BYTES;
+    let mut others: Vec<Option<Client>> = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut other = Client::to(server.address());
+        other.send(&part);
+        others.push(Some(other));
+    }
+    wait_until("all hold a part", || held(&mut client) >= before + all);
+    is_accounted_for(&server, &mut client, "while all hold a part");
+    others.iter_mut().step_by(2).for_each(|other| drop(other.take()));
+    wait_until("every second one is gone", || held(&mut client) < before + all * 3 / 4);
+    assert!(memory_of(&mut client, "heap_free_bytes") > all / 4);
+    is_accounted_for(&server, &mut client, "between those that hold one");
 }
 
 /// The index of these items has a little more than 4 MiB of lines. A huge page under the last lines

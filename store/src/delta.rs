@@ -1,20 +1,26 @@
 //! Arithmetic: incr and decr on decimal text.
 //!
 //! Where: the executor's arithmetic arm.
-//! Invariant: the number is read and written under one lock; a number that needs no more digits
-//! than the text has keeps its length, padded with spaces.
+//! Invariant: the number is read and written under one lock, or, where its value is in frames, the
+//! value that it was read from is the one that is replaced; a number that needs no more digits than
+//! the text has keeps its length, padded with spaces.
 //! Source: memcached's `do_add_delta`, `process_marithmetic_cmd`, `safe_strtoull` (1.6.45).
 
 use crate::cas::NewCas;
 use crate::column::Column;
 use crate::digits::Digits;
-use crate::engine::{Changed, Decision, KEEP_ALL, New, NewValue};
+use crate::engine::{ATTEMPTS_MAX, Changed, Decision, KEEP_ALL, New, NewValue};
+use crate::extend::Before;
 use crate::handle::View;
 use crate::item::Item;
 use crate::read::Old;
 use crate::verbs::{Counted, Delta, Refused};
 use memory::frames::is_chunk;
 use memory::plant::{self, Fault};
+
+/// The longest item, as memcached counts its bytes, that is read as a number: a longer one is of
+/// several chunks there, and none.
+const COUNTED_BYTES_MAX: u64 = 512 << 10;
 
 /// The number that an item is to have, and what it had.
 #[derive(Clone, Copy)]
@@ -27,16 +33,38 @@ struct Sum {
     is_new_item: bool,
 }
 
+/// Why there is no sum.
+enum Unsummed {
+    /// This is the answer.
+    Answer(Counted),
+    /// The value is longer than one in the log, which is read and replaced under one lock.
+    IsLong,
+}
+
 impl Column {
     /// Arithmetic.
     ///
     /// # Errors
     /// `Refused::NoMemory`: there is no room. `Refused::Later`: there is none yet.
     pub fn delta(&mut self, delta: &Delta<'_>) -> Result<Counted, Refused> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(counted) = self.delta_in_log(delta)? {
+                return Ok(counted);
+            }
+            if let Some(counted) = self.delta_in_frames(delta)? {
+                return Ok(counted);
+            }
+        }
+        Err(Refused::Later)
+    }
+
+    /// `None`: the value does not lie in the log.
+    fn delta_in_log(&mut self, delta: &Delta<'_>) -> Result<Option<Counted>, Refused> {
         let key = self.handle.view().key(delta.key);
         let mut done = None;
         let changed = self.change(key, None, |view, old| match sum(view, delta, old) {
-            Err(answer) => Decision::Answer(answer),
+            Err(Unsummed::Answer(answer)) => Decision::Answer(Some(answer)),
+            Err(Unsummed::IsLong) => Decision::Answer(None),
             Ok(now) => {
                 let before = done.filter(|_| plant::is(Fault::NumberNotCompared));
                 let sum = done.insert(before.unwrap_or(now));
@@ -50,43 +78,113 @@ impl Column {
             (Changed::Written { .. }, None) => Err(Refused::Later),
             (Changed::Written { cas }, Some(Sum { value, exptime, vivified, is_new_item })) => {
                 self.handle.view().counters().total_items.add(is_new_item.into());
-                Ok(Counted::Counted { value, cas, exptime, vivified })
+                Ok(Some(Counted::Counted { value, cas, exptime, vivified }))
             }
         }
     }
+
+    /// A number with spaces before or behind it that do not all lie in the log. The value that is
+    /// to be is built first; under the lock the one that it was made of must still be the key's.
+    /// `None`: others have changed it.
+    #[cold]
+    #[inline(never)]
+    fn delta_in_frames(&mut self, delta: &Delta<'_>) -> Result<Option<Counted>, Refused> {
+        let view = self.handle.view();
+        let key = view.key(delta.key);
+        let (read, locked) = view.look_locked(key, |_, old| {
+            let old = old.filter(|old| is_long(view, old))?;
+            let before = Before::of(view, old);
+            Some((read_long(view, delta, old, &before), before))
+        });
+        drop(locked);
+        let Some((read, before)) = read else { return Ok(None) };
+        let value = match read {
+            Ok(value) => value,
+            Err(answer) => return Ok(Some(answer)),
+        };
+        let (digits, len) = (Digits::new(value), before.pieces().map(<[u8]>::len).sum::<usize>());
+        // It has the old one's length, which is more than a number has digits.
+        let spaces = vec![b' '; len.saturating_sub(digits.text().len())];
+        let mut draft = self.draft_of_pieces(&[digits.text(), &spaces])?;
+        let (new_value, mut exptime) = (draft.value(), 0);
+        let changed = self.change(key, None, |_, old| match old {
+            Some(old) if before.is_of(old) && (delta.cas == 0 || delta.cas == old.seen.cas) => {
+                exptime = old.seen.item.exptime();
+                Decision::Write(New { value: new_value, ..counted(delta, Some(old), digits) })
+            }
+            _ => Decision::Answer(None),
+        })?;
+        Ok(match changed {
+            Changed::Answered(answer) => answer,
+            Changed::Written { cas } => {
+                draft.published();
+                Some(Counted::Counted { value, cas, exptime, vivified: false })
+            }
+        })
+    }
 }
 
-fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Counted> {
+/// The number that an item is to have.
+fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Unsummed> {
     let Some(old) = old else {
-        let vivify = delta.vivify.ok_or(Counted::NotFound)?;
+        let vivify = delta.vivify.ok_or(Unsummed::Answer(Counted::NotFound))?;
         return Ok(Sum { value: vivify.initial, exptime: 0, vivified: true, is_new_item: true });
     };
+    if is_long(view, old) {
+        return Err(Unsummed::IsLong);
+    }
     let item = &old.seen.item;
-    if item.shape().value_bytes == 0 {
+    let before = match item.first_frame() {
+        None => number(old.log_value()),
+        Some(first) => number_in_chunks(view, item, first),
+    };
+    let value = summed(delta, old, before).map_err(Unsummed::Answer)?;
+    Ok(Sum { value, exptime: item.exptime(), vivified: false, is_new_item: false })
+}
+
+/// The number behind `before`, or the answer if there is none.
+fn summed(delta: &Delta<'_>, old: &Old<'_, '_>, before: Option<u64>) -> Result<u64, Counted> {
+    if old.seen.item.shape().value_bytes == 0 {
         return Err(Counted::NonNumeric);
     }
     if delta.cas != 0 && delta.cas != old.seen.cas {
         return Err(Counted::Exists);
     }
-    let before = match item.first_frame() {
-        None => number(old.log_value()),
-        Some(first) => number_in_chunks(view, item, first),
-    };
     let before = before.ok_or(Counted::NonNumeric)?;
-    let value = match delta.incr {
+    Ok(match delta.incr {
         true => before.wrapping_add(delta.delta),
         false => before.saturating_sub(delta.delta),
-    };
-    Ok(Sum { value, exptime: item.exptime(), vivified: false, is_new_item: false })
+    })
 }
 
-/// The number that a value in chunks of the arena begins with. None is read from a value that is
-/// too long to lie in the log.
+/// Is the value too long for one in the log?
+fn is_long(view: View<'_>, old: &Old<'_, '_>) -> bool {
+    let item = &old.seen.item;
+    item.value_bytes().0 > view.frame_bytes()
+        || item.first_frame().is_some_and(|first| !is_chunk(first))
+}
+
+/// As `summed`, of a value in frames.
+fn read_long(
+    view: View<'_>,
+    delta: &Delta<'_>,
+    old: &Old<'_, '_>,
+    before: &Before,
+) -> Result<u64, Counted> {
+    let item = &old.seen.item;
+    let bytes = view.counted_bytes(delta.key, item.client_flags(), item.value_bytes().0.into());
+    if bytes > COUNTED_BYTES_MAX {
+        return Err(Counted::NonNumeric);
+    }
+    let text = before.pieces().collect::<Vec<_>>().concat();
+    summed(delta, old, number(&text))
+}
+
+/// The number that a value in chunks of the arena begins with.
 #[cold]
 #[inline(never)]
 fn number_in_chunks(view: View<'_>, item: &Item<'_>, first: u32) -> Option<u64> {
-    let may_count = is_chunk(first) && item.value_bytes().0 <= view.frame_bytes();
-    let pinned = may_count.then(|| view.pin(item, first)).flatten()?;
+    let pinned = view.pin(item, first)?;
     number(&pinned.pieces().collect::<Vec<_>>().concat())
 }
 

@@ -17,11 +17,30 @@ use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 
-/// A value that is to get longer, as it was read under the lock.
-struct Before {
+/// A value that another is to be made of, as it was read under the lock.
+pub(crate) struct Before {
     first_frame: Option<u32>,
     pinned: Option<Pinned>,
     log: Vec<u8>,
+}
+
+impl Before {
+    pub(crate) fn of(view: View<'_>, old: &Old<'_, '_>) -> Before {
+        let item = &old.seen.item;
+        let first_frame = item.first_frame();
+        let pinned = first_frame.and_then(|first| view.pin(item, first));
+        Before { first_frame, pinned, log: old.log_value().to_vec() }
+    }
+
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.pinned.iter().flat_map(Pinned::pieces).chain([&self.log[..]])
+    }
+
+    /// Is it still this item's? The frames are held, so no other value gets them: if frames and
+    /// rest are equal, the value is.
+    pub(crate) fn is_of(&self, old: &Old<'_, '_>) -> bool {
+        old.seen.item.first_frame() == self.first_frame && old.log_value() == self.log
+    }
 }
 
 /// Why a longer value was not written.
@@ -101,26 +120,29 @@ impl Column {
             Ok(before) => before,
             Err(answer) => return Ok(answer),
         };
-        let held = before.pinned.iter().flat_map(Pinned::pieces);
-        let mut pieces: Vec<&[u8]> = held.chain([&before.log[..]]).collect();
+        let mut pieces: Vec<&[u8]> = before.pieces().collect();
         pieces.insert(if is_before(put.verb) { 0 } else { pieces.len() }, more);
-        let mut draft = match Draft::in_chunks(self.handle.view(), &pieces) {
-            Some(draft) => draft,
-            None => Draft::of(&mut self.handle, &mut self.room, &pieces)?,
-        };
+        let mut draft = self.draft_of_pieces(&pieces)?;
         let (value_bytes, value) = (draft.value_bytes(), draft.value());
         let stored = self.write_longer(key, put, |_, old| {
-            // The frames are held, so no other value gets them: if frames and rest are equal, the
-            // value is.
-            let first_frame = old.seen.item.first_frame();
-            let is_same = first_frame == before.first_frame && old.log_value() == before.log;
-            let is_same = is_same || plant::is(Fault::ExtensionNotCompared);
+            let is_same = before.is_of(old) || plant::is(Fault::ExtensionNotCompared);
             is_same.then_some((value, value_bytes))
         })?;
         if matches!(stored, Ok(Stored::Stored { .. })) {
             draft.published();
         }
         Ok(stored)
+    }
+
+    /// A complete draft of these pieces, in chunks of the arena or in frames.
+    ///
+    /// # Errors
+    /// As `Draft::of`.
+    pub(crate) fn draft_of_pieces(&mut self, pieces: &[&[u8]]) -> Result<Draft, Refused> {
+        match Draft::in_chunks(self.handle.view(), pieces) {
+            Some(draft) => Ok(draft),
+            None => Draft::of(&mut self.handle, &mut self.room, pieces),
+        }
     }
 
     /// Writes the value that `longer` makes of the old one, together with its length. `None`: the
@@ -170,9 +192,7 @@ impl View<'_> {
             let more_bytes = u32::try_from(more.len()).unwrap_or(u32::MAX);
             let value_bytes = item.value_bytes().0.saturating_add(more_bytes);
             extended(self, put, old, (NewValue::Keep, value_bytes)).map_err(Ok)?;
-            let first_frame = item.first_frame();
-            let pinned = first_frame.and_then(|first| self.pin(item, first));
-            Ok(Before { first_frame, pinned, log: old.log_value().to_vec() })
+            Ok(Before::of(self, old))
         });
         before
     }

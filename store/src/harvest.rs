@@ -245,7 +245,9 @@ impl Gathered {
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,
-                // SAFETY: the slot was read just now, by the pass.
+                // SAFETY: the pass calls this with a slot as it reads it, under the lock of the
+                // slot's group. `view` borrows the column's handle, which a quiescent point takes
+                // mutably, so none comes before the item has been looked at.
                 false => view.fate(&unsafe { view.item(slot.loc()) }, slot.loc()),
             };
             gone.note(fate, slot);

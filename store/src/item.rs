@@ -219,7 +219,8 @@ impl<'r> Item<'r> {
     #[inline]
     pub(crate) fn client_flags(&self) -> u32 {
         match self.shape.has_flags() {
-            true => self.load_4(self.flags_at()),
+            // SAFETY: it has the field.
+            true => unsafe { self.load_4(self.flags_at()) },
             false => 0,
         }
     }
@@ -229,8 +230,9 @@ impl<'r> Item<'r> {
     pub(crate) fn cas(&self, base: impl FnOnce() -> u64) -> u64 {
         match self.shape.cas() {
             CasWidth::None => 0,
-            CasWidth::Short => base() + u64::from(self.load_4(self.fields_at)),
-            // SAFETY: as in `load_4`.
+            // SAFETY: it has the field.
+            CasWidth::Short => base() + u64::from(unsafe { self.load_4(self.fields_at) }),
+            // SAFETY: as in `load_4`, with the four bytes behind.
             CasWidth::Long => unsafe { load_8(self.at.add(self.fields_at as usize)) },
         }
     }
@@ -242,42 +244,54 @@ impl<'r> Item<'r> {
         if !self.shape.has_exp() {
             return 0;
         }
-        match self.load_4(self.exp_at()) {
+        // SAFETY: it has the field.
+        match unsafe { self.load_4(self.exp_at()) } {
             EXPTIME_TO_COME => 0,
             exptime => exptime,
         }
     }
 
-    /// Sets its exptime. It must have the field, and the caller the group's lock.
+    /// Sets its exptime. Without the group's lock, two who do so may leave bytes of both.
+    ///
+    /// # Panics
+    /// It has no exptime: where that would stand, other fields or the key do.
     #[inline]
     pub(crate) fn set_exptime(&self, exptime: u32) {
-        debug_assert!(self.shape.has_exp());
-        self.store(self.exp_at(), exptime.to_le_bytes());
+        assert!(self.shape.has_exp(), "an item that has room for an exptime");
+        // SAFETY: it has the field.
+        unsafe { self.store(self.exp_at(), exptime.to_le_bytes()) };
     }
 
     /// When it was last accessed.
     #[inline]
     pub(crate) fn accessed(&self) -> Stamp {
-        // SAFETY: as in `load_4`.
+        // SAFETY: as in `load_4`; every item has a stamp, in the two bytes before its fields.
         Stamp(unsafe { load_2(self.at.add(self.fields_at as usize - 2)) })
     }
 
     /// Says when it was last accessed. To be called under the group's lock.
     #[inline]
     pub(crate) fn set_accessed(&self, stamp: Stamp) {
-        self.store(self.fields_at - 2, stamp.0.to_le_bytes());
+        // SAFETY: every item has a stamp, in the two bytes before its fields.
+        unsafe { self.store(self.fields_at - 2, stamp.0.to_le_bytes()) };
     }
 
+    /// # Safety
+    /// A field of four bytes begins at byte `from`: one that the item's shape has.
     #[inline]
-    fn load_4(&self, from: u32) -> u32 {
-        // SAFETY: `from` and the bytes behind it lie before the item's key (see `at`), and they are
-        // only ever accessed by these loads and copies once the item is published. Each value
-        // stands alone.
+    unsafe fn load_4(&self, from: u32) -> u32 {
+        // SAFETY: the field lies between the item's first bytes and its key, and so within its
+        // extent, which is mapped and not reused as long as the item is borrowed (see `at`). Once
+        // the item is published, fields are only ever accessed by the atomics of `pieces`. Each
+        // value stands alone.
         unsafe { load_4(self.at.add(from as usize)) }
     }
 
+    /// # Safety
+    /// A field of `N` bytes begins at byte `from`: the stamp, or one that the item's shape has, but
+    /// the first frame's, which is read without atomics.
     #[inline]
-    fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
+    unsafe fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
         // SAFETY: as in `load_4`; the mapping is writable.
         unsafe { copy_in(bytes.as_ptr(), self.at.add(from as usize).cast_mut(), N) };
     }
@@ -306,53 +320,70 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// Writes other fields over these, all of the same lengths, under the group's lock;
-    /// `fields.cas` counts from `cas_base` where it is short.
+    /// Writes other fields over these; `fields.cas` counts from `cas_base` where it is short.
+    ///
+    /// # Panics
+    /// The value has another length, or the item is not short (`Shape::is_short`).
+    ///
+    /// # Safety
+    /// The caller holds the lock of the item's group.
     #[inline(always)]
-    pub(crate) fn rewrite(&self, fields: &Fields<'_>, cas_base: u64) {
+    pub(crate) unsafe fn rewrite(&self, fields: &Fields<'_>, cas_base: u64) {
         self.set_accessed(fields.accessed);
         match self.shape.cas() {
             CasWidth::None => {}
             CasWidth::Short => {
                 let behind = fields.cas.wrapping_sub(cas_base).to_le_bytes();
-                self.store(self.fields_at, [behind[0], behind[1], behind[2], behind[3]]);
+                // SAFETY: it has the field.
+                unsafe {
+                    self.store(self.fields_at, [behind[0], behind[1], behind[2], behind[3]]);
+                }
             }
-            CasWidth::Long => self.store(self.fields_at, fields.cas.to_le_bytes()),
+            // SAFETY: it has the field.
+            CasWidth::Long => unsafe { self.store(self.fields_at, fields.cas.to_le_bytes()) },
         }
         if self.shape.has_exp() {
             self.set_exptime(fields.exptime);
         }
         if self.shape.has_flags() {
-            self.store(self.flags_at(), fields.client_flags.to_le_bytes());
+            // SAFETY: it has the field.
+            unsafe { self.store(self.flags_at(), fields.client_flags.to_le_bytes()) };
         }
         let [value, more] = fields.value;
         if more.is_empty() {
             // Its own value stays.
             if value.as_ptr() != self.value_at() {
-                self.store_value(value);
+                // SAFETY: the caller's.
+                unsafe { self.store_value(value) };
             }
         } else {
-            self.store_pieces(value, more);
+            // SAFETY: the caller's.
+            unsafe { self.store_pieces(value, more) };
         }
     }
 
+    /// # Safety
+    /// As `rewrite`.
     #[inline(never)]
-    fn store_pieces(&self, value: &[u8], more: &[u8]) {
+    unsafe fn store_pieces(&self, value: &[u8], more: &[u8]) {
         let mut both = [0; REWRITTEN_BYTES_MAX];
         let both = &mut both[..value.len() + more.len()];
         both[..value.len()].copy_from_slice(value);
         both[value.len()..].copy_from_slice(more);
-        self.store_value(both);
+        // SAFETY: the caller's.
+        unsafe { self.store_value(both) };
     }
 
+    /// # Safety
+    /// As `rewrite`.
     #[inline(always)]
-    fn store_value(&self, value: &[u8]) {
+    unsafe fn store_value(&self, value: &[u8]) {
         assert!(
             value.len() == self.shape.log_bytes as usize && self.shape.is_short(),
             "a value of the old one's length, which readers copy"
         );
-        // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock keeps other
-        // writers, and readers that use no atomics, out.
+        // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock, which the
+        // caller holds, keeps other writers, and readers that use no atomics, out.
         unsafe { copy_in(value.as_ptr(), self.value_at().cast_mut(), value.len()) };
     }
 
@@ -419,7 +450,10 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 #[inline]
 pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record<'_> {
     plain_access(region.at(loc), 4, false);
-    // SAFETY: a record was written here, in full, before it was committed.
+    // SAFETY: the caller's: a record begins here. Whoever reserved its bytes wrote all of it, an
+    // item or a void, before it committed them, and a segment is drainable only when all its bytes
+    // are committed (`Segment::drainable`, whose Acquire makes them seen). The claim keeps the
+    // segment from being reused, and nobody rewrites first bytes.
     unsafe {
         match shape::void_extent(region.at(loc)) {
             Some(extent) => Record::Void(extent),
@@ -448,7 +482,9 @@ pub(crate) unsafe fn write(
     let mut at = region.at(loc);
     let first = shape.first();
     plain_access(at, 4, true);
-    // SAFETY: an item is larger than the word; what the word has too much is overwritten below.
+    // SAFETY: `at` has `shape.extent()` bytes of the caller's own, which are five at least: two
+    // first ones, the stamp and a key of one, by the assertion above. So the word of four bytes
+    // lies within them. What it has beyond `first.bytes` is overwritten below.
     at = unsafe {
         at.cast::<u32>().write_unaligned(first.word.to_le());
         at.add(first.bytes as usize)

@@ -87,6 +87,15 @@ impl Store {
         self.limit.memory_bytes.load(Ordering::Relaxed)
     }
 
+    /// The limits that `Column::limit_memory` takes, in bytes.
+    #[must_use]
+    pub fn limits(&self) -> std::ops::RangeInclusive<usize> {
+        let segment_bytes = self.memory().region.segment_bytes() as usize;
+        let least = SEGMENTS_MIN as usize * segment_bytes;
+        let most = self.memory().segments.count_max() as usize * segment_bytes;
+        least.max(ITEM_PART_MIN * self.config.item_bytes_max)..=most
+    }
+
     /// The number of appenders of each queue, and of drain tokens.
     #[inline]
     pub(crate) fn tokens_max(&self) -> u32 {

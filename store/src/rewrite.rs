@@ -23,6 +23,8 @@
 //! copies items under the lock (drains, touches, other writers) meets no rewriting at all. A walk
 //! that reads an item without the lock takes whatever may be rewritten for a hint.
 
+#![allow(unsafe_code, reason = "writes over an item in the mapping")]
+
 use crate::handle::View;
 use crate::index::Locked;
 use crate::index::slot::{Slot, VER_MAX};
@@ -73,7 +75,11 @@ impl View<'_> {
             old.at,
             change,
             #[inline(always)]
-            || item.rewrite(fields, segment.cas_base()),
+            || {
+                // SAFETY: `old` borrows the lock of its group, under which it was found
+                // (`View::find_locked`).
+                unsafe { item.rewrite(fields, segment.cas_base()) }
+            },
         );
         self.log.changed_exp(old.seen.slot.loc(), before, fields.exptime);
         true

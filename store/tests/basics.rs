@@ -239,6 +239,81 @@ fn numbers_count(eviction: Eviction) {
     assert_eq!(store.stats().total_items, 3);
     set(&mut column, b"n", b"abc");
     assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NonNumeric));
+    counts_where_spaces_lie_in_frames(&store, &mut column);
+}
+
+fn counts_where_spaces_lie_in_frames(store: &Store, column: &mut Column) {
+    let delta = |by, cas| Delta {
+        key: b"n",
+        incr: true,
+        delta: by,
+        cas,
+        cas_in: None,
+        vivify: None,
+        exptime: Some(200),
+    };
+    let items = store.stats().total_items;
+    for len in [20_000, 40_000, 500_000] {
+        let padded = |before: usize, number: u64| {
+            let mut text = vec![b' '; before];
+            text.extend(number.to_string().into_bytes());
+            text.resize(len, b' ');
+            text
+        };
+        for before in [0, 1, len / 2, len - 2] {
+            set(column, b"n", &padded(before, 97));
+            let Ok(Counted::Counted { value: 98, cas, .. }) = column.delta(&delta(1, 0)) else {
+                panic!("{before} of {len}")
+            };
+            assert_eq!(get(column, b"n"), Some(padded(0, 98)), "{before} of {len}");
+            assert_eq!(column.delta(&delta(1, cas + 1)), Ok(Counted::Exists));
+            let counted = column.delta(&delta(2, cas));
+            assert!(matches!(counted, Ok(Counted::Counted { value: 100, exptime: 200, .. })));
+        }
+        set(column, b"n", &[b"5x", &padded(0, 97)[2..]].concat());
+        assert_eq!(column.delta(&delta(1, 0)), Ok(Counted::NonNumeric));
+    }
+    // The sets alone made items that count.
+    assert_eq!(store.stats().total_items, items + 3 * 5);
+    // memcached has such a value in several chunks.
+    set(column, b"n", &[&b"5"[..], &[b' '; 512 << 10]].concat());
+    assert_eq!(column.delta(&delta(1, 1)), Ok(Counted::NonNumeric));
+}
+
+/// The value is built before the lock is taken, and so may have been made of one that has changed.
+#[test]
+fn what_several_columns_count_in_frames_adds_up() {
+    const EACH: u64 = 1000;
+    let (store, mut column) = with(&Config { columns: 3, ..config(Eviction::default()) });
+    set(&mut column, b"n", &[&b"0"[..], &[b' '; 40_000]].concat());
+    std::thread::scope(|scope| {
+        for mut other in [store.column(), store.column()] {
+            scope.spawn(move || {
+                let one = Delta {
+                    key: b"n",
+                    incr: true,
+                    delta: 1,
+                    cas: 0,
+                    cas_in: None,
+                    vivify: None,
+                    exptime: None,
+                };
+                let mut counted = 0;
+                while counted < EACH {
+                    match other.delta(&one) {
+                        Ok(Counted::Counted { .. }) => counted += 1,
+                        Err(Refused::Later) => {}
+                        lost => panic!("{lost:?}"),
+                    }
+                    other.maintain();
+                    other.quiesce();
+                }
+                other.offline();
+            });
+        }
+    });
+    let text = get(&mut column, b"n").unwrap();
+    assert_eq!((text.len(), text.trim_ascii()), (40_001, (2 * EACH).to_string().as_bytes()));
 }
 
 fn meta_marks_and_wins(eviction: Eviction) {

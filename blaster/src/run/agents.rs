@@ -48,6 +48,8 @@ const END_MAX: Duration = Duration::from_secs(2);
 const END_TICK: Duration = Duration::from_millis(2);
 /// The longest line of an agent's standard error that is passed on whole.
 const WORDS_BYTES_MAX: u64 = 4096;
+/// As many characters of it, and of why an agent does not do what it was to do, are told.
+const WORDS_CHARS_MAX: usize = 4096;
 
 /// Sees that each agent has something to do.
 ///
@@ -396,7 +398,8 @@ impl Agent {
         match message {
             FromAgent::Hello(version) if version != env!("CARGO_PKG_VERSION") => {
                 let ours = env!("CARGO_PKG_VERSION");
-                self.lose(&format!("it is kvblaster {version:.20}, and this is {ours}"));
+                let theirs = talk::harmless(&version, 20);
+                self.lose(&format!("it is kvblaster {theirs}, and this is {ours}"));
             }
             FromAgent::Hello(_) => self.phase = Phase::Greeted,
             FromAgent::Found(found) => {
@@ -405,7 +408,7 @@ impl Agent {
             }
             FromAgent::Refused(why) => {
                 self.phase = Phase::Prepared;
-                self.said.failed = Some(why);
+                self.said.failed = Some(talk::harmless(&why, WORDS_CHARS_MAX));
             }
             FromAgent::Ready => self.phase = Phase::Ready,
             FromAgent::Gone => self.round_trip = self.went.map(|went| at.duration_since(went)),
@@ -418,9 +421,13 @@ impl Agent {
             }
             FromAgent::Ended(why) => {
                 (self.phase, self.said.is_over) = (Phase::Ended, true);
+                let why = why.map(|why| talk::harmless(&why, WORDS_CHARS_MAX));
                 self.said.failed = self.said.failed.take().or(why);
             }
-            FromAgent::Silent(names) => self.silent = Some(names),
+            FromAgent::Silent(names) => {
+                let names = names.iter().map(|name| talk::harmless(name, WORDS_CHARS_MAX));
+                self.silent = Some(names.collect());
+            }
             FromAgent::Epoch { .. } => {}
         }
     }
@@ -490,16 +497,20 @@ fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, mail: &SyncSender<Mail>) {
 /// Passes standard error on, line by line, as that of agent `number`, if anybody wants it; and
 /// keeps the last.
 fn pass_on(stderr: ChildStderr, number: Option<usize>, last: &SyncSender<String>) {
+    let _ = last.send(copy_words(stderr, number, &mut io::stderr()));
+}
+
+/// As `pass_on`; the last line.
+fn copy_words(stderr: impl Read, number: Option<usize>, to: &mut impl Write) -> String {
     let (mut from, mut kept) = (BufReader::new(stderr), String::new());
     let mut line = Vec::new();
     while let Ok(1..) = from.by_ref().take(WORDS_BYTES_MAX).read_until(b'\n', &mut line) {
-        let text = String::from_utf8_lossy(&line).into_owned();
-        let text = text.trim_end();
+        let text = talk::harmless(&String::from_utf8_lossy(&line), WORDS_CHARS_MAX);
         if !text.is_empty() {
-            let _ = number.map(|number| writeln!(io::stderr(), "agent {number}: {text}"));
-            kept = talk::told(text.as_bytes());
+            let _ = number.map(|number| writeln!(to, "agent {number}: {text}"));
+            kept = talk::told(&line);
         }
         line.clear();
     }
-    let _ = last.send(kept);
+    kept
 }

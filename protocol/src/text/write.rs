@@ -58,6 +58,7 @@ pub fn line(refusal: Refusal) -> &'static str {
         Refusal::BadDelta => "CLIENT_ERROR invalid numeric delta argument\r\n",
         Refusal::BadFormat | Refusal::KeyTooLong => "CLIENT_ERROR bad command line format\r\n",
         Refusal::UnknownCommand | Refusal::StatsUnknown => "ERROR\r\n",
+        Refusal::Resp => "-ERR no RESP here: this server speaks memcached's protocols\r\n",
         Refusal::TooManyConnections => "ERROR Too many open connections\r\n",
         Refusal::ReplyTooLong => "SERVER_ERROR reply is longer than udp_reply_max\r\n",
         Refusal::MessageTooLong => {

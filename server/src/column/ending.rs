@@ -8,8 +8,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Column;
+use crate::bypass::Bypass;
 use crate::connection::Connection;
-use crate::datagram;
+use crate::datagram::Next;
 use crate::limits::EVENTS_MAX;
 
 /// What columns are told of the server's end. A column is woken afterwards.
@@ -60,10 +61,23 @@ impl Column {
                 let at_rest = self.connections.iter().filter(|(_, it)| it.is_at_rest());
                 let at_rest: Vec<u64> = at_rest.map(|(token, _)| token).collect();
                 at_rest.into_iter().for_each(|token| self.close(token));
-                let is_idle = |next| next == datagram::Next::Sleep;
-                self.connections.len() == 0 && self.datagrams_next().into_iter().all(is_idle)
+                self.connections.len() == 0 && self.datagrams_are_over()
             }
         }
+    }
+
+    /// Is there nothing that is to be answered or to leave? What waits for an interface that is
+    /// down cannot leave while this server lasts, whose end does not wait for it.
+    fn datagrams_are_over(&mut self) -> bool {
+        let [sockets, packets] = self.datagrams_next();
+        let bypass = self.turn.context.shared.bypass.get();
+        let can_leave = || bypass.is_none_or(Bypass::is_up);
+        sockets == Next::Sleep
+            && match packets {
+                Next::Sleep => true,
+                Next::AwaitRoom => !can_leave(),
+                Next::Again => false,
+            }
     }
 
     /// To be called with the number of events that a wait brought.

@@ -1,15 +1,16 @@
 //! Places for those who go through all items.
 //!
 //! Where: a dump or a count of all items takes one, and gives it back when it is dropped.
-//! Invariant: at most `DUMPS_MAX` have one. Who has not moved for `DUMP_STALLED_SECONDS`, because a
-//! client takes nothing, keeps it only until somebody else asks.
+//! Invariant: at most `DUMPS_MAX` have one. Who has not taken `DUMP_STEPS_MIN` steps for
+//! `DUMP_STALLED_SECONDS`, because a client takes nothing or little, keeps it only until somebody
+//! else asks.
 //! Source: none; memcached has one crawler, and a client that does not read holds it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::execute::Context;
-use crate::limits::{DUMP_STALLED_SECONDS, DUMPS_MAX};
+use crate::limits::{DUMP_STALLED_SECONDS, DUMP_STEPS_MIN, DUMPS_MAX};
 
 /// All who have a place.
 #[derive(Debug, Default)]
@@ -17,7 +18,7 @@ pub(crate) struct Places(Mutex<Vec<Arc<Holder>>>);
 
 #[derive(Debug)]
 struct Holder {
-    /// The second of its last step.
+    /// The second in which it began, or last had taken `DUMP_STEPS_MIN` steps.
     moved: AtomicU32,
     /// Its place is another's.
     ended: AtomicBool,
@@ -28,6 +29,8 @@ struct Holder {
 pub(crate) struct Place {
     holder: Arc<Holder>,
     places: Arc<Places>,
+    /// Steps since the holder moved.
+    steps: u32,
 }
 
 impl Places {
@@ -44,25 +47,35 @@ impl Places {
 impl Place {
     /// Takes one. `None`: none is free, and none is stalled.
     pub(crate) fn take(context: &Context) -> Option<Place> {
-        let (places, now) = (Arc::clone(&context.shared.places), context.clock.now);
+        let (place, ended) = Place::of(&context.shared.places, context.clock.now)?;
+        context.counters.dumps_stalled.add(u64::from(ended));
+        Some(place)
+    }
+
+    /// As `take`. True: one that was stalled has lost its place.
+    fn of(places: &Arc<Places>, now: u32) -> Option<(Place, bool)> {
         let mut holders = places.lock();
-        if holders.len() >= DUMPS_MAX {
+        let ends = holders.len() >= DUMPS_MAX;
+        if ends {
             let stalled = holders.iter().position(|it| it.is_stalled(now))?;
             // Relaxed, paired with the load in `keep`: a flag that orders nothing.
             holders.swap_remove(stalled).ended.store(true, Ordering::Relaxed);
-            context.counters.dumps_stalled.add(1);
         }
         let holder = Arc::new(Holder { moved: AtomicU32::new(now), ended: AtomicBool::new(false) });
         holders.push(Arc::clone(&holder));
         drop(holders);
-        Some(Place { holder, places })
+        Some((Place { holder, places: Arc::clone(places), steps: 0 }, ends))
     }
 
     /// A step is taken. False: the place is another's.
-    pub(crate) fn keep(&self, now: u32) -> bool {
-        // Relaxed, paired with the load in `is_stalled`: a number that orders nothing.
-        self.holder.moved.store(now, Ordering::Relaxed);
-        !self.holder.ended.load(Ordering::Relaxed) // as in `take`
+    pub(crate) fn keep(&mut self, now: u32) -> bool {
+        self.steps += 1;
+        if self.steps == DUMP_STEPS_MIN {
+            self.steps = 0;
+            // Relaxed, paired with the load in `is_stalled`: a number that orders nothing.
+            self.holder.moved.store(now, Ordering::Relaxed);
+        }
+        !self.holder.ended.load(Ordering::Relaxed) // as in `of`
     }
 }
 
@@ -76,5 +89,45 @@ impl Holder {
 impl Drop for Place {
     fn drop(&mut self) {
         self.places.lock().retain(|other| !Arc::ptr_eq(other, &self.holder));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(places: &Arc<Places>, now: u32) -> Option<bool> {
+        let (place, ended) = Place::of(places, now)?;
+        // It is another's to give back.
+        std::mem::forget(place);
+        Some(ended)
+    }
+
+    #[test]
+    fn who_takes_a_little_now_and_then_loses_its_place_to_another_and_who_goes_on_does_not() {
+        let places = Arc::<Places>::default();
+        let mut held: Vec<Place> =
+            (0..DUMPS_MAX).map(|_| Place::of(&places, 0).unwrap().0).collect();
+        let (slow, fast) = held.split_at_mut(1);
+        for second in 1..=DUMP_STALLED_SECONDS {
+            assert_eq!(taken(&places, second), None, "second {second}");
+            // A step every nine seconds, where the others take enough.
+            assert!(second % 9 > 0 || slow[0].keep(second));
+            assert!(fast.iter_mut().all(|it| (0..DUMP_STEPS_MIN).all(|_| it.keep(second))));
+        }
+        let late = DUMP_STALLED_SECONDS + 1;
+        assert_eq!(taken(&places, late), Some(true));
+        assert!(!slow[0].keep(late), "its place is another's");
+        assert!(fast.iter_mut().all(|it| it.keep(late)));
+        assert_eq!(taken(&places, late), None);
+    }
+
+    #[test]
+    fn who_is_slow_keeps_its_place_while_nobody_asks_for_it() {
+        let places = Arc::<Places>::default();
+        let (mut slow, _) = Place::of(&places, 0).unwrap();
+        assert!((1..100).all(|step| slow.keep(9 * step)));
+        assert_eq!(taken(&places, 900), Some(false));
+        assert!(slow.keep(900));
     }
 }

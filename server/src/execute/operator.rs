@@ -189,7 +189,15 @@ fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
                     log::info!("maxbytes adjusted to {megabytes}m");
                     return Outcome::Done;
                 }
-                Err(OutOfBounds) => Refusal::LimitOutOfBounds,
+                Err(OutOfBounds) => {
+                    let (least, most) = context.shared.memory_bytes_bounds();
+                    log::info!(
+                        "cache_memlimit {megabytes} is refused: this server takes {} to {}",
+                        least.div_ceil(1 << 20).max(MEMLIMIT_MIN as usize),
+                        most >> 20
+                    );
+                    Refusal::LimitOutOfBounds
+                }
             }
         }
         _ => Refusal::LimitInBytes,

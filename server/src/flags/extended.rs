@@ -27,6 +27,10 @@ const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
 
 const UDP_ALLOW: &str = "udp_allow";
 
+/// The most bytes of a reply over UDP whose datagrams can be numbered, whatever the MTU becomes.
+const UDP_REPLY_BYTES_MAX: i64 = u16::MAX as i64 * UDP_PAYLOAD_BYTES_MIN;
+const UDP_PAYLOAD_BYTES_MIN: i64 = crate::listen::PAYLOAD_BYTES_MIN as i64;
+
 const SLABS: &str = "memory is a log, without slab classes";
 const LRU: &str = "the log is the queue, without LRU segments";
 const CRAWLER: &str = "expiry does not need a crawler";
@@ -121,8 +125,12 @@ pub(super) const OPTIONS: &[Flag] = &[
             "65536 where anybody may ask, see udp_allow)",
         ],
         does: Does::Sets(|choices, value| {
-            let wrong = "udp_reply_max takes 2048 to 67108864 bytes";
-            let bytes = number(value, 2048..=64 << 20, wrong)?;
+            let wrong = format!(
+                "udp_reply_max takes 2048 to {UDP_REPLY_BYTES_MAX} bytes: a reply has at most \
+                 65535 datagrams, of which one carries {UDP_PAYLOAD_BYTES_MIN} where packets are \
+                 the shortest"
+            );
+            let bytes = number(value, 2048..=UDP_REPLY_BYTES_MAX, &wrong)?;
             choices.settings.udp_reply_max = usize::try_from(bytes).ok();
             Ok(())
         }),

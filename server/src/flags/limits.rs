@@ -16,7 +16,10 @@ pub(super) const FLAGS: &[Flag] = &[
         short: Some('m'),
         long: "memory-limit",
         takes: Takes::Value("<num>"),
-        help: &["item memory in megabytes (default: 64)"],
+        help: &[
+            "item memory in megabytes, or a part of what this process",
+            "may have, i.e. 80% (default: 64)",
+        ],
         does: Does::Sets(set_memory),
     },
     Flag {
@@ -96,13 +99,40 @@ pub(super) const FLAGS: &[Flag] = &[
     },
 ];
 
-/// Sets `-m`, a number of megabytes. An `m` may follow the number, for memcached ignores it.
+/// Sets `-m`, a number of megabytes, or a part of the memory that this process may have. An `m` may
+/// follow the number, for memcached ignores it.
 fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
-    let digits = value.strip_suffix(['m', 'M']).unwrap_or(value);
-    let wrong = "-m takes a number of megabytes, 1 or greater";
-    let megabytes = number(digits, 1..=INT_MAX, wrong)?;
+    let wrong = "-m takes a number of megabytes, 1 or greater, or a part such as 80%";
+    let megabytes = match value.strip_suffix('%') {
+        Some(digits) => {
+            let part = u64::try_from(number(digits, 1..=100, wrong)?).unwrap_or(1);
+            let (bytes, _) = choices.ram.least().ok_or_else(|| {
+                let unknown = "the system does not tell how much memory this process may have";
+                BadFlag::value(format!("-m {value} is refused: {unknown}"))
+            })?;
+            ((bytes / 100 * part) >> 20).max(1)
+        }
+        None => {
+            let digits = value.strip_suffix(['m', 'M']).unwrap_or(value);
+            u64::try_from(number(digits, 1..=INT_MAX, wrong)?).unwrap_or(1)
+        }
+    };
     choices.settings.memory_bytes = usize::try_from(megabytes).unwrap_or(usize::MAX >> 20) << 20;
     Ok(())
+}
+
+/// Notes that `-m` is more than this process may have: the system would end it.
+pub(super) fn compare_memory(choices: &mut Choices) {
+    let Some((bytes, whose)) = choices.ram.least() else { return };
+    let wanted = u64::try_from(choices.settings.memory_bytes).unwrap_or(u64::MAX);
+    if wanted > bytes {
+        choices.notes.push(format!(
+            "WARNING: -m {} is more than the {} megabytes that {whose}: the system will end this \
+             server, or swap, before it is full. -m 80% takes that part of what there is.",
+            wanted >> 20,
+            bytes >> 20
+        ));
+    }
 }
 
 fn set_columns(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {

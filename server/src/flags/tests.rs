@@ -10,6 +10,7 @@ use store::policy::Eviction;
 use super::extended::OPTIONS;
 use super::{Asked, BadFlag, flags, parse};
 use crate::cpus::Cpus;
+use crate::ram::Ram;
 use crate::settings::{Listen, Migrate, Port, Settings, ZeroCopy};
 
 const CPUS: usize = 3;
@@ -19,7 +20,11 @@ fn cpus() -> Cpus {
 }
 
 fn asked(line: &str) -> Result<Asked, BadFlag> {
-    parse(line.split_whitespace().map(OsString::from), &cpus())
+    asked_with(line, Ram::default())
+}
+
+fn asked_with(line: &str, ram: Ram) -> Result<Asked, BadFlag> {
+    parse(line.split_whitespace().map(OsString::from), &cpus(), &ram)
 }
 
 fn served(line: &str) -> (Settings, Vec<String>) {
@@ -176,10 +181,27 @@ fn what_is_unknown_is_told_what_is_near() {
 }
 
 #[test]
-fn what_is_not_an_option_is_ignored_aloud() {
-    let (settings, notes) = served("-p 5 words -v");
-    assert_eq!(notes, ["ignored, not an option: words"]);
-    assert_eq!(settings.verbosity, 1);
+fn a_word_that_is_no_command_is_refused() {
+    for line in ["words", "-p 5 words -v", "-v man", "man 1", "mann", "11211"] {
+        refused(line, 1, "unexpected word '");
+    }
+    refused("mann", 1, "do you mean man?");
+    refused("-v man", 1, "Commands are 'man' and 'completions SHELL'");
+    refused("completions", 64, "completions takes a shell: bash");
+    refused("completions ksh", 64, "(given: 'ksh')");
+    refused("completions bash zsh", 64, "completions takes a shell");
+}
+
+#[test]
+fn commands_print_the_manual_page_and_completions() {
+    for (line, begins) in
+        [("man", ".ie"), ("completions bash", "_hypostyle() {"), ("completions zsh", "#compdef ")]
+    {
+        match asked(line) {
+            Ok(Asked::Print(text)) => assert!(text.starts_with(begins), "{line}: {text}"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
 }
 
 // Where to listen.
@@ -229,7 +251,10 @@ fn udp_options() {
     refused("-o udp_allow=here", 1, "udp_allow takes networks");
     refused("-o udp_allow", 1, "Missing argument");
     refused("-o no_pin,10.0.0.0/8", 1, "Illegal suboption");
-    refused("-o udp_reply_max=100", 1, "2048 to 67108864");
+    refused("-o udp_reply_max=100", 1, "2048 to 34078200");
+    assert_eq!(settings("-o udp_reply_max=34078200").udp_reply_bytes_max(), 34_078_200);
+    let many = "a reply has at most 65535 datagrams, of which one carries 520";
+    refused("-o udp_reply_max=34078201", 1, many);
 }
 
 #[test]
@@ -397,6 +422,28 @@ fn m_memory() {
 }
 
 #[test]
+fn m_is_compared_with_what_there_is_and_may_be_a_part_of_it() {
+    let machine = Ram { machine: Some(1000 << 20), granted: None };
+    let group = Ram { granted: Some(500 << 20), ..machine };
+    let served = |line: &str, ram| match asked_with(line, ram) {
+        Ok(Asked::Serve(settings, notes)) => (settings.memory_bytes >> 20, notes.join("\n")),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(served("-m 80%", machine), (800, String::new()));
+    assert_eq!(served("-m 80%", group), (400, String::new()));
+    assert_eq!(served("-m 500", group), (500, String::new()));
+    let (_, told) = served("-m 501", group);
+    let said = "WARNING: -m 501 is more than the 500 megabytes that its control group allows";
+    assert!(told.starts_with(said), "{told}");
+    let (_, told) = served("-m 2000", machine);
+    assert!(told.starts_with("WARNING: -m 2000 is more than the 1000 megabytes that the machine"));
+    refused("-m 80%", 1, "the system does not tell how much memory");
+    for bad in ["0%", "101%", "%", "8.5%", "-1%"] {
+        refused(&format!("-m {bad}"), 1, "or a part such as 80%");
+    }
+}
+
+#[test]
 fn l_huge_pages() {
     assert!(settings("-L").huge_pages && !settings("").huge_pages);
 }
@@ -548,7 +595,7 @@ fn f_n_d_n_are_checked_and_reported() {
     refused("-N 0", 1, "Maximum number of NAPI IDs must be greater than 0");
     assert!(!settings("").detail && !settings("").sizes && settings("-o track_sizes").sizes);
     assert_eq!((settings("-D /").detail, settings("-D /").prefix_end), (true, b'/'));
-    let empty = parse(["-D", ""].map(OsString::from), &cpus());
+    let empty = parse(["-D", ""].map(OsString::from), &cpus(), &Ram::default());
     assert_eq!(empty.unwrap_err().text, "No delimiter specified");
     assert_eq!(served("-n 48 -n 48").1.len(), 1);
 }

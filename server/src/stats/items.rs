@@ -53,17 +53,19 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     class!(rows, "items:", "hits_to_temp", 0);
 }
 
-/// Segments are the pages, and an item of mean length is a chunk.
+/// Bytes of a page: memcached's, by which programs multiply the number of pages.
+const PAGE_BYTES: u64 = 1 << 20;
+
+/// The memory of segments in pages of memcached's size, of which an item of mean length is a chunk.
 pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     let usage = shared.store.usage_estimate();
     let used = usage.segments_open + usage.segments_sealed + usage.segments_frames;
     let used_bytes = (used + usage.segments_index) * usage.segment_bytes;
     if let Some(mean_bytes) = store.bytes.checked_div(store.curr_items) {
-        let page_bytes = shared.store.segment_bytes();
         let chunk_bytes = mean_bytes.max(1);
-        let pages = used_bytes.div_ceil(page_bytes).max(1);
-        let chunks_per_page = (page_bytes / chunk_bytes).max(1);
+        let pages = used_bytes.div_ceil(PAGE_BYTES).max(1);
+        let chunks_per_page = (PAGE_BYTES / chunk_bytes).max(1);
         let chunks = (chunks_per_page * pages).max(store.curr_items);
         class!(rows, "", "chunk_size", chunk_bytes);
         class!(rows, "", "chunks_per_page", chunks_per_page);

@@ -2,15 +2,19 @@
 //!
 //! Where: `stats::answer` calls it; memcached has no such thing.
 //! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`, and
-//! differs from `resident_bytes`, which the system counts, by what threads and the allocator take,
-//! and by pages that are used in part. (A test holds it to that.) What segments take is an estimate
-//! where there are very many.
+//! differs from `resident_bytes`, which the system counts, by threads' stacks, the allocator's own
+//! data and what it keeps for each thread, and by pages that are used in part. (A test holds it to
+//! that.) What segments take is an estimate where there are very many.
 //! On a machine of several NUMA nodes `node_N_bytes` tell how the memory of segments is divided.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 use rustix::param::page_size;
 
 use super::{Rows, stat};
+use crate::process;
 use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
@@ -55,8 +59,10 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let beside_store = sums.connection_bytes + sums.read_buf_bytes + sums.response_obj_bytes;
     let beside_store = beside_store + prefix_bytes as u64;
     let beside_store = beside_store + shared.fixed_bytes() as u64;
-    let mut accounted = usage.sum_bytes() + beside_store;
-    let resident = Resident::now();
+    let heap_free_bytes = process::heap_free_bytes() as u64;
+    stat!(rows, "heap_free_bytes", heap_free_bytes);
+    let mut accounted = usage.sum_bytes() + beside_store + heap_free_bytes;
+    let resident = shared.statm.now();
     if let Some(resident) = resident {
         accounted += resident.program_bytes;
         stat!(rows, "program_bytes", resident.program_bytes);
@@ -67,6 +73,14 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
+/// Where the system tells what memory the process has: kept open, for it is asked also when there
+/// is no descriptor left.
+#[derive(Debug)]
+pub(crate) struct Statm(Option<File>);
+
+/// Bytes of the longest text there: seven numbers.
+const STATM_BYTES_MAX: usize = 256;
+
 /// Memory as the system counts it.
 #[derive(Clone, Copy)]
 struct Resident {
@@ -75,11 +89,18 @@ struct Resident {
     program_bytes: u64,
 }
 
-impl Resident {
+impl Statm {
+    /// Of this process. To be called when it forks no more.
+    pub(crate) fn open() -> Statm {
+        Statm(File::open("/proc/self/statm").ok())
+    }
+
     /// `None` where there is no /proc.
-    fn now() -> Option<Resident> {
-        let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
-        let mut pages = pages.split(' ').skip(1).map_while(|pages| pages.parse::<u64>().ok());
+    fn now(&self) -> Option<Resident> {
+        let mut text = [0; STATM_BYTES_MAX];
+        let bytes = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..bytes)?).ok()?;
+        let mut pages = text.split(' ').skip(1).map_while(|pages| pages.parse::<u64>().ok());
         let mut bytes = || pages.next().map(|pages| pages * page_size() as u64);
         Some(Resident { all_bytes: bytes()?, program_bytes: bytes()? })
     }

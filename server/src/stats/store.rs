@@ -10,6 +10,7 @@ use crate::shared::Shared;
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     stat!(rows, "hypostyle_version", VERSION);
+    stat!(rows, "limit_maxbytes_max", shared.memory_bytes_bounds().1);
     stat!(rows, "rewritten", store.rewritten);
     stat!(rows, "eviction_age", store.eviction_age());
     stat!(rows, "evicted_nonzero", store.evicted_nonzero);

@@ -145,6 +145,7 @@ fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
         "connection_bytes",
         "read_buf_bytes",
         "response_obj_bytes",
+        "heap_free_bytes",
         "program_bytes",
     ];
     assert_eq!(parts.map(number).iter().sum::<u64>(), number("accounted_bytes"), "{text}");
@@ -153,6 +154,18 @@ fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
     let segments: u64 = states.iter().map(|state| number(&format!("segments_{state}"))).sum();
     assert_eq!((segments, number("segments_allowed")), (1024, 1024), "{text}");
     assert_eq!(number("segments_allowed") * number("segment_bytes"), number("limit_maxbytes"));
+}
+
+#[test]
+fn the_most_that_the_limit_may_become_is_told() {
+    let shared = shared(Settings::default());
+    let told = answer(&shared, "store");
+    let most: usize = value(&told, "limit_maxbytes_max").unwrap().parse().unwrap();
+    let mut column = shared.store.column();
+    assert_eq!(column.limit_memory(most + (1 << 20)), Err(store::OutOfBounds));
+    assert_eq!(column.limit_memory(most), Ok(()));
+    assert_eq!(column.limit_memory(*shared.store.limits().start() - 1), Err(store::OutOfBounds));
+    assert_eq!(column.limit_memory(*shared.store.limits().start()), Ok(()));
 }
 
 #[test]
@@ -168,7 +181,9 @@ fn items_and_slabs_know_one_class() {
     assert_eq!(value(&items, "items:1:number"), Some("1"));
     assert_eq!(value(&slabs, "1:used_chunks"), Some("1"));
     let number = |name: &str| value(&slabs, name).unwrap().parse::<u64>().unwrap();
-    assert_eq!(number("1:total_pages") * shared.store.segment_bytes(), number("total_malloced"));
+    // As every program that reads them takes it: a page is a mebibyte.
+    assert_eq!(number("1:total_pages"), number("total_malloced").div_ceil(1 << 20));
+    assert_eq!(number("1:chunks_per_page"), (1 << 20) / number("1:chunk_size"));
     assert_eq!(number("1:free_chunks") + 1, number("1:total_chunks"));
     let chunks = number("1:chunks_per_page") * number("1:total_pages");
     assert!(chunks == number("1:total_chunks") && number("1:chunk_size") > 7);

@@ -1,7 +1,8 @@
 //! Where it listens: ports, addresses, Unix sockets.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -33,6 +34,61 @@ fn several_addresses_listen_each_on_its_own() {
         let stream = TcpStream::connect((Ipv4Addr::new(127, 0, 0, number), *port)).unwrap();
         assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
     }
+}
+
+/// A client of another protocol is told so in words that it shows, or is closed on.
+#[test]
+fn who_speaks_another_protocol_is_told_or_closed_on() {
+    let running = Running::on_loopback(&[]);
+    let said = |request: &str| {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, running.port())).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    };
+    let told = said("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n");
+    assert_eq!(told, "-ERR no RESP here: this server speaks memcached's protocols\r\n");
+    assert_eq!(said("GET / HTTP/1.1\r\nHost: cache\r\n\r\n"), "");
+    assert_eq!(said("version\r\n*1\r\nquit\r\n"), format!("{VERSION_REPLY}ERROR\r\n"));
+    // Where the protocol is chosen, nothing is guessed from a first byte.
+    let running = Running::on_loopback(&["-B", "ascii"]);
+    assert_eq!(running.ask("*1\r\n"), "ERROR\r\n");
+}
+
+/// Where an address is taken, the server says so, whatever else it listens on.
+#[test]
+fn an_address_that_is_not_bound_is_named() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port();
+    let taken = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    let has_ipv6 = TcpListener::bind("[::]:0").is_ok();
+    if has_ipv6 {
+        let mut command = hypostyle(&["-p", &port.to_string(), "-U", &port.to_string()]);
+        command.args(["-t", "1", "-m", "8", "-I", "1m"]);
+        let mut running = Running::of(command);
+        let (status, stderr) = running.stop(Signal::TERM);
+        assert_eq!(status, 0, "{stderr}");
+        for (at, transport) in [("TCP", port), ("UDP", port)] {
+            let said =
+                format!("not listening on 0.0.0.0:{transport} ({at}): Address already in use");
+            assert!(stderr.contains(&said), "{stderr}");
+        }
+    }
+    for (line, asked, at) in [
+        (format!("-l 127.0.0.1 -p {port}"), "one of interface(s) 127.0.0.1", "TCP"),
+        (format!("-l 127.0.0.1 -p 0 -U {port}"), "one of interface(s) 127.0.0.1", "UDP"),
+        (format!("-l 127.0.0.1:{port},127.0.0.1"), "one of interface(s) 127.0.0.1:", "TCP"),
+    ] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let output = ended(hypostyle(&arguments));
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(71), "{line}: {stderr}");
+        let said = format!(": 127.0.0.1:{port} ({at}): Address already in use");
+        assert!(stderr.contains("failed to listen on ") && stderr.contains(asked), "{stderr}");
+        assert!(stderr.contains(&said), "{line}: {stderr}");
+    }
+    drop(taken);
 }
 
 #[test]

@@ -24,3 +24,32 @@ fn version_and_help_begin_with_both_versions() {
         assert_eq!(output.status.code(), Some(0), "{argument}");
     }
 }
+
+/// By what docs/versions.md says.
+#[test]
+fn a_fleet_tells_hypostyle_from_memcached_and_the_policy_says_how() {
+    let policy = include_str!("../../../docs/versions.md");
+    let own = env!("CARGO_PKG_VERSION");
+    let running = running::Running::on_loopback(&[]);
+    assert_eq!(running.ask("version\r\n"), running::VERSION_REPLY);
+    let claimed = running::VERSION_REPLY.trim().trim_start_matches("VERSION ");
+    assert!(policy.contains(&format!("memcached's, `{claimed}`")));
+    let told = format!("STAT hypostyle_version {own}");
+    assert!(running.ask("stats store\r\n").contains(&format!("{told}\r\n")));
+    assert!(policy.contains(&told), "{told}");
+}
+
+#[test]
+fn the_manual_page_and_completions_are_printed() {
+    let printed = |words: &[&str]| {
+        let output = ended(hypostyle(words));
+        assert_eq!((output.status.code(), &*text(&output.stderr)), (Some(0), ""), "{words:?}");
+        text(&output.stdout)
+    };
+    assert!(printed(&["man"]).contains(".TH hypostyle 1"));
+    assert!(printed(&["completions", "bash"]).contains("complete -F _hypostyle"));
+    let output = ended(hypostyle(&["mna"]));
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("unexpected word 'mna'"), "{stderr}");
+}

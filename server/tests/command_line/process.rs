@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Signal, kill_process, test_kill_process};
 
 use crate::running::{
@@ -62,6 +64,53 @@ fn pid_file_of_a_running_process_is_warned_of_and_replaced() {
     assert_eq!(status, 0);
     assert!(stderr.contains("WARNING: The pid file contained the following (running) pid"));
     assert!(!pid_file.exists());
+}
+
+/// Whoever starts a daemon ends it by its pid file.
+#[test]
+fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
+    let place = Place::new();
+    let mut command = hypostyle(&["-d", "-P", "there/is/no/such", "-s", "socket"]);
+    command.current_dir(&place.0);
+    let parent = ended(command);
+    let stderr = text(&parent.stderr);
+    assert_eq!(parent.status.code(), Some(71), "{stderr}");
+    let said = format!("cannot make {}.tmp: ", place.path("there/is/no/such").display());
+    assert!(stderr.contains("Could not write the pid file") && stderr.contains(&said), "{stderr}");
+    assert!(!place.path("socket").exists());
+
+    // In the foreground it is only told.
+    let mut running = Running::on_loopback(&["-P", "/there/is/no/such"]);
+    assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
+    assert!(running.stop(Signal::TERM).1.contains("Could not write the pid file"));
+}
+
+/// In the place of each file, and of that which becomes it, a link or what blocks who opens it.
+#[test]
+fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
+    let place = Place::new();
+    let victim = place.path("victim");
+    fs::write(&victim, "precious").unwrap();
+    for name in ["pid", "ports"] {
+        symlink(&victim, place.path(name)).unwrap();
+    }
+    for name in ["pid.tmp", "ports.lck"] {
+        let mode = Mode::from(0o666);
+        mknodat(CWD, place.path(name), FileType::Fifo, mode, 0).unwrap();
+    }
+    let mut command = hypostyle(&["-P", "pid", "-p", "-1", "-l", "127.0.0.1"]);
+    command.current_dir(&place.0).env("MEMCACHED_PORT_FILENAME", place.path("ports"));
+    let child = Killed(command.spawn().unwrap());
+    for (name, begins) in [("pid", child.0.id().to_string()), ("ports", "TCP INET: ".to_owned())] {
+        await_some(name, || {
+            let is_file = fs::symlink_metadata(place.path(name)).is_ok_and(|it| it.is_file());
+            is_file.then_some(())
+        });
+        let told = fs::read_to_string(place.path(name)).unwrap();
+        assert!(told.starts_with(&begins), "{name}: {told}");
+    }
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(!place.path("pid.tmp").exists() && !place.path("ports.lck").exists());
 }
 
 #[test]
@@ -144,6 +193,18 @@ fn shutdown_stops_it_where_it_is_allowed() {
 }
 
 #[test]
+fn a_limit_that_is_refused_is_told_with_those_that_are_not() {
+    let mut running = Running::on_loopback(&["-v", "-m", "64"]);
+    let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+    assert_eq!(running.ask("cache_memlimit 1025\r\n"), refused);
+    let store = running.ask("stats store\r\n");
+    assert!(store.contains(&format!("STAT limit_maxbytes_max {}\r\n", 1 << 30)), "{store}");
+    let stderr = running.stop(Signal::TERM).1;
+    let told = "cache_memlimit 1025 is refused: this server takes 8 to 1024";
+    assert!(stderr.contains(told), "{stderr}");
+}
+
+#[test]
 fn verbosity_changes_what_is_told() {
     let mut quiet = Running::on_loopback(&["-v"]);
     assert_eq!(quiet.ask("verbosity 0\r\n"), "OK\r\n");
@@ -208,6 +269,85 @@ fn root_becomes_the_user() {
     assert_eq!(output.status.code(), Some(67));
     let stderr = text(&output.stderr);
     assert!(stderr.contains("can't find the user no-such-user to switch to"), "{stderr}");
+}
+
+/// A server started by `setpriv` with these words.
+fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
+    let mut command = Command::new("setpriv");
+    command.args(words).arg(env!("CARGO_BIN_EXE_hypostyle"));
+    command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "2"]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    Running::of(command)
+}
+
+/// What each thread may do, and may come to do.
+#[track_caller]
+fn assert_capabilities(running: &Running, capabilities: u64, bounding: Option<u64>) {
+    let mut threads = 0;
+    for task in fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap() {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let line = |name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+        };
+        let set = |name| u64::from_str_radix(&line(name), 16).unwrap();
+        assert_eq!([set("CapEff:"), set("CapPrm:")], [capabilities; 2], "{status}");
+        assert_eq!([set("CapInh:"), set("CapAmb:")], [0; 2], "{status}");
+        assert_eq!(set("CapBnd:"), bounding.unwrap_or(set("CapBnd:")), "{status}");
+        assert_eq!(line("NoNewPrivs:"), "1", "{status}");
+        threads += 1;
+    }
+    assert!(threads > 2, "the columns run");
+}
+
+#[test]
+fn whoever_starts_it_it_serves_without_any_capability() {
+    if !is_root() {
+        return testing::skip("only root can give capabilities");
+    }
+    let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let given = "+net_admin,+net_raw,+bpf";
+    let ambient = [&nobody[..], &["--inh-caps", given, "--ambient-caps", given]].concat();
+    let mut running = with_privileges(&ambient, &["-u", "daemon"]);
+    assert_capabilities(&running, 0, None);
+    assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
+    let (status, stderr) = running.stop(Signal::TERM);
+    assert_eq!(status, 0, "{stderr}");
+    assert!(stderr.contains("-u daemon has no effect: this is user 65534"), "{stderr}");
+
+    for user in ["root", "daemon"] {
+        let running = Running::on_loopback(&["-u", user, "-t", "2"]);
+        assert_capabilities(&running, 0, Some(0));
+    }
+}
+
+#[test]
+fn to_lock_memory_beyond_its_limit_one_capability_is_kept_and_told() {
+    const IPC_LOCK: u64 = 1 << 14;
+    if !is_root() {
+        return testing::skip("only root can give capabilities");
+    }
+    let given = "+ipc_lock,+net_raw";
+    let words =
+        ["--reuid", "65534", "--clear-groups", "--inh-caps", given, "--ambient-caps", given];
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -l 64 && exec setpriv \"$@\"", "sh"]).args(words);
+    command.args([
+        env!("CARGO_BIN_EXE_hypostyle"),
+        "-l",
+        "127.0.0.1",
+        "-p",
+        "-1",
+        "-k",
+        "-m",
+        "64",
+    ]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut running = Running::of(command);
+    assert_capabilities(&running, IPC_LOCK, None);
+    let (status, stderr) = running.stop(Signal::TERM);
+    assert_eq!(status, 0, "{stderr}");
+    assert!(stderr.contains("kept, to lock memory beyond its limit: CAP_IPC_LOCK"), "{stderr}");
+    assert!(!stderr.contains("-k invalid"), "{stderr}");
 }
 
 #[test]

@@ -211,6 +211,56 @@ fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
     assert_eq!(counts.iter().sum::<u64>(), FLOOD + 301, "{counts:?}");
 }
 
+/// Answers that are on their way when the link goes down stay in the ring, and would for ever.
+#[test]
+fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
+    const CLIENTS: usize = 4;
+    let Some(machines) = pair(Veth::default()) else { return };
+    let [near, far] = &machines;
+    let mut process = Process::on(far, "root");
+    let ends = AtomicBool::new(false);
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client(near, far)).collect();
+    let status = thread::scope(|scope| {
+        let all = Ends(&ends);
+        for client in &clients {
+            let request = [&Header::request(1, 0).bytes()[..], b"get none\r\n"].concat();
+            let ends = &ends;
+            scope.spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    let _ = client.socket.send_to(&request, client.server);
+                }
+            });
+        }
+        let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
+        wait_until("load", || stream.stat("udp_received") > 1000);
+        drop(stream);
+        // Amid its work: it goes on with what has come already, whatever the link does.
+        process.stop();
+        far.ip(&format!("link set {WIRE} down"));
+        process.go_on();
+        drop(all);
+        kill_process(Pid::from_child(&process.child), Signal::USR1).unwrap();
+        process.child.wait().unwrap()
+    });
+    assert!(status.success(), "{status}: {}", process.said());
+    process.await_word("Gracefully stopping");
+    assert!(!process.said().contains("what has not been answered by now is cut off"));
+}
+
+#[test]
+fn who_listens_elsewhere_is_told_the_interfaces_addresses() {
+    let Some([_, far]) = pair(Veth::default()) else { return };
+    let output = far.on(|| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hypostyle"));
+        command.args(["-p", "0", "-U", "11211", "-l", "127.0.0.1", "--xdp", WIRE, "-t", "1"]);
+        command.output().unwrap()
+    });
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let words = format!("--xdp {WIRE}: 127.0.0.1 is not its address; it has {}", far.v4);
+    assert!(said.contains(&words), "{said}");
+}
+
 /// Ends what a scope's threads do, also if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 

@@ -127,7 +127,8 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
             let item = written(&region, loc, layout, (shape, &fields));
             let value = [&new[..new.len() / 2], &new[new.len() / 2..]];
             let other = Fields { value, cas: BASE + 9, exptime: 10, client_flags: 11, ..fields };
-            item.rewrite(&Fields { accessed: Stamp(12), ..other }, BASE);
+            // SAFETY: nobody else has the item.
+            unsafe { item.rewrite(&Fields { accessed: Stamp(12), ..other }, BASE) };
             let mut copy = vec![0; new.len()];
             item.copy_value(&mut copy);
             // SAFETY: as above.
@@ -141,6 +142,24 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
             assert!(is_followed_by_its_void(&region, loc, layout, shape), "{len} bytes at {loc}");
         }
     }
+}
+
+/// In release builds as well, which overwrote the first bytes of the key.
+#[test]
+#[should_panic(expected = "an item that has room for an exptime")]
+fn an_exptime_is_written_over_nothing_else() {
+    let (region, layout) = (region(), LAYOUTS[0]);
+    let shape = Shape::new(8, 8, CasWidth::None);
+    let fields = Fields {
+        key: b"eight by",
+        value: [b"teseight", &[]],
+        cas: 0,
+        exptime: 0,
+        client_flags: 0,
+        first_frame: 0,
+        accessed: Stamp(1),
+    };
+    written(&region, 100, layout, (shape, &fields)).set_exptime(7);
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl World {
                 }
                 outcome
             }
-            KeyOp::Delta(delta) => self.delta(item, delta, cas),
+            KeyOp::Delta(delta) => self.delta(key, item, delta, cas),
             KeyOp::MetaGet(get) => self.meta_get(item, get),
             KeyOp::MetaDelete(delete) => self.meta_delete(item, delete, cas),
             KeyOp::Delete => match item {
@@ -184,9 +184,14 @@ impl World {
     }
 
     fn too_large(&self, key: &[u8], value_bytes: usize, flags: u32) -> bool {
+        self.counted(key, value_bytes, flags) > self.item_bytes_max
+    }
+
+    /// An item's bytes, as memcached counts them.
+    fn counted(&self, key: &[u8], value_bytes: usize, flags: u32) -> usize {
         let flags = if flags == 0 { 0 } else { 4 };
         let cas = if self.cas { 8 } else { 0 };
-        key.len() + value_bytes + 51 + flags + cas > self.item_bytes_max
+        key.len() + value_bytes + 51 + flags + cas
     }
 
     /// Stored: the item gets the CAS unique asked for, or one of the store's.
@@ -238,7 +243,7 @@ impl World {
         }
     }
 
-    fn delta(&self, item: Option<&Item>, delta: &DeltaOp, cas: u64) -> Outcome {
+    fn delta(&self, key: &[u8], item: Option<&Item>, delta: &DeltaOp, cas: u64) -> Outcome {
         let keep = |reply| self.outcome(reply, item.cloned());
         let text = |number: u64| number.to_string().into_bytes();
         let (new, value, exptime) = match item {
@@ -248,14 +253,15 @@ impl World {
                 (Item { exptime: exp.at(self.now), ..new }, initial, 0)
             }
             Some(old) => {
-                if old.value.0.is_empty() {
+                // memcached's longest item of one chunk.
+                let is_chunked = self.counted(key, old.value.0.len(), old.flags) > 512 << 10;
+                if old.value.0.is_empty() || is_chunked {
                     return keep(Reply::NonNumeric);
                 }
                 if cas != 0 && cas != old.cas {
                     return keep(Reply::Exists);
                 }
-                let large = old.value.0.len() > self.frame_bytes;
-                let Some(number) = number(&old.value.0).filter(|_| !large) else {
+                let Some(number) = number(&old.value.0) else {
                     return keep(Reply::NonNumeric);
                 };
                 let value = match delta.incr {

@@ -33,6 +33,8 @@ pub(crate) enum Val {
     Letters(usize),
     /// Letters, as many as a frame or a whole number of them holds, and this many more or fewer.
     Frames(usize, i8),
+    /// A number, and spaces up to as many bytes as these frames hold and this many more or fewer.
+    Padded(u64, usize, i8),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +177,8 @@ fn val(large: usize) -> BoxedStrategy<Val> {
         2 => (0..20_000_usize).prop_map(Val::Letters),
         1 => (0..large).prop_map(Val::Letters),
         2 => (1..4_usize, -2..3_i8).prop_map(|(frames, more)| Val::Frames(frames, more)),
+        1 => (any::<u64>(), 1..4_usize, -2..3_i8)
+            .prop_map(|(number, frames, more)| Val::Padded(number, frames, more)),
     ]
     .boxed()
 }

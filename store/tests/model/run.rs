@@ -261,6 +261,12 @@ impl Run {
                 let len = self.world.frame_bytes * frames;
                 letters(len.saturating_add_signed(more.into())).collect()
             }
+            Val::Padded(number, frames, more) => {
+                let len = self.world.frame_bytes * frames;
+                let mut text = number.to_string().into_bytes();
+                text.resize(len.saturating_add_signed(more.into()), b' ');
+                text
+            }
         }))
     }
 

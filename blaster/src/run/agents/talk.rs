@@ -150,8 +150,20 @@ impl<F: AsFd> Lines<F> {
 
 /// As much of it as people want to see.
 pub(crate) fn told(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(line);
-    text.trim().chars().filter(|one| !one.is_control()).take(TOLD_CHARS_MAX).collect()
+    harmless(&String::from_utf8_lossy(line), TOLD_CHARS_MAX)
+}
+
+/// The first `chars_max` characters, those that would control a terminal escaped: an agent's words
+/// are anybody's.
+pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
+    let mut out = String::new();
+    for one in text.trim().chars().take(chars_max) {
+        match one.is_control() {
+            true => out.extend(one.escape_default()),
+            false => out.push(one),
+        }
+    }
+    out
 }
 
 /// Writes all messages until nobody has any more, or nobody reads; and that it is still there.
@@ -198,7 +210,7 @@ mod tests {
         let patience = Duration::from_millis(10);
         for (bytes, why) in [
             (&b""[..], "nothing was heard for 10ms"),
-            (b"Welcome\x1b to b\n", "it says: Welcome to b"),
+            (b"Welcome\x1b to b\n", "it says: Welcome\\u{1b} to b"),
         ] {
             let (told, _open) = read(bytes, patience);
             assert_eq!(told.unwrap_err(), why);

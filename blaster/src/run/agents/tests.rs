@@ -127,3 +127,28 @@ fn what_an_agent_says_waits_with_it_until_it_is_looked_at() {
     writing.join().unwrap();
     reading.join().unwrap();
 }
+
+/// A title for the terminal, a line in red, a bell, and what C1 has for an escape.
+const HARM: &str = "\u{1b}]0;mine\u{7} \u{1b}[31mred \u{9b}2J";
+const HARMLESS: &str = "\\u{1b}]0;mine\\u{7} \\u{1b}[31mred \\u{9b}2J";
+
+#[test]
+fn what_an_agent_says_controls_no_terminal() {
+    let mut passed_on = Vec::new();
+    let kept = copy_words(format!("{HARM}\r\n\n").as_bytes(), Some(3), &mut passed_on);
+    assert_eq!(String::from_utf8(passed_on).unwrap(), format!("agent 3: {HARMLESS}\n"));
+    assert_eq!(kept, HARMLESS);
+
+    for said in [FromAgent::Refused(HARM.to_owned()), FromAgent::Ended(Some(HARM.to_owned()))] {
+        let (_scripts, agents, _) = gathered(&[(&[said], &[])]);
+        let pace = Pace::Closed { connections: 1, depth: 1 };
+        agents.start((Mode::Traffic, pace), false, &AtomicBool::new(false));
+        agents.wait(&AtomicBool::new(false), |agent| agent.said.failed.is_none());
+        let why = agents.failed().unwrap().to_string();
+        assert!(why.contains(HARMLESS) && !why.contains(char::is_control), "{why:?}");
+    }
+
+    let (_scripts, agents, servers) = gathered(&[(&[], &[HARM])]);
+    let silent = agents.silent(&servers, &AtomicBool::new(false));
+    assert!(!servers.named(&silent).contains(char::is_control));
+}

@@ -1,0 +1,201 @@
+//! The manual page and the shells' completions, made of the rows that the command line is read by.
+//!
+//! Where: `hypostyle man` and `hypostyle completions SHELL` print them; `examples/pages.rs` writes
+//! them to files.
+//! Invariant: every row of `-h` is in the manual page and in each shell's completions.
+
+use std::io;
+
+use clap::{Arg, ArgAction, Command, ValueHint};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, italic, roman};
+
+use super::{Asked, BadFlag, Effect, Flag, Takes, extended, flags};
+use crate::settings::{MEMCACHED_VERSION, VERSION};
+
+/// What is printed for a first word that is no option.
+const COMMANDS: [&str; 2] = ["man", "completions"];
+
+/// What is told behind the options: heading, and paragraphs of a term and its explanation.
+const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
+    (
+        "SIGNALS",
+        &[
+            ("SIGTERM, SIGINT", "Ends the server at once. A second one ends it in any case."),
+            (
+                "SIGUSR1",
+                "Ends the server gracefully: it accepts nothing more, and answers what has been \
+                 asked, for five seconds at most. The command \"shutdown graceful\" does the same \
+                 (-A).",
+            ),
+            ("SIGHUP, SIGPIPE", "Are ignored: there is nothing to read again."),
+        ],
+    ),
+    (
+        "ENVIRONMENT",
+        &[(
+            crate::port_file::VARIABLE,
+            "Names a file to which the ports are written on which the server listens.",
+        )],
+    ),
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "It was asked to end, or has printed what it was asked for."),
+            ("1", "A value is out of range or an option unknown; there is no memory."),
+            ("64", "A feature is refused, or options contradict each other."),
+            ("67", "There is no such user (-u)."),
+            ("71", "The system refuses, as where a port is taken."),
+        ],
+    ),
+    ("SEE ALSO", &[("kvblaster(1), memcached(1)", "")]),
+];
+
+/// What a word asks for that is no option: a text, if it is the first one and the last.
+///
+/// # Errors
+/// There is no such command, or it takes other words.
+pub(super) fn asked(
+    word: &str,
+    is_first: bool,
+    parser: &mut lexopt::Parser,
+) -> Result<Asked, BadFlag> {
+    let behind = parser.raw_args().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+    let behind: Vec<_> = behind.iter().map(|word| word.to_string_lossy()).collect();
+    let behind: Vec<&str> = behind.iter().map(|word| &**word).collect();
+    let text = match (word, &*behind) {
+        ("man", []) if is_first => {
+            man().map_err(|error| BadFlag::value(format!("no manual page: {error}")))
+        }
+        ("completions", &[shell]) if is_first => shell
+            .parse()
+            .map(completions)
+            .map_err(|_| BadFlag::usage(format!("{COMPLETIONS_TAKE} (given: '{shell}')"))),
+        ("completions", _) if is_first => Err(BadFlag::usage(COMPLETIONS_TAKE)),
+        _ => {
+            let known = "Commands are 'man' and 'completions SHELL'; all else begins with '-'.";
+            let meant = super::meant(word, COMMANDS.into_iter());
+            Err(super::unknown(&format!("unexpected word '{word}'{meant}\n{known}")))
+        }
+    };
+    text.map(Asked::Print)
+}
+
+const COMPLETIONS_TAKE: &str = "completions takes a shell: bash, elvish, fish, powershell or zsh";
+
+fn plain(value: &str) -> String {
+    value.replace(['<', '>'], "")
+}
+
+/// A flag's explanation: the lines of `-h`, and why it does nothing where that is so.
+fn told(flag: &Flag) -> String {
+    let help = flag.help.join(" ");
+    let effect = match flag.effect() {
+        Effect::Works => String::new(),
+        Effect::Nothing(why) => format!("no effect here: {why}"),
+        Effect::Refused(why) => format!("refused: {}", why.trim_end_matches('.')),
+    };
+    match (help.is_empty(), effect.is_empty()) {
+        (false, false) => format!("{help} ({effect})"),
+        _ => help + &effect,
+    }
+}
+
+/// The command line as clap knows it.
+#[must_use]
+pub fn command() -> Command {
+    let command = Command::new("hypostyle")
+        .version(VERSION)
+        .about("memory cache server that speaks memcached's protocols")
+        .long_about(format!(
+            "Hypostyle is an in-memory cache with the command line, the protocols and the \
+             behaviour of memcached {MEMCACHED_VERSION}. An option of memcached that has nothing \
+             to act on here is checked, and reported once to have no effect; one that promises \
+             what this version does not have is refused."
+        ))
+        .override_usage("hypostyle [OPTION]... | man | completions SHELL")
+        .disable_help_flag(true)
+        .disable_version_flag(true);
+    command.args(flags().enumerate().map(|(order, flag)| arg(flag).display_order(order)))
+}
+
+fn arg(flag: &Flag) -> Arg {
+    let id = flag.short.map_or_else(|| flag.long.to_owned(), String::from);
+    let mut arg = Arg::new(id).help(told(flag));
+    if let Some(short) = flag.short {
+        arg = arg.short(short);
+    }
+    if !flag.long.is_empty() {
+        arg = arg.long(flag.long);
+    }
+    match flag.takes {
+        Takes::Nothing => arg.action(ArgAction::SetTrue),
+        Takes::Optional => arg.action(ArgAction::Count),
+        Takes::Value(value) => {
+            let hint = match value {
+                "<file>" => ValueHint::FilePath,
+                "<user>" => ValueHint::Username,
+                _ => ValueHint::Other,
+            };
+            arg.action(ArgAction::Append).value_name(plain(value)).value_hint(hint)
+        }
+    }
+}
+
+/// What a shell reads to complete flags, and the options of `-o`.
+#[must_use]
+pub fn completions(shell: Shell) -> String {
+    let values = extended().iter().map(|option| {
+        let equals = if matches!(option.takes, Takes::Value(_)) { "=" } else { "" };
+        clap::builder::PossibleValue::new(format!("{}{equals}", option.long)).help(told(option))
+    });
+    let values: Vec<_> = values.collect();
+    let mut command = command().mut_arg("o", |arg| arg.value_parser(values));
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut command, "hypostyle", &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The manual page.
+///
+/// # Errors
+/// None: it goes to memory.
+pub fn man() -> io::Result<String> {
+    // Without the marks an empty date is no argument, and what follows takes its place.
+    let page = Man::new(command()).date("\"\"").manual("Hypostyle");
+    let mut out = Vec::new();
+    page.render_title(&mut out)?;
+    page.render_name_section(&mut out)?;
+    page.render_synopsis_section(&mut out)?;
+    page.render_description_section(&mut out)?;
+    page.render_options_section(&mut out)?;
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXTENDED OPTIONS"]);
+    roff.text([
+        roman("What "),
+        bold("-o"),
+        roman(" takes, separated by commas. The option may be given often."),
+    ]);
+    for option in extended() {
+        let value = match option.takes {
+            Takes::Value(value) => vec![roman("="), italic(plain(value))],
+            Takes::Optional => vec![roman("[="), italic("value"), roman("]")],
+            Takes::Nothing => Vec::new(),
+        };
+        let header: Vec<_> = [bold(option.long)].into_iter().chain(value).collect();
+        roff.control("TP", []).text(header).text([roman(told(option))]);
+    }
+    for (heading, paragraphs) in SECTIONS {
+        roff.control("SH", [heading]);
+        for (term, text) in paragraphs {
+            if text.is_empty() {
+                roff.text([roman(*term)]);
+            } else {
+                roff.control("TP", []).text([bold(*term)]).text([roman(*text)]);
+            }
+        }
+    }
+    roff.to_writer(&mut out)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}

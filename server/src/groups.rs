@@ -1,0 +1,105 @@
+//! The control groups that this process is in: what limits they set.
+//!
+//! Where: `cpus` and `ram` ask before the command line is read.
+//! Invariant: whatever the files say, nothing above the mount point of a hierarchy is read.
+//! Source: cgroups(7), the kernel's `cgroup-v2.rst`.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// The lowest limit of this process's control groups and of the groups that contain them: `read`
+/// tells that of a group, given its folder and whether it is of version 2. `root` is `/`, except in
+/// tests.
+pub(crate) fn tightest<L: Ord>(
+    root: &Path,
+    controller: &str,
+    read: impl Fn(&Path, bool) -> Option<L>,
+) -> Option<L> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let mut tightest = None;
+    let mut visited = HashSet::new();
+    for line in groups.lines() {
+        // "ID:CONTROLLERS:PATH". In version 2, ID is 0 and CONTROLLERS is empty.
+        let mut fields = line.splitn(3, ':');
+        let (Some(id), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let unified = id == "0" && controllers.is_empty();
+        if !unified && !controllers.split(',').any(|one| one == controller) {
+            continue;
+        }
+        for (top, below) in mounted(&mounts, (!unified).then_some(controller), Path::new(path)) {
+            let top = root.join(top.strip_prefix("/").unwrap_or(&top));
+            let mut group = top.join(below);
+            while group.starts_with(&top) && visited.insert(group.clone()) {
+                let limit = read(&group, unified);
+                tightest = [tightest, limit].into_iter().flatten().min();
+                if !group.pop() {
+                    break;
+                }
+            }
+        }
+    }
+    tightest
+}
+
+/// The mount points of the hierarchy, each with the group's path below it: of the one that has this
+/// controller in version 1, or of version 2's only one.
+fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        // "ID PARENT MAJOR:MINOR ROOT MOUNTPOINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPEROPTIONS"
+        let Some((before, after)) = line.split_once(" - ") else { continue };
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next().unwrap_or(""), after.nth(1).unwrap_or(""));
+        let fits = match controller {
+            None => kind == "cgroup2",
+            Some(name) => kind == "cgroup" && options.split(',').any(|option| option == name),
+        };
+        let mut before = before.split(' ').skip(3);
+        let (Some(mount_root), Some(point), true) = (before.next(), before.next(), fits) else {
+            continue;
+        };
+        // In a container, the path may lie outside of what is mounted. Then the mount point itself
+        // is this process's group.
+        let below = path.strip_prefix(mount_root).unwrap_or(Path::new(""));
+        let below = below.components().filter(|name| matches!(name, Component::Normal(_)));
+        found.push((PathBuf::from(point), below.collect()));
+    }
+    found
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A directory that stands for `/`, removed when dropped.
+    pub(crate) struct Root(pub(crate) PathBuf);
+
+    impl Root {
+        pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Root {
+            let root = std::env::temp_dir().join(format!("groups-{}-{name}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Root(root)
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    pub(crate) const V2: &str =
+        "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+    pub(crate) const V1: &str = "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      32 23 0:28 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+}

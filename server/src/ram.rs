@@ -1,0 +1,89 @@
+//! The memory that this process may have, by its machine and by its control groups' limits.
+//!
+//! Where: asked once, before the command line is read: `-m` is compared with it, and may be a part
+//! of it.
+//! Invariant: what the system does not tell is no limit.
+//! Source: proc(5) (`meminfo`), the kernel's `cgroup-v2.rst` (`memory.max`) and `memory.rst`
+//! (`memory.limit_in_bytes`).
+
+use std::fs;
+use std::path::Path;
+
+use crate::groups;
+
+/// The memory that this process may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ram {
+    /// Bytes that the machine has.
+    pub machine: Option<u64>,
+    /// Bytes that the control groups grant.
+    pub granted: Option<u64>,
+}
+
+impl Ram {
+    /// The least of the bytes, and who sets that limit, in words for the user.
+    #[must_use]
+    pub fn least(&self) -> Option<(u64, &'static str)> {
+        let machine = self.machine.map(|bytes| (bytes, "the machine has"));
+        let granted = self.granted.map(|bytes| (bytes, "its control group allows"));
+        [machine, granted].into_iter().flatten().min()
+    }
+}
+
+/// Asks the system. `root` is `/`, except in tests.
+#[must_use]
+pub fn usable(root: &Path) -> Ram {
+    let granted = groups::tightest(root, "memory", |group, unified| {
+        let name = if unified { "memory.max" } else { "memory.limit_in_bytes" };
+        // "max": no limit, in version 2. In version 1 that is a number that no machine has.
+        fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok()
+    });
+    let machine = fs::read_to_string(root.join("proc/meminfo")).ok();
+    let machine = machine.and_then(|text| {
+        let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        kib.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1 << 10)
+    });
+    Ram { machine, granted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::tests::{Root, V1, V2};
+
+    const MEMINFO: (&str, &str) =
+        ("proc/meminfo", "MemTotal:        4096 kB\nMemFree:         1024 kB\n");
+
+    fn told(name: &str, files: &[(&str, &str)]) -> Ram {
+        usable(&Root::new(name, files).0)
+    }
+
+    #[test]
+    fn the_machine_is_the_limit_where_no_group_has_less() {
+        let (machine, unlimited) = (Some(4 << 20), "9223372036854771712\n");
+        let ram = told("ram-none", &[MEMINFO]);
+        assert_eq!(ram, Ram { machine, granted: None });
+        assert_eq!(ram.least(), Some((4 << 20, "the machine has")));
+        let files = [MEMINFO, ("proc/self/cgroup", "5:memory:/m\n"), ("proc/self/mountinfo", V1)];
+        let limit = ("sys/fs/cgroup/memory/m/memory.limit_in_bytes", unlimited);
+        assert_eq!(told("ram-v1", &[&files[..], &[limit]].concat()).least(), ram.least());
+        assert_eq!(told("ram-untold", &[("proc/version", "")]).least(), None);
+    }
+
+    #[test]
+    fn the_tightest_group_is_the_limit() {
+        let files = [
+            MEMINFO,
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("proc/self/mountinfo", V2),
+            ("sys/fs/cgroup/a/memory.max", "2097152\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+        ];
+        assert_eq!(told("ram-v2", &files).least(), Some((2 << 20, "its control group allows")));
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        assert!(usable(Path::new("/")).least().is_some_and(|(bytes, _)| bytes > 1 << 20));
+    }
+}

@@ -1,0 +1,150 @@
+//! Small files that tell others of the server: written whole, in one step, where nobody else's file
+//! can be written instead.
+//!
+//! Where: `pid_file` and `port_file`, once, while the server starts.
+//! Invariant: nobody sees a file that is half written: it is made new beside `path` and renamed. No
+//! link is followed, and nothing is waited for, whatever somebody has put in either place.
+//! Source: open(2), `O_EXCL` and `O_NOFOLLOW`.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Attempts to make the file beside: before each, what lies in its place is removed. A server that
+/// was killed may have left one; somebody who puts one there again and again keeps us from writing.
+const ATTEMPTS_MAX: usize = 3;
+
+/// Everybody may read the file, its owner alone may write it.
+const MODE: u32 = 0o644;
+
+/// Has `path` be a file of this text: written beside it, under its name and `ending`, and renamed.
+///
+/// # Errors
+/// It cannot be made or renamed; the text says which. Nothing is left beside.
+pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), String> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(OsStr::new(ending));
+    let beside = PathBuf::from(beside);
+    let mut file =
+        make(&beside).map_err(|error| format!("cannot make {}: {error}", beside.display()))?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
+    written.map_err(|error| {
+        // Nobody would remove it later.
+        let _ = fs::remove_file(&beside);
+        format!("cannot write {}: {error}", path.display())
+    })
+}
+
+/// Makes a file where there is none, or what was there is removed: a link, not what it leads to.
+fn make(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(MODE).custom_flags(libc::O_NOFOLLOW);
+    let mut attempts = 1;
+    loop {
+        match options.open(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts < ATTEMPTS_MAX => {
+                fs::remove_file(path)?;
+                attempts += 1;
+            }
+            made => return made,
+        }
+    }
+}
+
+/// The first `bytes_max` bytes of the file at `path`, if it is one, and a text.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> Option<String> {
+    // Somebody may have put a FIFO there, on which an open for reading would wait.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let mut text = String::new();
+    file.metadata().ok()?.is_file().then_some(())?;
+    file.take(bytes_max).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode};
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    /// A folder of this test's own, removed when it is dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("replace-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_planted_links_lead_to_stays_as_it_is() {
+        let folder = Folder::new("links");
+        let [path, beside, victim] = ["it", "it.tmp", "victim"].map(|name| folder.0.join(name));
+        fs::write(&victim, "precious").unwrap();
+        for planted in [&beside, &path] {
+            symlink(&victim, planted).unwrap();
+            assert_eq!(read(planted, 32), None, "no link is followed to read either");
+            replace(&path, ".tmp", "new").unwrap();
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{planted:?}");
+            assert!(fs::symlink_metadata(&path).unwrap().is_file());
+            assert_eq!(read(&path, 32).as_deref(), Some("new"));
+            assert_eq!(folder.names(), ["it", "victim"]);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn nothing_is_waited_for_on_a_fifo() {
+        let folder = Folder::new("fifo");
+        let [path, beside] = ["it", "it.tmp"].map(|name| folder.0.join(name));
+        for planted in [&beside, &path] {
+            rustix::fs::mknodat(CWD, planted, FileType::Fifo, Mode::from(0o666), 0).unwrap();
+            assert!(fs::symlink_metadata(planted).unwrap().file_type().is_fifo());
+            assert_eq!(read(planted, 32), None);
+            replace(&path, ".tmp", "new").unwrap();
+            assert_eq!(read(&path, 32).as_deref(), Some("new"));
+            assert_eq!(folder.names(), ["it"]);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_is_told_and_nothing_is_left() {
+        let folder = Folder::new("refused");
+        let path = folder.0.join("it");
+        fs::create_dir(&path).unwrap();
+        let told = replace(&path, ".tmp", "new").unwrap_err();
+        assert!(told.starts_with(&format!("cannot write {}: ", path.display())), "{told}");
+        assert_eq!(folder.names(), ["it"]);
+        fs::create_dir(folder.0.join("it.tmp")).unwrap();
+        let told = replace(&path, ".tmp", "new").unwrap_err();
+        assert!(told.starts_with(&format!("cannot make {}.tmp: ", path.display())), "{told}");
+    }
+
+    #[test]
+    fn others_may_read_and_not_write() {
+        let folder = Folder::new("mode");
+        let path = folder.0.join("it");
+        replace(&path, ".tmp", "new").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o022, 0);
+    }
+}
