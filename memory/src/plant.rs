@@ -112,6 +112,10 @@ faults! {
     TokenKept: "plain store limit large_values",
     /// The ghost is told the wrong queue of an evicted item.
     GhostMisled: "plain store policies who_comes",
+    /// The processor's own copy of a value leaves out its last bytes: the portable one does not.
+    LastPieceNotCopied: "plain store lib whole_and_cut",
+    /// The look at a line's tags all at once does not see the last slot: the portable one does.
+    LastSlotNotSeen: "plain store lib at_once_and",
     /// A chunk whose datagram is copied goes back to the kernel twice.
     ChunkReturnedTwice: "plain net lib what_another_column_steals",
     /// A part of a value is not held while it is sent from where it lies.
