@@ -11,6 +11,8 @@
 //! Invariant: a packet over IPv6 has a checksum; what is written always has one.
 //! Source: RFC 768; RFC 8200, section 8.1; RFC 9868 on bytes that stand behind the payload.
 
+use memory::plant::{Fault, is};
+
 use super::checksum::Sum;
 use super::{Ips, NotOurs, Ports, Sums, UDP};
 
@@ -52,7 +54,7 @@ pub(super) fn read<'p>(
             sum.is_right()
         }
     };
-    if !is_right {
+    if !is_right && !is(Fault::ChecksumNotCompared) {
         return Err(NotOurs::Checksum);
     }
     let ports = Ports { from: u16::from_be_bytes([f0, f1]), to: u16::from_be_bytes([t0, t1]) };
@@ -79,7 +81,9 @@ pub(super) fn write(
         // Whoever adds the rest turns it over.
         Some(_) => pseudo.folded(),
         // Zero says that there is none; all ones are the same number.
-        None => Some(pseudo.add(packet).checksum()).filter(|it| *it != [0; 2]).unwrap_or([0xff; 2]),
+        None => Some(pseudo.add(packet).checksum())
+            .filter(|it| *it != [0; 2] || is(Fault::ZeroSumWritten))
+            .unwrap_or([0xff; 2]),
     };
     packet[6..8].copy_from_slice(&sum);
     Some(())

@@ -7,6 +7,8 @@
 use std::io::IoSlice;
 use std::mem;
 
+use memory::plant::{Fault, is};
+
 use crate::out::{Body, Mark, Out};
 
 /// Replies that wait for the peer to read.
@@ -37,7 +39,7 @@ impl Unsent {
         while let Some((at, body)) = self.replies.pins.first_mut() {
             let Body::Frames(value) = body else { return };
             let text = bytes.min(*at - self.text_sent);
-            self.text_sent += text;
+            self.text_sent += if is(Fault::TextSentAgain) { 0 } else { text };
             bytes -= text;
             let body = bytes.min(value.bytes_left());
             value.advance(body);

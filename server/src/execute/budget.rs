@@ -4,6 +4,7 @@
 //! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
 //! write; a message's, when its answer is longer than one may be.
 
+use memory::plant::{Fault, is};
 use protocol::Request;
 
 use crate::limits::{
@@ -78,7 +79,9 @@ impl Budget {
                 self.keys = self.keys.saturating_sub(1);
                 self.end_if(self.keys == 0);
             }
-            Request::Stats { .. } => self.spend_requests(STATS_REQUESTS),
+            Request::Stats { .. } => {
+                self.spend_requests(if is(Fault::StatsCostOne) { 1 } else { STATS_REQUESTS });
+            }
             _ => self.spend_requests(1),
         }
     }
