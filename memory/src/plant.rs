@@ -129,7 +129,7 @@ faults! {
     /// An entry is written to a ring that is full, over one that the kernel has not taken.
     FullRingOverwritten: "plain net lib what_one_end_publishes",
     /// The kernel is shown an entry of a ring before it is written.
-    EntryShownEarly: "shuttle net lib of_an_owner_and_a_thief",
+    EntryShownEarly: "shuttle net lib under_shuttle::of_an_owner",
     /// A kernel that says it had taken what was never written is believed.
     TakenBelieved: "plain net lib counts_that_lie",
     /// A kernel that says it had written more than the ring holds is believed.
@@ -218,6 +218,21 @@ faults! {
     FlushTakesItsSecond: "plain hypostyle lib flush_all_takes",
     /// What a column has stolen from a socket is executed and answered twice.
     StolenTwice: "plain hypostyle stealing what_is_sent",
+    /// A request that became whole at one column is taken out in a second step: a part that comes
+    /// again between the two makes it whole at another as well.
+    WholeTakenLater: "shuttle hypostyle lib each_request",
+    /// A dump or a count whose place was given to another goes on.
+    PlaceOfTwo: "shuttle hypostyle lib a_place",
+    /// Of many who ask a column some are answered, and it is not woken for the others.
+    AsksBehindForgotten: "shuttle hypostyle lib whoever_asks",
+    /// Who asked a column is not woken for the answer.
+    AskerNotWoken: "shuttle hypostyle lib whoever_asks",
+    /// A watcher who comes or goes has columns overlook those who ask.
+    AskedUnsetByWatcher: "shuttle hypostyle lib whoever_asks",
+    /// What the last watcher watched is noted for nobody.
+    SeatStaysWatched: "shuttle hypostyle lib who_watches",
+    /// What a column has told those who watch it tells again.
+    ToldTwice: "shuttle hypostyle lib who_watches",
     /// A connection that moves to another column is read by its old one as well.
     GivenConnectionKept: "plain hypostyle migration what_moves",
 }

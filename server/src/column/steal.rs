@@ -252,11 +252,14 @@ impl Stealing {
     }
 }
 
+#[cfg(all(test, shuttle))]
+mod under_shuttle;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn columns(count: usize) -> Vec<Stealing> {
+    pub(super) fn columns(count: usize) -> Vec<Stealing> {
         let wakers: Vec<_> = (0..count).map(|_| Arc::new(Waker::new().unwrap())).collect();
         let posts = Posts::new(&wakers);
         let neighbours = |own| {
@@ -266,7 +269,7 @@ mod tests {
         (0..count).map(|own| Stealing::new(Arc::clone(&posts), own, neighbours(own))).collect()
     }
 
-    fn came(datagrams: usize) -> Came {
+    pub(super) fn came(datagrams: usize) -> Came {
         Came { datagrams, most: datagrams, socket: 1, ..Came::default() }
     }
 

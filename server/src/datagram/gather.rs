@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use memory::arena::{Arena, Kept};
+use memory::plant::{Fault, is};
 use memory::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock_soon};
 use net::xdp::Pieces;
 use protocol::udp::Header;
@@ -67,13 +68,17 @@ impl Gather {
             let kept = arena.and_then(|arena| arena.keep(piece));
             kept.map_or(Piece::Here(piece), Piece::Kept)
         });
-        self.with(|assembly| {
+        let (added, gone) = self.with(|assembly| {
             let added = assembly.add(whose, header, pieces, now_ms);
-            if added.0 == Added::Whole {
+            if added.0 == Added::Whole && !is(Fault::WholeTakenLater) {
                 assembly.take_whole(whose, whole);
             }
             added
-        })
+        });
+        if added == Added::Whole && is(Fault::WholeTakenLater) {
+            self.with(|assembly| assembly.take_whole(whose, whole));
+        }
+        (added, gone)
     }
 
     /// Puts a request that is one datagram in several pieces into `whole`.
@@ -128,6 +133,9 @@ impl Gather {
 fn all<'d>(bytes: &'d [u8], more: Option<&'d Pieces>) -> impl Iterator<Item = &'d [u8]> {
     std::iter::once(bytes).chain(more.into_iter().flat_map(Pieces::iter))
 }
+
+#[cfg(all(test, shuttle))]
+mod under_shuttle;
 
 #[cfg(test)]
 mod tests {

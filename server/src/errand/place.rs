@@ -5,8 +5,10 @@
 //! client takes nothing, keeps it only until somebody else asks.
 //! Source: none; memcached has one crawler, and a client that does not read holds it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+
+use memory::plant::{Fault, is};
+use memory::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering};
 
 use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMPS_MAX};
@@ -49,7 +51,7 @@ impl Place {
         if holders.len() >= DUMPS_MAX {
             let stalled = holders.iter().position(|it| it.is_stalled(now))?;
             // Relaxed, paired with the load in `keep`: a flag that orders nothing.
-            holders.swap_remove(stalled).ended.store(true, Ordering::Relaxed);
+            holders.swap_remove(stalled).ended.store(!is(Fault::PlaceOfTwo), Ordering::Relaxed);
             context.counters.dumps_stalled.add(1);
         }
         let holder = Arc::new(Holder { moved: AtomicU32::new(now), ended: AtomicBool::new(false) });

@@ -118,7 +118,7 @@ fn exchange_drawn(mut other: Other, frames: u64, done: &AtomicU64) -> (Vec<u64>,
 }
 
 #[test]
-fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer_under_shuttle() {
+fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
     explore_drawn(SECONDS, |random| {
         let frames = 3 + random.below(5);
         let (mut inbox, mut outbox, other) = parts(rig(1514, false), random);
@@ -217,7 +217,7 @@ fn send_values(
 }
 
 #[test]
-fn a_value_that_is_gone_leaves_as_it_was_whoever_sends_it_under_shuttle() {
+fn a_value_that_is_gone_leaves_as_it_was_whoever_sends_it() {
     explore_drawn(SECONDS, |random| {
         let rig = rig_by(no_socket(), (8, 8, 2), (9014, true));
         let arena = Arc::clone(rig.port.socket.umem.arena());
