@@ -210,8 +210,8 @@ faults! {
     TokenNotCompared: "plain hypostyle lib a_token_finds",
     /// Listeners that rest are taken for watched.
     RestNotNoted: "plain hypostyle lib a_listener_that_could_not",
-    /// Text that was sent before a value is sent again behind it.
-    TextSentAgain: "plain hypostyle lib bytes_come_out",
+    /// A value in frames stands as far behind in what is left of replies as it stood in all.
+    RestPinnedLater: "plain hypostyle lib bytes_come_out",
     /// A turn may execute as many `stats` as other requests.
     StatsCostOne: "plain hypostyle lib a_turn_ends_with_statistics",
     /// `flush_all` takes what is stored in the second that it names.

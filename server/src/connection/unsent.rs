@@ -28,7 +28,8 @@ impl Unsent {
         let mut rest = Out::default();
         rest.buf = all.replies.buf[all.text_sent..].to_vec();
         rest.pins.reserve_exact(all.replies.pins.len());
-        rest.take_pins(&mut all.replies, all.text_sent);
+        let before = if is(Fault::RestPinnedLater) { 0 } else { all.text_sent };
+        rest.take_pins(&mut all.replies, before);
         all.replies.clear();
         *out = all.replies;
         Unsent { replies: rest, text_sent: 0 }
@@ -39,7 +40,7 @@ impl Unsent {
         while let Some((at, body)) = self.replies.pins.first_mut() {
             let Body::Frames(value) = body else { return };
             let text = bytes.min(*at - self.text_sent);
-            self.text_sent += if is(Fault::TextSentAgain) { 0 } else { text };
+            self.text_sent += text;
             bytes -= text;
             let body = bytes.min(value.bytes_left());
             value.advance(body);
