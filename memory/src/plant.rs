@@ -4,7 +4,8 @@
 //! fault that is planted in the process. In any other build `is` is constantly false, and the
 //! compiler removes the faults.
 //! Invariant: each fault breaks what its comment says. The tests named behind it catch it; the
-//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it.
+//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it;
+//! those of the kinds `address`, `thread` and `memcheck` are planted by `tests/sanitize`.
 //! Source: mutation testing (DeMillo, Lipton and Sayward, 1978), with faults chosen by hand.
 
 /// From one list, makes `Fault` and `FAULTS`. An entry is a comment on what the fault breaks, the
@@ -184,6 +185,12 @@ faults! {
     WokenByTwo: "shuttle hypostyle lib each_sleeper",
     /// A column that others take from goes on to receive as much as it can.
     HelpNotNoted: "plain hypostyle lib a_column_receives_few",
+    /// The system is told that a piece of a letter has a byte more than it has.
+    PieceReadBeyond: "address net lib letters_of_many_pieces",
+    /// A copy by the processor's own instructions goes on behind its last byte.
+    PieceCopiedBeyond: "memcheck store lib whole_and_cut",
+    /// A counter is written as if no other thread read it.
+    CounterWrittenPlainly: "thread memory lib a_counter",
     /// Several columns give to one at a time.
     ClaimedByTwo: "plain hypostyle lib several_saturated",
     /// The last load of a column that sleeps is taken for its load now.
@@ -261,4 +268,12 @@ pub fn is(fault: Fault) -> bool {
         known.map(|(_, fault)| *fault)
     };
     *PLANTED.get_or_init(planted) == Some(fault)
+}
+
+/// Writes a number as if no other thread read it: the race that `CounterWrittenPlainly` plants.
+#[cfg(all(plant, not(any(loom, shuttle))))]
+#[allow(unsafe_code, reason = "a race, for a sanitizer to report")]
+pub(crate) fn write_plainly(number: &crate::sync::AtomicU64, value: u64) {
+    // SAFETY: the number is there and aligned. That others may read it meanwhile is the fault.
+    unsafe { number.as_ptr().write(value) };
 }

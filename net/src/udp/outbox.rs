@@ -263,7 +263,8 @@ impl<'a> Letters<'a> {
                 return false;
             }
             let iov_base = piece.as_ptr().cast_mut().cast();
-            outbox.pieces.push(libc::iovec { iov_base, iov_len: piece.len() });
+            let iov_len = piece.len() + usize::from(is(Fault::PieceReadBeyond));
+            outbox.pieces.push(libc::iovec { iov_base, iov_len });
             letter.bytes += piece.len();
         }
         (letter.pieces_end, letter.each_bytes) = (outbox.pieces.len(), letter.bytes);
