@@ -1,8 +1,8 @@
 //! The atomic types of all lock-free code: the standard library's; loom's under `--cfg loom`; and
 //! under `--cfg shuttle` types whose accesses let a scheduler choose the thread that goes on.
 //!
-//! Where: under every other file of this crate and under the store, so that loom and shuttle run
-//! the shipped source and not a model of it.
+//! Where: under every other file of this crate, under the store, queues of interfaces and what
+//! columns share, so that loom and shuttle run the shipped source and not a model of it.
 //! Invariant: no file with lock-free code names `std::sync::atomic` itself.
 
 pub mod mailbox;
