@@ -186,7 +186,7 @@ faults! {
     /// A column that others take from goes on to receive as much as it can.
     HelpNotNoted: "plain hypostyle lib a_column_receives_few",
     /// The system is told that a piece of a letter has a byte more than it has.
-    PieceReadBeyond: "address net lib letters_of_many_pieces",
+    PieceReadBeyond: "address net lib what_is_longer",
     /// A copy by the processor's own instructions goes on behind its last byte.
     PieceCopiedBeyond: "memcheck store lib whole_and_cut",
     /// A counter is written as if no other thread read it.
