@@ -47,7 +47,7 @@ fn lru_takes_each_of_its_settings_alone() {
 }
 
 #[test]
-fn streams_meet_where_they_have_a_kind_in_common() {
+fn streams_meet_if_they_share_a_kind() {
     let both = Streams::FETCHERS.with(Streams::EVICTIONS);
     assert!(both.meet(Streams::FETCHERS) && both.meet(Streams::EVICTIONS.with(Streams::DELETIONS)));
     assert!(!both.meet(Streams::DELETIONS) && !Streams::default().meet(both));

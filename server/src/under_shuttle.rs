@@ -134,7 +134,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
                 let (asks, turns) = (random.below(4), random.below(10));
                 thread::spawn(move || {
                     for _ in 0..asks {
-                        let form = Form::Text { noreply: false };
+                        let form = Form::LINE;
                         let conns = Conns::begin(&column.context, form);
                         column.asks.push((Some(conns), Vec::new()));
                         column.turn();
