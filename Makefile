@@ -1,6 +1,6 @@
 # make test   installs what the tests need, runs them all, and ends with what passed and what failed
 # make check  the Rust-only part, for daily work
-# make explore  any number of schedules of the store: SCHEDULES=100000
+# make explore  any number of schedules of threads: SCHEDULES=100000
 # make soak   everything at once for MINUTES, and then an audit: what only time finds; with
 #             SOAK=--moving instead load that moves between threads each second; as root, with
 #             SOAK='--bypass full' values in the packets that brought them (or send)
@@ -8,6 +8,9 @@
 # make vm     Debian's kernels 6.1 and 6.12 in machines of two NUMA nodes, with the tests that depend
 #             on kernels and machines; by software emulation it takes minutes
 # make pages  manual pages and completions for bash, zsh and fish, to target/pages
+# make sanitize  tests under the address and thread sanitizers, valgrind and Miri, as far as they are
+#             here; KINDS='address thread memcheck miri' picks
+# make mutants  a sample of each crate changed by cargo-mutants; CRATES='net store' picks
 # make peers  only installs: memcached, Redis, libmemcached's tools, clients for Python, Go, Node,
 #             Java, Ruby, a browser
 
@@ -21,11 +24,14 @@ SOAK ?=
 SCHEDULES ?=
 FROM ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d " ")
 SEED ?=
-# Part of the name of one kind, of `store/tests/explore/main.rs`.
+KINDS ?=
+CRATES ?=
+# Part of the name of one kind, of `store/tests/explore/main.rs`, or of one test `under_shuttle`.
 KIND ?=
 CARGO_FUZZ := 0.13.2
+CARGO_MUTANTS := 27.1.0
 
-.PHONY: check test peers loom explore writes plant fuzz soak loss pages vm
+.PHONY: check test peers loom explore writes plant sanitize mutants fuzz soak loss pages vm
 
 check:
 	$(CARGO) fmt --all --check
@@ -48,12 +54,18 @@ loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir target/loom \
 		-p hypostyle-memory -p hypostyle-store --lib loom
 
-# The store under schedules drawn at random, with a look at everything behind each. What fails is
-# printed, and fails again with the seed and the kind that stand there.
+# The store under schedules drawn at random, with a look at everything behind each; and queues of
+# interfaces and what columns share beside the store. What fails is printed, and fails again with the
+# seed and the kind that stand there.
+explore: export RUSTFLAGS = --cfg shuttle
+explore: export EXPLORE_SCHEDULES = $(SCHEDULES)
+explore: export EXPLORE_FROM = $(FROM)
+explore: export EXPLORE_SEED = $(SEED)
 explore:
-	RUSTFLAGS="--cfg shuttle" EXPLORE_SCHEDULES="$(SCHEDULES)" EXPLORE_FROM="$(FROM)" \
-		EXPLORE_SEED="$(SEED)" $(CARGO) test --target-dir target/shuttle \
-		-p hypostyle-store --test explore -- --nocapture --test-threads 2 $(KIND)
+	$(CARGO) test --target-dir target/shuttle -p hypostyle-store --test explore \
+		-- --nocapture --test-threads 2 $(KIND)
+	$(CARGO) test --target-dir target/shuttle -p hypostyle-net -p hypostyle --lib \
+		-- --nocapture --test-threads 2 $(or $(KIND),under_shuttle)
 
 # The cache lines that operations write and other columns touch, counted.
 writes:
@@ -64,6 +76,17 @@ writes:
 # two cores, but builds everything three times before: no part of `make test`.
 plant:
 	CARGO=$(CARGO) tests/plant
+
+# Errors that no test looks for, and whether planted ones are seen. Not part of `make test`.
+sanitize:
+	CARGO=$(CARGO) tests/sanitize $(KINDS)
+
+# What the crates' own tests do not notice. It takes hours on two cores: no part of `make test`.
+mutants:
+	@$(CARGO) mutants --version 2>/dev/null | grep -qx 'cargo-mutants $(CARGO_MUTANTS)' || { \
+		echo 'make: installing cargo-mutants $(CARGO_MUTANTS)'; \
+		$(CARGO) install --locked cargo-mutants --version $(CARGO_MUTANTS); }
+	CARGO=$(CARGO) tests/mutants $(CRATES)
 
 # Two servers, optimised and with every assertion, under all that clients, operators and systems do.
 soak:

@@ -4,7 +4,8 @@
 //! fault that is planted in the process. In any other build `is` is constantly false, and the
 //! compiler removes the faults.
 //! Invariant: each fault breaks what its comment says. The tests named behind it catch it; the
-//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it.
+//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it;
+//! those of the kinds `address`, `thread` and `memcheck` are planted by `tests/sanitize`.
 //! Source: mutation testing (DeMillo, Lipton and Sayward, 1978), with faults chosen by hand.
 
 /// From one list, makes `Fault` and `FAULTS`. An entry is a comment on what the fault breaks, the
@@ -112,6 +113,10 @@ faults! {
     TokenKept: "plain store limit large_values",
     /// The ghost is told the wrong queue of an evicted item.
     GhostMisled: "plain store policies who_comes",
+    /// The processor's own copy of a value leaves out its last bytes: the portable one does not.
+    LastPieceNotCopied: "plain store lib whole_and_cut",
+    /// The look at a line's tags all at once does not see the last slot: the portable one does.
+    LastSlotNotSeen: "plain store lib at_once_and",
     /// A chunk whose datagram is copied goes back to the kernel twice.
     ChunkReturnedTwice: "plain net lib what_another_column_steals",
     /// A part of a value is not held while it is sent from where it lies.
@@ -122,8 +127,119 @@ faults! {
     KeptChunkLent: "plain memory lib kept" "plain net lib what_is_kept",
     /// Whoever has received into a chunk gives back the only reference to what is kept there.
     KeptReleasedEarly: "plain store kept a_draft_that_is_given_up",
+    /// An entry is written to a ring that is full, over one that the kernel has not taken.
+    FullRingOverwritten: "plain net lib what_one_end_publishes",
+    /// The kernel is shown an entry of a ring before it is written.
+    EntryShownEarly: "shuttle net lib under_shuttle::of_an_owner",
+    /// A kernel that says it had taken what was never written is believed.
+    TakenBelieved: "plain net lib counts_that_lie",
+    /// A kernel that says it had written more than the ring holds is believed.
+    WrittenBelieved: "plain net lib counts_that_lie",
+    /// A chunk that the kernel names is taken although the kernel does not have it.
+    StrayTaken: "plain net lib descriptors_that_name",
+    /// The beginning of a frame is taken for all of it.
+    HalfFrameTaken: "plain net lib frames_in_pieces",
+    /// A driver that ran out of chunks is not called when it gets some.
+    DriverNotWoken: "plain net lib a_driver_that_ran_out",
+    /// One receive looks at frames that are not ours for as long as there are any.
+    FloodTakenWhole: "plain net lib a_flood_of_what",
+    /// A frame that is longer than frames may be is shown as far as it was copied.
+    CutFrameTaken: "plain net lib frames_in_pieces",
+    /// The chunk of a frame that is not ours is neither held nor lent again.
+    RefusedChunkLost: "plain net lib descriptors_that_name",
+    /// Of a frame in several chunks the last chunk is neither held nor lent again.
+    LastPieceLost: "plain net lib of_a_frame_in_several",
+    /// The chunks of what was stolen are not lent to the kernel again.
+    StolenChunksKept: "plain net lib what_another_column_steals",
+    /// A kernel that does not tell what it took is called once.
+    UntoldNotAwaited: "plain net lib a_kernel_that_does_not_tell",
+    /// Values' chunks stay held when the socket that sent from them is closed.
+    FlyingKeptAtClose: "plain net lib a_port_that_is_closed",
+    /// A packet with a wrong UDP checksum is read.
+    ChecksumNotCompared: "plain net lib a_bit_that_flips",
+    /// A UDP checksum that comes to zero is written as zero, which says that there is none.
+    ZeroSumWritten: "plain net lib a_checksum_that_comes",
+    /// Bytes behind an odd number of others are summed up as if behind an even one.
+    OddPieceNotTurned: "plain net lib words_of_four_bytes",
+    /// A part of an IPv4 packet is read as a whole one.
+    FragmentRead: "plain net lib what_is_not_ours_is_told",
+    /// A packet whose sender is its receiver is read.
+    SelfAnswered: "plain net lib whom_nobody",
+    /// Of a datagram that is longer than its slot the beginning is shown.
+    CutDatagramShown: "plain net lib what_is_longer",
+    /// Which address was asked is not taken down: the answer comes from any.
+    AskedForgotten: "plain net lib a_socket_at_every_address",
+    /// What is refused of several letters has all behind it dropped.
+    RefusedStopsAll: "plain net lib what_the_system_refuses",
+    /// Letters to several peers are one run, which goes to the first.
+    RunOfTwoPeers: "plain net lib letters_of_many_pieces",
+    /// That the kernel has copied what it was to send from where it lay is not told.
+    CopiedNotTold: "plain net lib what_the_kernel_tells",
+    /// A thief takes from any column that is behind, and not from the busiest.
+    BusiestPassedOver: "plain hypostyle lib the_busiest",
+    /// A thief that finds nothing goes on looking and never sleeps.
+    ThiefNeverRests: "plain hypostyle lib a_thief_that_finds",
+    /// A column that is behind wakes another in each loop.
+    WokenTooOften: "plain hypostyle lib a_sleeper",
+    /// A sleeper that one column is about to wake is woken by another as well.
+    WokenByTwo: "shuttle hypostyle lib each_sleeper",
+    /// A column that others take from goes on to receive as much as it can.
+    HelpNotNoted: "plain hypostyle lib a_column_receives_few",
+    /// The system is told that a piece of a letter has a byte more than it has.
+    PieceReadBeyond: "address net lib what_is_longer",
+    /// A copy by the processor's own instructions goes on behind its last byte.
+    PieceCopiedBeyond: "memcheck store lib whole_and_cut",
+    /// A counter is written as if no other thread read it.
+    CounterWrittenPlainly: "thread memory lib a_counter",
+    /// Several columns give to one at a time.
+    ClaimedByTwo: "plain hypostyle lib several_saturated",
+    /// The last load of a column that sleeps is taken for its load now.
+    OldLoadKept: "plain hypostyle lib who_has_told_nothing",
+    /// A connection goes to where it makes a column more loaded than the one that it left.
+    WholeWorkMoved: "plain hypostyle lib a_connection_that_is_all",
+    /// One period in which a column is saturated has it give connections away.
+    BurstMoved: "plain hypostyle lib a_burst_moves",
+    /// A value in frames stays where it stood in a reply when text before it has become longer.
+    PinNotMoved: "plain hypostyle lib settled_or_not",
+    /// That a value left the log before it was copied is not noticed.
+    LossNotSeen: "plain hypostyle lib a_value_that_was_settled_too_late",
+    /// A request behind a rest counts as many.
+    RestCountsMany: "plain hypostyle lib sampled_loops",
+    /// Of keys that were asked for once the past counts as much as the present.
+    PastNotHalved: "plain hypostyle lib what_was_hot",
+    /// A thief looks at columns in their order, however far their memory is.
+    FarAsNear: "plain hypostyle lib the_nearest_column",
+    /// An exptime of 30 days is taken for a Unix time.
+    MonthAbsolute: "plain hypostyle lib exptimes_are_relative",
+    /// `stats reset` leaves out a column.
+    LastColumnNotReset: "plain hypostyle lib counters_of_all",
+    /// The token of a closed connection finds the one that has its entry.
+    TokenNotCompared: "plain hypostyle lib a_token_finds",
+    /// Listeners that rest are taken for watched.
+    RestNotNoted: "plain hypostyle lib a_listener_that_could_not",
+    /// A value in frames stands as far behind in what is left of replies as it stood in all.
+    RestPinnedLater: "plain hypostyle lib bytes_come_out",
+    /// A turn may execute as many `stats` as other requests.
+    StatsCostOne: "plain hypostyle lib a_turn_ends_with_statistics",
+    /// `flush_all` takes what is stored in the second that it names.
+    FlushTakesItsSecond: "plain hypostyle lib flush_all_takes",
     /// What a column has stolen from a socket is executed and answered twice.
     StolenTwice: "plain hypostyle stealing what_is_sent",
+    /// A request that became whole at one column is taken out in a second step: a part that comes
+    /// again between the two makes it whole at another as well.
+    WholeTakenLater: "shuttle hypostyle lib each_request",
+    /// A dump or a count whose place was given to another goes on.
+    PlaceOfTwo: "shuttle hypostyle lib a_place",
+    /// Of many who ask a column some are answered, and it is not woken for the others.
+    AsksBehindForgotten: "shuttle hypostyle lib whoever_asks",
+    /// Who asked a column is not woken for the answer.
+    AskerNotWoken: "shuttle hypostyle lib whoever_asks",
+    /// A watcher who comes or goes has columns overlook those who ask.
+    AskedUnsetByWatcher: "shuttle hypostyle lib whoever_asks",
+    /// What the last watcher watched is noted for nobody.
+    SeatStaysWatched: "shuttle hypostyle lib who_watches",
+    /// What a column has told those who watch it tells again.
+    ToldTwice: "shuttle hypostyle lib who_watches",
     /// A connection that moves to another column is read by its old one as well.
     GivenConnectionKept: "plain hypostyle migration what_moves",
 }
@@ -152,4 +268,12 @@ pub fn is(fault: Fault) -> bool {
         known.map(|(_, fault)| *fault)
     };
     *PLANTED.get_or_init(planted) == Some(fault)
+}
+
+/// Writes a number as if no other thread read it: the race that `CounterWrittenPlainly` plants.
+#[cfg(all(plant, not(any(loom, shuttle))))]
+#[allow(unsafe_code, reason = "a race, for a sanitizer to report")]
+pub(crate) fn write_plainly(number: &crate::sync::AtomicU64, value: u64) {
+    // SAFETY: the number is there and aligned. That others may read it meanwhile is the fault.
+    unsafe { number.as_ptr().write(value) };
 }

@@ -1,8 +1,8 @@
 //! The atomic types of all lock-free code: the standard library's; loom's under `--cfg loom`; and
 //! under `--cfg shuttle` types whose accesses let a scheduler choose the thread that goes on.
 //!
-//! Where: under every other file of this crate and under the store, so that loom and shuttle run
-//! the shipped source and not a model of it.
+//! Where: under every other file of this crate, under the store, queues of interfaces and what
+//! columns share, so that loom and shuttle run the shipped source and not a model of it.
 //! Invariant: no file with lock-free code names `std::sync::atomic` itself.
 
 pub mod mailbox;
@@ -92,6 +92,10 @@ impl Counter {
     /// once, one addition would be lost.
     #[inline]
     pub fn add(&self, more: u64) {
+        #[cfg(all(plant, not(any(loom, shuttle))))]
+        if crate::plant::is(crate::plant::Fault::CounterWrittenPlainly) {
+            return crate::plant::write_plainly(&self.0, self.get().wrapping_add(more));
+        }
         // Relaxed, paired with the load in `get`: the number orders nothing, and with one writer
         // a load and a store lose nothing.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
@@ -115,5 +119,27 @@ impl Counter {
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed) // as in `add`
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_of_one_thread_is_read_by_another_while_it_grows() {
+        const ALL: u64 = 10_000;
+        let counter = Counter::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..ALL).for_each(|_| counter.add(1)));
+            let mut seen = 0;
+            while seen < ALL {
+                let now = counter.get();
+                assert!(now >= seen, "{now} behind {seen}");
+                seen = now;
+                yield_now();
+            }
+        });
+        assert_eq!(counter.get(), ALL);
     }
 }

@@ -11,6 +11,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use memory::plant::{Fault, is};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::{
@@ -177,7 +178,10 @@ fn read_told(error: &[u8]) -> Option<Told> {
     let (first, last) = (number(8)?, number(12)?);
     // Numbers of sends come round.
     let referred = u64::from(last.wrapping_sub(first)) + 1;
-    Some(Told { referred, copied: if *error.get(6)? == COPIED { referred } else { 0 } })
+    Some(Told {
+        referred,
+        copied: if *error.get(6)? == COPIED && !is(Fault::CopiedNotTold) { referred } else { 0 },
+    })
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub(crate) use checksum::Sum;
 use ethernet::Carries;
+use memory::plant::{Fault, is};
 
 /// The number of UDP in IP headers.
 const UDP: u8 = 17;
@@ -249,7 +250,10 @@ fn is_from_another(ips: &Ips) -> bool {
     match *ips {
         Ips::V4 { from, to } => {
             let is_many = from.is_multicast() || from.is_broadcast();
-            from != to && !is_many && !from.is_unspecified() && !from.is_loopback()
+            (from != to || is(Fault::SelfAnswered))
+                && !is_many
+                && !from.is_unspecified()
+                && !from.is_loopback()
         }
         Ips::V6 { from, to } => {
             let is_one = !from.is_multicast() && !from.is_unspecified() && !from.is_loopback();

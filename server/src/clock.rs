@@ -5,6 +5,8 @@
 //! never a time.
 //! Source: memcached 1.6.45 `realtime`, `process_started`, `EXPTIME_TO_POSITIVE_TIME`.
 
+use memory::plant::{Fault, is};
+
 /// What the store's clock showed when the server started (memcached: `ITEM_UPDATE_INTERVAL + 2`).
 pub const START: u32 = 62;
 
@@ -35,7 +37,8 @@ impl Clock {
             return 0;
         }
         let exptime = if exptime < 0 { RELATIVE_SECONDS_MAX + 1 } else { exptime };
-        let seconds = if exptime <= RELATIVE_SECONDS_MAX {
+        let month = RELATIVE_SECONDS_MAX - i64::from(is(Fault::MonthAbsolute));
+        let seconds = if exptime <= month {
             exptime + i64::from(self.now)
         } else {
             (exptime - self.process_started).max(1)

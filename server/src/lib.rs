@@ -35,4 +35,6 @@ pub mod settings;
 pub mod shared;
 pub mod stats;
 pub mod turn;
+#[cfg(all(test, shuttle))]
+mod under_shuttle;
 mod watch;

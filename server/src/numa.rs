@@ -8,6 +8,8 @@
 use std::fs;
 use std::path::Path;
 
+use memory::plant::{Fault, is};
+
 /// The nodes, in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Nodes(Vec<Node>);
@@ -86,7 +88,10 @@ impl Nodes {
         let node = |column: usize| cpu(column).and_then(|cpu| self.of(cpu));
         let distance = |column: usize| self.distance(cpu(own)?, cpu(column)?);
         let mut others: Vec<usize> = (1..columns).map(|step| (own + step) % columns).collect();
-        others.sort_by_key(|&column| distance(column).unwrap_or(0));
+        others.sort_by_key(|&column| match is(Fault::FarAsNear) {
+            true => 0,
+            false => distance(column).unwrap_or(0),
+        });
         let neighbour = |column| Neighbour { column, is_near: node(column) == node(own) };
         others.into_iter().map(neighbour).collect()
     }

@@ -8,6 +8,8 @@
 
 use std::mem;
 
+use memory::plant::{Fault, is};
+
 use crate::limits::{KEPT_BYTES_MIN, OUT_BYTES_MAX, PINS_MAX, REPLY_BYTES_MAX};
 
 /// Replies to be sent.
@@ -112,12 +114,12 @@ impl Out {
                 let to = end_then - bytes..end_then;
                 end_then = to.start;
                 let value = store.kept(kept).filter(|value| value.len() == bytes);
-                self.is_lost |= value.is_none();
+                self.is_lost |= value.is_none() && !is(Fault::LossNotSeen);
                 if let (Some(to), Some(value)) = (self.buf.get_mut(to), value) {
                     to.copy_from_slice(value);
                 }
             }
-            *at = end_then;
+            *at = if is(Fault::PinNotMoved) { *at } else { end_then };
         }
         self.pins.retain(|(_, body)| matches!(body, Body::Frames(_)));
         self.kept_bytes = 0;

@@ -14,6 +14,7 @@ mod hot;
 use std::sync::{Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
+use memory::plant::{Fault, is};
 use memory::random::Random;
 use protocol::text::operator::Streams;
 use protocol::{MetaVerb, Request};
@@ -101,7 +102,7 @@ impl Sampler {
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) -> bool {
         if since_ms >= REST_MS {
-            return self.sample(1);
+            return self.sample(if is(Fault::RestCountsMany) { LOOPS_SAMPLED_ONE_IN } else { 1 });
         }
         self.left -= 1;
         self.left == 0 && self.sample_many()

@@ -19,6 +19,7 @@ use crate::sampled::{Samples, SharedSamples};
 use crate::settings::Settings;
 use crate::stats::Statm;
 use crate::watch::Watch;
+use memory::plant::{Fault, is};
 use memory::sync::Counter;
 use store::Store;
 
@@ -419,7 +420,12 @@ impl Shared {
 
     /// Obeys `stats reset`: `since_reset` counts from this moment on.
     pub fn reset(&self) {
-        let columns = self.columns.iter().map(|column| Sums::of(column)).collect();
+        let mut columns: Vec<Sums> = self.columns.iter().map(|column| Sums::of(column)).collect();
+        if is(Fault::LastColumnNotReset)
+            && let Some(last) = columns.last_mut()
+        {
+            *last = Sums::default();
+        }
         let reset = Reset { columns, store: self.store.stats() };
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = reset;
         self.prefixes.clear();

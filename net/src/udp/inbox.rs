@@ -17,6 +17,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::slice::{self, ChunksExact};
 
+use memory::plant::{Fault, is};
+
 use super::control::{CONTROL_BYTES, Control};
 use super::peer::{ADDRESS_BYTES, Asked, Peer};
 use super::{BATCH_MAX, Datagrams};
@@ -205,7 +207,7 @@ impl Arrival {
                 let each = value.first_chunk::<4>().map_or(0, |value| i32::from_ne_bytes(*value));
                 each_bytes = usize::try_from(each).ok().filter(|&each| each > 0);
             } else if let Some(asked) = Asked::read(level, kind, value) {
-                self.peer.asked = asked;
+                self.peer.asked = if is(Fault::AskedForgotten) { Asked::Bound } else { asked };
             }
         }
         let (each, came) = match each_bytes {
@@ -214,7 +216,7 @@ impl Arrival {
         };
         self.each_bytes = each;
         (self.datagrams, self.bytes) = (came, bytes);
-        if bytes > slot_bytes {
+        if bytes > slot_bytes && !is(Fault::CutDatagramShown) {
             self.datagrams = slot_bytes / each;
             self.bytes = self.datagrams * each;
         }

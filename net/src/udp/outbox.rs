@@ -20,6 +20,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
+use memory::plant::{Fault, is};
+
 use super::control::Control;
 use super::inbox::NO_HEADER;
 use super::peer::Peer;
@@ -261,7 +263,8 @@ impl<'a> Letters<'a> {
                 return false;
             }
             let iov_base = piece.as_ptr().cast_mut().cast();
-            outbox.pieces.push(libc::iovec { iov_base, iov_len: piece.len() });
+            let iov_len = piece.len() + usize::from(is(Fault::PieceReadBeyond));
+            outbox.pieces.push(libc::iovec { iov_base, iov_len });
             letter.bytes += piece.len();
         }
         (letter.pieces_end, letter.each_bytes) = (outbox.pieces.len(), letter.bytes);
@@ -346,7 +349,7 @@ impl<'a> Letters<'a> {
                 Some(Obstacle::Refused) => tally.refused += 1,
                 None => return tally,
             }
-            if posted.obstacle == Some(Obstacle::Full) {
+            if posted.obstacle == Some(Obstacle::Full) || is(Fault::RefusedStopsAll) {
                 self.clear();
                 return tally;
             }
@@ -499,7 +502,8 @@ fn run((first, others): (&Letter, &[Letter]), place: Place, start: usize) -> Pla
         let fits = bytes + next.bytes <= RUN_BYTES_MAX && pieces <= MESSAGE_PIECES_MAX;
         let (more, each_more) = (next.datagrams(), next.each_bytes);
         let is_like = each_more == each || more == 1 && (1..each).contains(&each_more);
-        if !(is_full && fits && is_like) || next.begins || datagrams + more > RUN_DATAGRAMS_MAX {
+        let begins = next.begins && !is(Fault::RunOfTwoPeers);
+        if !(is_full && fits && is_like) || begins || datagrams + more > RUN_DATAGRAMS_MAX {
             break;
         }
         bytes += next.bytes;

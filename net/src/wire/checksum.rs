@@ -6,6 +6,8 @@
 //! and the sum lies there as they do.
 //! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
 
+use memory::plant::{Fault, is};
+
 /// The sum of words of two bytes in ones' complement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum(u64);
@@ -30,7 +32,7 @@ impl Sum {
     #[inline]
     #[must_use]
     pub(crate) fn add_behind(self, before_bytes: usize, bytes: &[u8]) -> Sum {
-        if before_bytes.is_multiple_of(2) {
+        if before_bytes.is_multiple_of(2) || is(Fault::OddPieceNotTurned) {
             return self.add(bytes);
         }
         // They begin at a word's second byte: in the sum of all, each is where the other would be.

@@ -12,6 +12,8 @@
 
 use std::net::Ipv4Addr;
 
+use memory::plant::{Fault, is};
+
 use super::checksum::Sum;
 use super::{HOPS, Ips, NotOurs, UDP};
 
@@ -38,7 +40,7 @@ pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), 
     if !Sum::default().add(header).is_right() {
         return Err(NotOurs::HeaderChecksum);
     }
-    if u16::from_be_bytes([p0, p1]) & PART != 0 {
+    if u16::from_be_bytes([p0, p1]) & PART != 0 && !is(Fault::FragmentRead) {
         return Err(NotOurs::Fragment);
     }
     if carries != UDP {

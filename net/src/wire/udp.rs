@@ -11,6 +11,8 @@
 //! Invariant: a packet over IPv6 has a checksum; what is written always has one.
 //! Source: RFC 768; RFC 8200, section 8.1; RFC 9868 on bytes that stand behind the payload.
 
+use memory::plant::{Fault, is};
+
 use super::checksum::Sum;
 use super::{Ips, NotOurs, Ports, Sums, UDP};
 
@@ -52,7 +54,7 @@ pub(super) fn read<'p>(
             sum.is_right()
         }
     };
-    if !is_right {
+    if !is_right && !is(Fault::ChecksumNotCompared) {
         return Err(NotOurs::Checksum);
     }
     let ports = Ports { from: u16::from_be_bytes([f0, f1]), to: u16::from_be_bytes([t0, t1]) };
@@ -80,10 +82,9 @@ pub(super) fn write(
         // Whoever adds the rest turns it over.
         None => pseudo.folded(),
         // Zero says that there is none; all ones are the same number.
-        Some(rest) => match pseudo.add(packet).with(rest).checksum() {
-            [0, 0] => [0xff; 2],
-            sum => sum,
-        },
+        Some(rest) => Some(pseudo.add(packet).with(rest).checksum())
+            .filter(|it| *it != [0; 2] || is(Fault::ZeroSumWritten))
+            .unwrap_or([0xff; 2]),
     };
     packet[6..8].copy_from_slice(&sum);
     Some(())

@@ -71,7 +71,7 @@ impl Flying {
 
 impl Drop for Flying {
     fn drop(&mut self) {
-        if self.sum() > 0 {
+        if self.sum() > 0 && !plant::is(Fault::FlyingKeptAtClose) {
             let chunks = 0..self.arena.chunks();
             chunks.for_each(|chunk| while self.release(chunk) {});
         }

@@ -281,7 +281,8 @@ impl Taken {
             let Some(pieces) = arriving.pieces(next, ready) else { break };
             let (parts, is_parted) = (!self.parted.is_empty(), pieces > 1);
             let joins = copies || (is_parted && !parts);
-            let is_full = self.arrivals.len() >= self.datagrams_max || next >= LOOKED_AT_MAX;
+            let is_flood = next >= LOOKED_AT_MAX && !plant::is(Fault::FloodTakenWhole);
+            let is_full = self.arrivals.len() >= self.datagrams_max || is_flood;
             let lacks_room = (joins && self.joined.is_full()) || (parts && self.is_full(pieces));
             if is_full || lacks_room {
                 is_drained = false;
@@ -320,7 +321,11 @@ impl Taken {
                 Place::Chunk(Span { at: span.at + at, bytes, ..span })
             })
         };
-        let chunks = if let Came::Whole(_) = came { &mut self.held } else { &mut arriving.spare };
+        let is_whole = matches!(came, Came::Whole(_));
+        if !is_whole && plant::is(Fault::RefusedChunkLost) {
+            return came;
+        }
+        let chunks = if is_whole { &mut self.held } else { &mut arriving.spare };
         chunks.push(span.chunk);
         came
     }
@@ -358,7 +363,8 @@ impl Taken {
         let is_whole = matches!(came, Came::Whole(_));
         self.parted_used += usize::from(is_whole);
         let chunks = if is_whole { &mut self.held } else { &mut arriving.spare };
-        chunks.extend(spans.iter().map(|span| span.chunk));
+        let count = if plant::is(Fault::LastPieceLost) { spans.len() - 1 } else { spans.len() };
+        chunks.extend(spans[..count].iter().map(|span| span.chunk));
         came
     }
 
@@ -390,7 +396,7 @@ impl Taken {
                     room.copy_from_slice(piece);
                     end += piece.len();
                 }
-                None => is_too_long = true,
+                None => is_too_long = !plant::is(Fault::CutFrameTaken),
             }
         }
         match (is_stray, is_too_long) {

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use memory::plant::{Fault, is};
 use memory::sync::MutexGuard;
 use rustix::io::Errno;
 
@@ -147,7 +148,7 @@ impl Queue {
     pub fn post(&self, mut tally: Tally, calls: &Calls) -> Tally {
         let (mut left, mut sleeps) = self.leaving().publish();
         // A kernel before 6.17 that has reached its limit tells only by the next call what it took.
-        let mut untold_max = left / SENT_PER_CALL_MIN;
+        let mut untold_max = if is(Fault::UntoldNotAwaited) { 0 } else { left / SENT_PER_CALL_MIN };
         while left > 0 && sleeps {
             calls.writes.add(1);
             let kicked = self.socket.kick_transmit();

@@ -15,6 +15,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use memory::plant::{Fault, is};
 use memory::sync::{Mutex, MutexGuard, lock_soon};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
@@ -141,14 +142,16 @@ impl Arriving {
         };
         let there = (ready - next).min(PIECES_MAX);
         let last = (0..there).find(|ahead| is_last(*ahead));
-        last.map(|ahead| ahead + 1).or((there == PIECES_MAX).then_some(there))
+        let is_as_long = there == PIECES_MAX || is(Fault::HalfFrameTaken);
+        last.map(|ahead| ahead + 1).or(is_as_long.then_some(there))
     }
 
     /// Takes the chunk `ahead` places on from the kernel; none if it is not ours to take.
     pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
         let descriptor = self.receive.peek(ahead);
         let span = umem.span(descriptor.addr, descriptor.len)?;
-        std::mem::take(self.is_lent(span.chunk)?).then_some(span)
+        let is_ours = std::mem::take(self.is_lent(span.chunk)?) || is(Fault::StrayTaken);
+        is_ours.then_some(span)
     }
 
     /// Of one of the inbox's chunks: the kernel has it.
@@ -174,7 +177,7 @@ impl Arriving {
         }
         self.fill.publish();
         // A driver that ran out of chunks sleeps, and would tell of no packet any more.
-        if self.fill.needs_wakeup() {
+        if self.fill.needs_wakeup() && !is(Fault::DriverNotWoken) {
             self.kicks += 1;
             socket.kick_receive();
         }

@@ -18,7 +18,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::{io, ptr};
 
-use memory::sync::{AtomicU32, Ordering};
+use memory::plant::{Fault, is};
+use memory::sync::{AtomicU32, Ordering, plain_access};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
@@ -153,13 +154,19 @@ impl<T: Copy> Producing<T> {
     pub(super) fn push(&mut self, entry: T) -> bool {
         if self.written.wrapping_sub(self.taken) > self.ring.mask {
             self.look();
-            if self.written.wrapping_sub(self.taken) > self.ring.mask {
+            let is_full = self.written.wrapping_sub(self.taken) > self.ring.mask;
+            if is_full && !is(Fault::FullRingOverwritten) {
                 return false;
             }
         }
+        if is(Fault::EntryShownEarly) {
+            self.ring.producer().store(self.written.wrapping_add(1), Ordering::Release);
+        }
+        let place = self.ring.entry(self.written);
+        plain_access(place.cast(), size_of::<T>(), true);
         // SAFETY: the entry lies in the mapping and is aligned. The kernel has taken what was there
         // before, by `taken`, and does not look at it before it is published.
-        unsafe { self.ring.entry(self.written).write(entry) };
+        unsafe { place.write(entry) };
         self.written = self.written.wrapping_add(1);
         true
     }
@@ -188,7 +195,8 @@ impl<T: Copy> Producing<T> {
         // we write over them.
         let taken = self.ring.consumer().load(Ordering::Acquire);
         // A kernel that says it had taken what was never written would have us write on for ever.
-        if self.written.wrapping_sub(taken) <= self.written.wrapping_sub(self.taken) {
+        let waiting = self.written.wrapping_sub(self.taken);
+        if self.written.wrapping_sub(taken) <= waiting || is(Fault::TakenBelieved) {
             self.taken = taken;
         }
     }
@@ -235,16 +243,19 @@ impl<T: Copy> Consuming<T> {
         // it has written to the chunks that they name.
         self.written = self.ring.producer().load(Ordering::Acquire);
         // A kernel that says it had written more than the ring holds is believed that it is full.
-        self.written.wrapping_sub(self.taken).min(self.ring.mask + 1)
+        let most = if is(Fault::WrittenBelieved) { u32::MAX } else { self.ring.mask + 1 };
+        self.written.wrapping_sub(self.taken).min(most)
     }
 
     /// The entry `ahead` places behind the first that is not taken; `look` has said that it is
     /// there.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> T {
+        let place = self.ring.entry(self.taken.wrapping_add(ahead));
+        plain_access(place.cast(), size_of::<T>(), false);
         // SAFETY: the entry lies in the mapping and is aligned, and any bytes are a `T`, which is
         // integers alone. The kernel writes there again only when it is released.
-        unsafe { self.ring.entry(self.taken.wrapping_add(ahead)).read() }
+        unsafe { place.read() }
     }
 
     /// Takes entries, and gives their places back to the kernel.

@@ -16,6 +16,7 @@ use super::inbox::{Arrived, Taken};
 use super::queue::Queue;
 use crate::calls::Calls;
 use crate::udp::Received;
+use memory::plant::{Fault, is};
 
 /// Most datagrams that one `steal` takes.
 const STOLEN_MAX: usize = 32;
@@ -51,7 +52,9 @@ impl Stolen {
             return Received { datagrams: 0, cut: 0, damaged: 0, is_drained: false };
         };
         let received = self.taken.receive(&mut arriving, &from.socket.umem, true);
-        arriving.lend(&from.socket);
+        if !is(Fault::StolenChunksKept) {
+            arriving.lend(&from.socket);
+        }
         calls.reads.add(std::mem::take(&mut arriving.kicks));
         drop(arriving);
         self.from = Some(from);

@@ -26,6 +26,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use memory::arena::{Arena, CHUNK_BYTES, VALUE_AT};
+use memory::sync::plain_access;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_xdp_umem_reg;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags};
@@ -180,6 +181,7 @@ impl Umem {
     /// # Safety
     /// The chunk is ours and not the kernel's, and nobody writes to it, as long as the slice lives.
     pub(super) unsafe fn read(&self, span: Span) -> &[u8] {
+        plain_access(self.start(span).as_ptr(), span.bytes, false);
         // SAFETY: `start` has seen that the span lies in the mapping, which lives as long as
         // `self`. Its bytes are initialised, for an anonymous mapping reads as zero where nobody
         // wrote. That nobody writes to them, the caller answers for.
@@ -194,6 +196,7 @@ impl Umem {
     #[expect(clippy::mut_from_ref, reason = "the caller answers for its chunk being its alone")]
     pub(super) unsafe fn write(&self, chunk: u32) -> &mut [u8] {
         let span = Span { chunk, at: 0, bytes: self.chunk_bytes() };
+        plain_access(self.start(span).as_ptr(), span.bytes, true);
         // SAFETY: as in `read`; that nobody else uses the chunk, the caller answers for.
         unsafe { std::slice::from_raw_parts_mut(self.start(span).as_ptr(), span.bytes) }
     }

@@ -8,6 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
+use memory::plant::{Fault, is};
 use net::{Accepted, Interest, Stream};
 use protocol::{Refusal, Speak, text};
 
@@ -40,7 +41,7 @@ impl Column {
                 let _unwatched = self.epoll.remove(&*listener.socket, &self.turn.calls);
             }
         }
-        self.listeners_watched = 0;
+        self.listeners_watched &= if is(Fault::RestNotNoted) { u64::MAX } else { 0 };
     }
 
     /// Closes the column's listeners for good.

@@ -19,6 +19,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use memory::plant::{Fault, is};
 use memory::sync::{AtomicU64, Ordering};
 
 use crate::limits::{
@@ -107,7 +108,8 @@ impl Loads {
             return None;
         }
         let told = load.told.load(Ordering::Relaxed);
-        let is_old = (told >> LOAD_BITS) + 2 * MIGRATION_PERIOD_MS < now_ms;
+        let is_old =
+            (told >> LOAD_BITS) + 2 * MIGRATION_PERIOD_MS < now_ms && !is(Fault::OldLoadKept);
         let told = u32::try_from(told & ((1 << LOAD_BITS) - 1)).unwrap_or(LOAD_MAX);
         let load = if is_old { 0 } else { told };
         (load <= MIGRATION_SPARE).then_some(load)
@@ -119,8 +121,11 @@ impl Loads {
         // Relaxed, both: of several columns one changes the number, and nothing is ordered by it.
         let before = until.load(Ordering::Relaxed);
         let after = now_ms + u64::from(MIGRATION_PERIODS) * MIGRATION_PERIOD_MS;
-        before <= now_ms
-            && until.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        is(Fault::ClaimedByTwo)
+            || before <= now_ms
+                && until
+                    .compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
     }
 }
 
@@ -154,7 +159,7 @@ impl Balance {
         self.uneven_periods = if is_uneven { self.uneven_periods + 1 } else { 0 };
         match self.uneven_periods {
             0 => Verdict::Even,
-            periods if periods < MIGRATION_PERIODS => Verdict::Count,
+            periods if periods < MIGRATION_PERIODS && !is(Fault::BurstMoved) => Verdict::Count,
             _ => Verdict::Give,
         }
     }
@@ -185,7 +190,8 @@ impl Balance {
         for Connection { work, token, .. } in self.candidates.drain(..) {
             // Of those that have least to do, the nearest.
             let Some(taker) = self.takers.iter_mut().min_by_key(|it| it.work) else { break };
-            if taker.work + work <= own_work - work && moves.len() < MIGRATIONS_MAX {
+            let is_less = taker.work + work <= own_work - work || is(Fault::WholeWorkMoved);
+            if is_less && moves.len() < MIGRATIONS_MAX {
                 (taker.work, own_work) = (taker.work + work, own_work - work);
                 moves.push(Move { token, to: taker.column });
             }

@@ -19,6 +19,7 @@
 
 use std::sync::Arc;
 
+use memory::plant::{Fault, is};
 use memory::sync::{AtomicBool, AtomicU32, Ordering};
 use net::Waker;
 
@@ -168,7 +169,7 @@ impl Stealing {
         let each_ns = took_ns / (came.datagrams as u64).max(1);
         let shared = usize::try_from(SHARED_NS / each_ns.max(1)).unwrap_or(usize::MAX);
         let shared = shared.clamp(1, DATAGRAMS_RECEIVED_MAX).ilog2();
-        let is_helped = now_ns < self.helped_until_ns;
+        let is_helped = now_ns < self.helped_until_ns && !is(Fault::HelpNotNoted);
         self.at_once = if is_helped { 1 << shared } else { DATAGRAMS_RECEIVED_MAX };
         let took_us = u32::try_from(took_ns / 1000).unwrap_or(u32::MAX).max(2);
         let socket = u32::try_from(came.socket & PACKETS).unwrap_or(0);
@@ -186,14 +187,15 @@ impl Stealing {
 
     /// Wakes the nearest column that sleeps, at most once in `STEAL_WAKE_NS`.
     fn wake_one(&mut self, now_ns: u64) {
-        if now_ns < self.wake_due_ns {
+        if now_ns < self.wake_due_ns && !is(Fault::WokenTooOften) {
             return;
         }
         let posts = self.neighbours.iter().map(|it| &self.posts.0[it.column]);
         // Relaxed: the load pairs with the store of `sleeps`. The swap has one of several columns
         // wake a sleeper; whoever swaps `true` away wakes, so that no sleeper is forgotten.
         let mut asleep = posts.filter(|post| {
-            post.is_asleep.load(Ordering::Relaxed) && post.is_asleep.swap(false, Ordering::Relaxed)
+            let is_asleep = post.is_asleep.load(Ordering::Relaxed);
+            is_asleep && (post.is_asleep.swap(false, Ordering::Relaxed) || is(Fault::WokenByTwo))
         });
         if let Some(post) = asleep.next() {
             post.waker.wake();
@@ -231,14 +233,14 @@ impl Stealing {
             // Relaxed: pairs with the store of `publish`.
             let word = self.posts.0[*column].word.load(Ordering::Relaxed);
             let behind = word >> SOCKET_BITS >> AT_ONCE_BITS;
-            if behind > busiest {
+            if behind > busiest || is(Fault::BusiestPassedOver) && behind > 0 {
                 busiest = behind;
                 let socket = word as usize & PACKETS;
                 let at_once = 1 << (word >> SOCKET_BITS & ((1 << AT_ONCE_BITS) - 1));
                 victim = Some(Victim { column: *column, socket, at_once, is_near: *is_near });
             }
         }
-        victim.filter(|_| self.tries_left > 0)
+        victim.filter(|_| self.tries_left > 0 || is(Fault::ThiefNeverRests))
     }
 
     /// Takes down how many datagrams an attempt has brought.
@@ -250,11 +252,14 @@ impl Stealing {
     }
 }
 
+#[cfg(all(test, shuttle))]
+mod under_shuttle;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn columns(count: usize) -> Vec<Stealing> {
+    pub(super) fn columns(count: usize) -> Vec<Stealing> {
         let wakers: Vec<_> = (0..count).map(|_| Arc::new(Waker::new().unwrap())).collect();
         let posts = Posts::new(&wakers);
         let neighbours = |own| {
@@ -264,7 +269,7 @@ mod tests {
         (0..count).map(|own| Stealing::new(Arc::clone(&posts), own, neighbours(own))).collect()
     }
 
-    fn came(datagrams: usize) -> Came {
+    pub(super) fn came(datagrams: usize) -> Came {
         Came { datagrams, most: datagrams, socket: 1, ..Came::default() }
     }
 

@@ -7,6 +7,8 @@
 use std::io::IoSlice;
 use std::mem;
 
+use memory::plant::{Fault, is};
+
 use crate::out::{Body, Mark, Out};
 
 /// Replies that wait for the peer to read.
@@ -26,7 +28,8 @@ impl Unsent {
         let mut rest = Out::default();
         rest.buf = all.replies.buf[all.text_sent..].to_vec();
         rest.pins.reserve_exact(all.replies.pins.len());
-        rest.take_pins(&mut all.replies, all.text_sent);
+        let before = if is(Fault::RestPinnedLater) { 0 } else { all.text_sent };
+        rest.take_pins(&mut all.replies, before);
         all.replies.clear();
         *out = all.replies;
         Unsent { replies: rest, text_sent: 0 }

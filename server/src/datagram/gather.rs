@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use memory::arena::{Arena, Kept};
+use memory::plant::{Fault, is};
 use memory::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock_soon};
 use net::xdp::Pieces;
 use protocol::udp::Header;
@@ -65,7 +66,7 @@ impl Gather {
         let is_last = header.number + 1 == header.total;
         let is_long = more.is_some() || bytes.len() >= KEPT_PART_BYTES_MIN;
         let arena = self.arena.as_ref().filter(|_| is_long || is_last);
-        self.with(|assembly| {
+        let (added, gone) = self.with(|assembly| {
             let arena = arena
                 .filter(|_| assembly.kept_of(whose.from.ip()) + Pieces::MAX < self.kept_of_one_max);
             let pieces = all(bytes, more).map(|piece| {
@@ -73,11 +74,15 @@ impl Gather {
                 kept.map_or(Piece::Here(piece), Piece::Kept)
             });
             let added = assembly.add(whose, header, pieces, now_ms);
-            if added.0 == Added::Whole {
+            if added.0 == Added::Whole && !is(Fault::WholeTakenLater) {
                 assembly.take_whole(whose, whole);
             }
             added
-        })
+        });
+        if added == Added::Whole && is(Fault::WholeTakenLater) {
+            self.with(|assembly| assembly.take_whole(whose, whole));
+        }
+        (added, gone)
     }
 
     /// Puts a request that is one datagram in several pieces into `whole`.
@@ -126,6 +131,9 @@ impl Gather {
 fn all<'d>(bytes: &'d [u8], more: Option<&'d Pieces>) -> impl Iterator<Item = &'d [u8]> {
     std::iter::once(bytes).chain(more.into_iter().flat_map(Pieces::iter))
 }
+
+#[cfg(all(test, shuttle))]
+mod under_shuttle;
 
 #[cfg(test)]
 mod tests {

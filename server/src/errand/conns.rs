@@ -7,8 +7,10 @@
 //! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use memory::plant::{Fault, is};
+use memory::sync::{Mutex, MutexGuard};
 use net::{Endpoint, Waker};
 use protocol::{Form, Outcome};
 
@@ -90,7 +92,7 @@ impl Asks {
         // Nobody else has one whose errand has ended.
         waiting.retain(|ask| Arc::strong_count(ask) > 1);
         let own = waiting.extract_if(.., |ask| is_own(ask)).take(ASKS_ANSWERED_MAX).collect();
-        if waiting.iter().any(is_own) {
+        if waiting.iter().any(is_own) && !is(Fault::AsksBehindForgotten) {
             asks.wake(column);
         }
         shared.watch.set(ASKED, !waiting.is_empty());
@@ -116,7 +118,9 @@ impl Ask {
     /// Answers.
     pub(crate) fn answer(&self, shared: &Shared, page: Page) {
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
-        shared.asks.wake(self.asker);
+        if !is(Fault::AskerNotWoken) {
+            shared.asks.wake(self.asker);
+        }
     }
 }
 

@@ -6,8 +6,10 @@
 //! else asks.
 //! Source: none; memcached has one crawler, and a client that does not read holds it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+
+use memory::plant::{Fault, is};
+use memory::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering};
 
 use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMP_STEPS_MIN, DUMPS_MAX};
@@ -59,7 +61,7 @@ impl Place {
         if ends {
             let stalled = holders.iter().position(|it| it.is_stalled(now))?;
             // Relaxed, paired with the load in `keep`: a flag that orders nothing.
-            holders.swap_remove(stalled).ended.store(true, Ordering::Relaxed);
+            holders.swap_remove(stalled).ended.store(!is(Fault::PlaceOfTwo), Ordering::Relaxed);
         }
         let holder = Arc::new(Holder { moved: AtomicU32::new(now), ended: AtomicBool::new(false) });
         holders.push(Arc::clone(&holder));

@@ -5,6 +5,7 @@
 //! write; a message's after `MESSAGE_REQUESTS_MAX`, or when its answer is longer than one may be.
 //! Either ends after `KEYS_TURN_MAX` keys.
 
+use memory::plant::{Fault, is};
 use protocol::Request;
 
 use crate::limits::{
@@ -80,7 +81,9 @@ impl Budget {
                 self.keys = self.keys.saturating_sub(1);
                 self.end_if(self.keys == 0);
             }
-            Request::Stats { .. } => self.spend_requests(STATS_REQUESTS),
+            Request::Stats { .. } => {
+                self.spend_requests(if is(Fault::StatsCostOne) { 1 } else { STATS_REQUESTS });
+            }
             _ => self.spend_requests(1),
         }
     }

@@ -9,6 +9,7 @@
 //! `process_memlimit_command`, `process_lru_crawler_command`, `process_slabs_command`,
 //! `process_shutdown_command`.
 
+use memory::plant::{Fault, is};
 use protocol::command::Operator;
 use protocol::text::operator::{self, Classes, Control, Listing, Shutdown, Streams};
 use protocol::{Args, Form, Outcome, Refusal};
@@ -41,7 +42,7 @@ pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome 
     let oldest_live = match exptime {
         // A time before the server started becomes 0: nothing is flushed, and a flush that was
         // planned is called off.
-        1.. => Some(context.clock.realtime(exptime) - 1),
+        1.. => Some(context.clock.realtime(exptime) - u32::from(!is(Fault::FlushTakesItsSecond))),
         _ => None,
     };
     // memcached drops at once what is at least as old as the time given. For a time in the past

@@ -8,6 +8,7 @@
 //! Elements in Data Streams* (Space-Saving).
 
 use arrayvec::ArrayVec;
+use memory::plant::{Fault, is};
 use protocol::KEY_BYTES_MAX;
 
 use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_MAX, HOT_SAMPLES};
@@ -68,7 +69,7 @@ impl Hot {
             let error = least.requests;
             *least = HotKey { key: own(key), requests: error + weight, error };
         }
-        if self.samples >= HOT_SAMPLES {
+        if self.samples >= HOT_SAMPLES && !is(Fault::PastNotHalved) {
             self.halve();
         }
     }

@@ -46,7 +46,8 @@ impl Source {
     }
 
     pub(crate) fn is_test(&self) -> bool {
-        self.path.contains("tests/") || self.path.ends_with("tests.rs")
+        let ends = ["tests.rs", "under_loom.rs", "under_shuttle.rs"];
+        self.path.contains("tests/") || ends.iter().any(|end| self.path.ends_with(end))
     }
 }
 

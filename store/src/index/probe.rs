@@ -45,11 +45,17 @@ fn first(line: &[AtomicU64; 8], tagged: u32) -> Option<&AtomicU64> {
     (tagged != 0).then(|| &line[tagged.trailing_zeros() as usize / 2 % 8])
 }
 
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+use at_once as tagged;
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
+use one_by_one as tagged;
+
 /// Each slot that seems to have this tag: bit 0 for the first, bit 2 for the second, ...
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
 #[inline(always)]
-fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
+fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
     use super::slot::TAG_MASK;
+    use memory::plant::{Fault, is};
     use std::arch::asm;
     use std::arch::x86_64::{
         __m128, _mm_and_si128, _mm_castps_si128, _mm_cmpeq_epi32, _mm_movemask_epi8,
@@ -85,12 +91,13 @@ fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
     };
     // SAFETY: as above.
     let mask = unsafe { _mm_movemask_epi8(_mm_packs_epi32(same(one, two), same(three, four))) };
-    mask.cast_unsigned() & 0x5555
+    let all = if is(Fault::LastSlotNotSeen) { 0x1555 } else { 0x5555 };
+    mask.cast_unsigned() & all
 }
 
 /// Each slot that has this tag, as above.
-#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
-fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
+#[cfg(any(test, not(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))))]
+fn one_by_one(line: &[AtomicU64; 8], tag: u64) -> u32 {
     let has_tag = |word: &AtomicU64| {
         // Relaxed: the caller loads the slot again.
         Slot(word.load(Ordering::Relaxed)).same_tag(Slot::tagged(tag))
@@ -104,6 +111,7 @@ fn tagged(line: &[AtomicU64; 8], tag: u64) -> u32 {
 mod tests {
     use super::*;
     use crate::index::slot::{BUSY, FETCHED, TAG_MASK};
+    use testing::Random;
 
     #[test]
     fn each_tag_in_each_place_is_met_whatever_else_a_slot_says() {
@@ -118,6 +126,26 @@ mod tests {
                 assert!(probe(&line, tag, &mut |_| false).is_none());
             }
             line[at].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Under schedules, `one_by_one` alone runs.
+    #[test]
+    fn at_once_and_one_by_one_see_the_same_slots_whatever_a_line_holds() {
+        let mut random = Random::new(27);
+        for _ in 0..200_000 {
+            // Few tags, so that several slots have one, and any at all; some slots are empty, and
+            // bits around a tag are any.
+            let few = random.next() & 3;
+            let tags = random.pick(&[3, 0xff, TAG_MASK]);
+            let line: [AtomicU64; 8] = std::array::from_fn(|_| {
+                let others = random.next() & !Slot::tagged(TAG_MASK).0;
+                let tag = (random.next() ^ few << 12) & tags;
+                let slot = if random.one_in(4) { 0 } else { others | Slot::tagged(tag).0 };
+                AtomicU64::new(slot)
+            });
+            let tag = (random.next() ^ few << 12) & tags;
+            assert_eq!(tagged(&line, tag), one_by_one(&line, tag), "{tag} in {line:x?}");
         }
     }
 

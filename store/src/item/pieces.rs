@@ -24,6 +24,7 @@ pub(super) use cut::{copy_in, copy_out, load_2, load_4, load_8};
 /// whole, and on x86-64 it does so in accesses of any width, as ordered as those of one byte.
 #[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 mod whole {
+    use memory::plant::{Fault, is};
     use std::arch::asm;
 
     /// One load and one store of a register, each `$more` bytes behind its address.
@@ -76,6 +77,8 @@ mod whole {
     /// they do not overlap.
     #[inline(always)]
     pub(in super::super) unsafe fn copy(mut from: *const u8, mut to: *mut u8, bytes: usize) {
+        let bytes = if is(Fault::LastPieceNotCopied) && bytes > 64 { bytes & !7 } else { bytes };
+        let bytes = if is(Fault::PieceCopiedBeyond) { bytes + 64 } else { bytes };
         // SAFETY: every access lies within the `bytes` bytes: each branch knows that there are as
         // many as its steps take from the start and before the end, and the loop stops while the
         // end is no further than the last steps reach. The assembler does what relaxed atomics of
@@ -231,6 +234,7 @@ mod cut {
 mod tests {
     use super::cut::{self, pieces};
     use super::{copy_in, copy_out, load_2, load_4, load_8};
+    use testing::Random;
 
     type Copy = unsafe fn(*const u8, *mut u8, usize);
 
@@ -250,6 +254,34 @@ mod tests {
                 unsafe { copy(given.as_ptr(), got.as_mut_ptr().add(offset), bytes) };
                 assert_eq!(got[offset..offset + bytes], given[..bytes], "to {offset}");
             }
+        }
+    }
+
+    /// Under schedules, `cut` alone runs.
+    #[test]
+    fn whole_and_cut_copy_the_same_whatever_the_bytes_and_wherever_they_lie() {
+        const ROOM: usize = 4096;
+        let mut random = Random::new(27);
+        for _ in 0..5_000 {
+            let given: Vec<u64> = (0..ROOM / 8).map(|_| random.next()).collect();
+            // Short copies have a branch for each power of two.
+            let most = random.pick(&[4, 40, 300, ROOM]);
+            let bytes = random.index(most);
+            let [from, to] = [(); 2].map(|()| random.index((ROOM - bytes).min(80)));
+            let start = given.as_ptr().cast::<u8>().wrapping_add(from);
+            let ends = [cut::copy_in, cut::copy_out, copy_in as Copy, copy_out].map(|copy| {
+                let mut got = vec![0xa5; ROOM];
+                // SAFETY: both are this test's own, and `bytes` bytes long from there on.
+                unsafe { copy(start, got.as_mut_ptr().add(to), bytes) };
+                got
+            });
+            assert!(ends.iter().all(|end| *end == ends[0]), "{bytes} bytes from {from} to {to}");
+            // SAFETY: eight bytes and more of this test's own.
+            let loads = unsafe {
+                let cut = (cut::load_2(start), cut::load_4(start), cut::load_8(start));
+                (cut, (load_2(start), load_4(start), load_8(start)))
+            };
+            assert_eq!(loads.0, loads.1, "at {from}");
         }
     }
 

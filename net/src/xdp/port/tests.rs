@@ -6,6 +6,8 @@
 #![allow(unsafe_code, reason = "slices of chunks")]
 
 mod kept;
+#[cfg(shuttle)]
+mod under_shuttle;
 mod values;
 
 use std::os::unix::net::UnixDatagram;

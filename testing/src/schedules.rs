@@ -1,0 +1,215 @@
+//! Tests under schedules drawn at random: which thread goes on at each access to shared memory.
+//!
+//! Where: `make explore`; under `--cfg shuttle` alone, whose scheduler asks here at each access.
+//! Invariant: a schedule, and what its test draws, follow from one seed: what fails is told with
+//! its seed, and runs again by that. (Shuttle's own PCT scheduler estimates from the schedules
+//! before.)
+//! Source: shuttle (github.com/awslabs/shuttle); "A Randomized Scheduler with Probabilistic
+//! Guarantees of Finding Bugs" (Burckhardt et al., ASPLOS 2010).
+//!
+//! From the environment: `EXPLORE_SCHEDULES` and `EXPLORE_SECONDS`, how many of each kind, or for
+//! how long; `EXPLORE_FROM`, the first one's seed; `EXPLORE_SEED`, only this one.
+
+#![allow(clippy::panic, clippy::print_stdout, reason = "a test fails by panicking, and tells")]
+
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::Random;
+
+/// Threads with a priority.
+const TASKS_MAX: usize = 16;
+const STACK_BYTES: usize = 512 << 10;
+/// Accesses of one schedule, at most.
+const STEPS_MAX: usize = 20_000_000;
+
+/// What was explored.
+#[derive(Clone, Copy, Debug)]
+pub struct Explored {
+    /// How many schedules.
+    pub schedules: usize,
+    /// The first one's seed.
+    pub first: u64,
+    /// How long they took.
+    pub seconds: u64,
+}
+
+fn given(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// Runs `test` under schedules, each drawn from a seed that the test is given too, for so many
+/// seconds where the environment says nothing else. The test panics, or returns false, if something
+/// is wrong; then `show` tells what the seed stands for.
+///
+/// # Panics
+/// Something is wrong.
+pub fn explore(
+    seconds: u64,
+    test: impl Fn(u64) -> bool + Send + Sync + 'static,
+    show: impl FnOnce(u64),
+) -> Explored {
+    let begun = Instant::now();
+    let schedules = given("EXPLORE_SCHEDULES");
+    let seconds = given("EXPLORE_SECONDS").or(schedules.is_none().then_some(seconds));
+    let one = given("EXPLORE_SEED");
+    let budget = Budget {
+        schedules: one.map_or(schedules.unwrap_or(u64::MAX), |_| 1),
+        until: seconds.filter(|_| one.is_none()).map(|more| begun + Duration::from_secs(more)),
+    };
+    let current = Arc::new(AtomicU64::new(0));
+    let first = one.or_else(|| given("EXPLORE_FROM")).unwrap_or(1);
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    config.failure_persistence = FailurePersistence::None;
+    config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
+    config.silence_warnings = true;
+    let found = Arc::new(AtomicBool::new(false));
+    let scheduler = Seeded::new(first, budget, (Arc::clone(&current), Arc::clone(&found)));
+    let runner = Runner::new(scheduler, config);
+    let run = {
+        let (current, found) = (Arc::clone(&current), Arc::clone(&found));
+        move || {
+            if !test(current.load(Ordering::SeqCst)) {
+                found.store(true, Ordering::SeqCst);
+            }
+        }
+    };
+    let ran = catch_unwind(AssertUnwindSafe(|| runner.run(run)));
+    let (seed, seconds) = (current.load(Ordering::SeqCst), begun.elapsed().as_secs());
+    if let (Ok(schedules), false) = (ran, found.load(Ordering::SeqCst)) {
+        return Explored { schedules, first, seconds };
+    }
+    show(seed);
+    let (count, thread) = (seed.wrapping_sub(first) + 1, std::thread::current());
+    let test = thread.name().unwrap_or_default();
+    panic!("schedule {count} failed; again: make explore SEED={seed} KIND={test}");
+}
+
+/// As `explore`, of a test that draws what it does from the numbers of its seed, and tells.
+///
+/// # Panics
+/// Something is wrong.
+pub fn explore_drawn(seconds: u64, test: impl Fn(&mut Random) + Send + Sync + 'static) {
+    let drawn = move |seed| {
+        test(&mut Random::new(seed));
+        true
+    };
+    let Explored { schedules, first, seconds } = explore(seconds, drawn, |_| {});
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or_default();
+    println!("{schedules} schedules of {name} from seed {first} on in {seconds} s");
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    schedules: u64,
+    until: Option<Instant>,
+}
+
+/// How the next thread is chosen.
+#[derive(Debug)]
+enum Way {
+    /// Any, at one point in so many, and else the same.
+    Random { one_in: u64 },
+    /// The one of highest priority, which is lost at a few points.
+    Pct { priorities: [u64; TASKS_MAX], lowest: u64, changes: Vec<u64> },
+}
+
+/// Schedules from a first seed on.
+#[derive(Debug)]
+struct Seeded {
+    next: u64,
+    budget: Budget,
+    /// The seed of the schedule under way, for the test.
+    current: Arc<AtomicU64>,
+    /// Something is wrong: no more.
+    found: Arc<AtomicBool>,
+    random: Random,
+    way: Way,
+    steps: u64,
+}
+
+impl Seeded {
+    fn new(
+        first: u64,
+        budget: Budget,
+        (current, found): (Arc<AtomicU64>, Arc<AtomicBool>),
+    ) -> Self {
+        let way = Way::Random { one_in: 1 };
+        Self { next: first, budget, current, found, random: Random::new(0), way, steps: 0 }
+    }
+}
+
+fn draw(random: &mut Random) -> Way {
+    if random.below(2) == 0 {
+        return Way::Random { one_in: 1 << random.below(9) };
+    }
+    let depth = random.below(6);
+    let steps = 1 << (8 + random.below(7));
+    // From 2^32 up, so that whoever loses his is below all others.
+    let priorities = std::array::from_fn(|_| (1 << 32) + random.below(1 << 32));
+    let changes = (0..depth).map(|_| random.below(steps)).collect();
+    Way::Pct { priorities, lowest: 1 << 32, changes }
+}
+
+impl Scheduler for Seeded {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        let Budget { schedules, until } = self.budget;
+        if schedules == 0
+            || self.found.load(Ordering::Relaxed)
+            || until.is_some_and(|until| Instant::now() > until)
+        {
+            return None;
+        }
+        self.budget.schedules -= 1;
+        let seed = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.current.store(seed, Ordering::Relaxed);
+        self.random = Random::new(seed ^ 0x5c4e_d01e);
+        self.way = draw(&mut self.random);
+        self.steps = 0;
+        Some(Schedule::new(seed))
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
+        if let [only] = runnable {
+            return Some(only.id());
+        }
+        self.steps += 1;
+        let random = &mut self.random;
+        let of = |task: TaskId| usize::from(task) % TASKS_MAX;
+        match &mut self.way {
+            Way::Random { one_in } => {
+                let stays = !is_yielding && random.below(*one_in) != 0;
+                let same = runnable.iter().find(|task| stays && Some(task.id()) == current);
+                let any = || runnable.get(random.index(runnable.len()));
+                same.or_else(any).map(|task| task.id())
+            }
+            Way::Pct { priorities, lowest, changes } => {
+                if let Some(current) = current
+                    && (is_yielding || changes.contains(&self.steps))
+                {
+                    *lowest -= 1;
+                    priorities[of(current)] = *lowest;
+                }
+                runnable.iter().map(|task| task.id()).max_by_key(|task| priorities[of(*task)])
+            }
+        }
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.random.next()
+    }
+}
