@@ -188,6 +188,8 @@ pub enum Mode {
     Traffic,
     /// A set for each key of this thread's share, once.
     Populate,
+    /// A delete for each, likewise.
+    Clear,
 }
 
 /// When a thread ends: whichever comes first.

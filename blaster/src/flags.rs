@@ -13,7 +13,7 @@ pub mod pages;
 
 use crate::measure::schedule::span;
 use crate::words::written_out;
-use crate::{reflect, report, run, simulate, size};
+use crate::{exit, reflect, report, run, simulate, size};
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// What caches do under work, measured
 #[derive(Debug, clap::Parser)]
 #[command(name = "kvblaster", version, args_override_self = true, max_term_width = COLUMNS)]
-#[command(arg_required_else_help = false)]
+#[command(arg_required_else_help = false, after_help = exit::table())]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -120,9 +120,17 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Refusal>
 /// Columns of `--help`, at most.
 const COLUMNS: usize = 80;
 
+/// Commands whose exit status says what was measured.
+const MEASURING: [&str; 4] = ["run", "capacity", "compare", "size"];
+
 /// All verbs and flags.
 fn command() -> Command {
     Cli::command().mut_subcommands(|verb| {
+        let last = verb.get_after_help().map_or(String::new(), |help| format!("{help}\n\n"));
+        let verb = match MEASURING.contains(&verb.get_name()) {
+            true => verb.after_help(last + &exit::table()),
+            false => verb,
+        };
         verb.help_template("{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}")
     })
 }

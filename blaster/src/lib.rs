@@ -12,6 +12,7 @@
 pub mod axis;
 mod bag;
 pub mod drive;
+pub mod exit;
 pub mod flags;
 pub mod launch;
 pub mod letters;

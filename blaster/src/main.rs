@@ -1,9 +1,9 @@
 //! `kvblaster`: from the command line to a report.
 //!
 //! Where: the outermost layer. Invariant: the report goes to stdout, all else to stderr; the exit
-//! status is 0 only if all that was asked for was done and what was asserted holds, 64 for a wrong
-//! command line, 1 otherwise.
+//! status is one of `Exit`.
 
+use blaster::exit::Exit;
 use blaster::flags::{self, Refusal, Verb, pages};
 use blaster::reflect;
 use blaster::result::RunResult;
@@ -13,20 +13,17 @@ use blaster::simulate;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Exit status for a wrong command line (sysexits.h).
-const USAGE: u8 = 64;
-
-/// What is printed, and whether all is well.
+/// What is printed, and what it came to.
 struct Printed {
     text: String,
-    is_well: bool,
+    exit: Exit,
     /// What went wrong in the end: told behind the text, which is not to be lost with it.
     trouble: Option<String>,
 }
 
 impl Printed {
     fn well(text: String) -> Printed {
-        Printed { text, is_well: true, trouble: None }
+        Printed { text, exit: Exit::Met, trouble: None }
     }
 }
 
@@ -34,9 +31,9 @@ fn main() -> ExitCode {
     let verb = match flags::parse(std::env::args_os()) {
         Ok(verb) => verb,
         Err(Refusal::Help(help)) => {
-            return if help.print().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            return if help.print().is_ok() { Exit::Met } else { Exit::CouldNot }.code();
         }
-        Err(Refusal::Wrong(why)) => return failed(&why, USAGE),
+        Err(Refusal::Wrong(why)) => return failed(&why, Exit::Usage),
     };
     let done = match verb {
         Verb::Run(run) => drive(&run.plan),
@@ -49,7 +46,7 @@ fn main() -> ExitCode {
             done.map(|()| Printed::well(String::new()))
         }
         Verb::Size(sizing) => {
-            sizing.run().map(|(text, is_well)| Printed { is_well, ..Printed::well(text) })
+            sizing.run().map(|(text, exit)| Printed { exit, ..Printed::well(text) })
         }
         Verb::Simulate(plan) => {
             simulate::run(&plan).map(Printed::well).map_err(|error| error.to_string())
@@ -61,22 +58,19 @@ fn main() -> ExitCode {
     };
     let printed = match done {
         Ok(printed) => printed,
-        Err(why) => return failed(&why, 1),
+        Err(why) => return failed(&why, Exit::CouldNot),
     };
     let written = io::stdout().write_all(printed.text.as_bytes());
     if let Some(trouble) = printed.trouble {
-        return failed(&trouble, 1);
+        return failed(&trouble, Exit::CouldNot);
     }
-    match written {
-        Ok(()) if printed.is_well => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    }
+    written.map_or(Exit::CouldNot, |()| printed.exit).code()
 }
 
 /// Tells why on stderr. If that is closed, there is nobody to tell.
-fn failed(why: &str, status: u8) -> ExitCode {
+fn failed(why: &str, exit: Exit) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvblaster: {why}");
-    ExitCode::from(status)
+    exit.code()
 }
 
 fn drive(plan: &run::Plan) -> Result<Printed, String> {
@@ -90,13 +84,13 @@ fn drive(plan: &run::Plan) -> Result<Printed, String> {
     let done = done.map_err(|error| error.to_string())?;
     let written = plan.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
     let trouble = written.err().map(|error| format!("the result is not kept: {error}"));
-    let is_well = run::is_well(&done);
+    let exit = run::exit(&done);
     let text = match (plan.json, &done.search) {
         (true, _) => serde_json::to_string_pretty(&done).map_err(|error| error.to_string())? + "\n",
         (false, Some(found)) => run::text::found::text(plan, &done, found),
         (false, None) => run::text::text(plan, &done),
     };
-    Ok(Printed { text, is_well, trouble })
+    Ok(Printed { text, exit, trouble })
 }
 
 fn compare(plan: &mut compare::Plan) -> Result<Printed, CompareError> {
@@ -104,10 +98,11 @@ fn compare(plan: &mut compare::Plan) -> Result<Printed, CompareError> {
     let done = compare::run(plan)?;
     let written = plan.run.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
     let trouble = written.err().map(|error| format!("the result is not kept: {error}"));
-    let is_well = !done.is_interrupted && done.servers.iter().all(run::is_well);
+    let ended = if done.is_interrupted { Exit::NotMet } else { Exit::Met };
+    let exit = done.servers.iter().map(run::exit).fold(ended, Exit::max);
     let text = match plan.run.json {
         true => done.json()?,
         false => run::text::compared::text(plan, &done),
     };
-    Ok(Printed { text, is_well, trouble })
+    Ok(Printed { text, exit, trouble })
 }

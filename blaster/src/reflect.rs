@@ -217,7 +217,10 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
         unix: Vec::new(),
     };
     for place in &plan.places {
-        let at = listen(place, plan.has_ports, &mut sockets, &mut running.unix)?;
+        let at = listen(place, plan.has_ports, &mut sockets, &mut running.unix);
+        let at = at.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {}: {error}", named(place)))
+        })?;
         running.addresses.push(at);
     }
     let plan =
@@ -237,6 +240,16 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
         })?);
     }
     Ok(running)
+}
+
+/// A place as it is written.
+fn named(place: &Place) -> String {
+    match place {
+        Place::Tcp(address) => address.to_string(),
+        Place::Udp(address) => format!("udp://{address}"),
+        Place::Xdp(bypass, address) => bypass.to(address),
+        Place::Unix(path) => format!("unix:{}", path.display()),
+    }
 }
 
 /// A socket for each thread; where that cannot be, one for all.

@@ -1,7 +1,8 @@
 //! `kvblaster report`: any number of results side by side, in one page that needs nothing else.
 //!
-//! Where: last; it reads what `result` wrote. Invariant: nothing on the page comes from elsewhere
-//! (its own policy forbids it), and every text from a file is escaped: a result runs no script.
+//! Where: last; it reads what `result` and `compare` wrote. Invariant: nothing on the page
+//! comes from elsewhere (its own policy forbids it), and every text from a file is escaped: a
+//! result runs no script.
 //! Source: what no generator had (a side-by-side report across servers); WCAG 2.2 for contrast and
 //! text alternatives.
 
@@ -9,6 +10,7 @@ pub mod bars;
 #[cfg(test)]
 mod browser;
 pub mod chart;
+pub mod conclusion;
 pub mod figures;
 pub mod flags;
 pub mod table;
@@ -20,6 +22,7 @@ pub mod words;
 use crate::measure::check::Severity;
 use crate::measure::steady::UNSTEADY;
 use crate::result::{ResultError, RunResult};
+use crate::run::compare::Comparison;
 use crate::search::Found;
 use crate::words::quoted;
 use std::collections::BTreeMap;
@@ -49,7 +52,9 @@ pub enum ReportError {
     #[error(transparent)]
     Result(#[from] ResultError),
     /// None was named.
-    #[error("no results: name the folders that `kvblaster run -o` or `capacity -o` wrote")]
+    #[error(
+        "no results: name the folders that `kvblaster run -o`, `capacity -o` or `compare -o` wrote"
+    )]
     Nothing,
     /// The page cannot be written.
     #[error("{0}: {1}")]
@@ -59,7 +64,7 @@ pub enum ReportError {
     TooMany(usize),
 }
 
-/// Reads results and makes a page of them.
+/// Reads results, and comparisons, and makes a page of them.
 ///
 /// # Errors
 /// A result cannot be read, or there are none or too many.
@@ -67,12 +72,21 @@ pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
     if folders.is_empty() {
         return Err(ReportError::Nothing);
     }
-    if folders.len() > RESULTS_MAX {
-        return Err(ReportError::TooMany(folders.len()));
+    let (mut results, mut compared) = (Vec::new(), Vec::new());
+    for folder in folders {
+        if Comparison::is_at(folder) {
+            let comparison = Comparison::read(folder)?;
+            results.extend(comparison.servers.iter().cloned());
+            compared.push(comparison);
+        } else if folders.len() <= RESULTS_MAX {
+            results.push(RunResult::read(folder)?);
+        }
     }
-    let results: Result<Vec<RunResult>, ResultError> =
-        folders.iter().map(|folder| RunResult::read(folder)).collect();
-    Ok(page(&named(results?)))
+    let all = results.len().max(folders.len());
+    if all > RESULTS_MAX {
+        return Err(ReportError::TooMany(all));
+    }
+    Ok(page(&named(results), &compared))
 }
 
 /// Names for results: their labels, numbered where several have the same.
@@ -97,18 +111,25 @@ pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
 
 /// The page.
 #[must_use]
-pub fn page(entries: &[Entry]) -> String {
-    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    let title = escaped(&words::shortened(&names.join(", "), 120));
+pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
+    let subject = escaped(&conclusion::subject(entries, compared));
+    let when = escaped(&conclusion::when(entries));
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>kvblaster: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <header><h1>kvblaster report</h1>\
-         <button type=\"button\" id=\"theme\" hidden>Dark or light</button></header>\n<main>\n"
+         <title>{subject}, {when}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><h1>{subject}</h1>\
+         <button type=\"button\" id=\"theme\" hidden>Dark or light</button></header>\n\
+         <p class=\"when\">kvblaster, {when}</p>\n<main>\n"
     );
+    let _ = writeln!(
+        out,
+        "<p class=\"conclusion\">{}</p>",
+        escaped(&conclusion::sentence(entries, compared))
+    );
+    out.push_str(&conclusion::findings(compared));
     remarks(&mut out, entries);
     out.push_str(&tables::glance(entries));
     out.push_str(&tables::capacities(entries));
@@ -124,9 +145,7 @@ pub fn page(entries: &[Entry]) -> String {
     let _ = write!(
         out,
         "</main>\n<footer>Made by kvblaster {}. Response times count from the moment a request was \
-         due, service times from its sending. Intervals in brackets hold the mean with 95 % \
-         confidence, by resampling the reports or rounds. Unsteady: a report's figure is far \
-         from the others', and so may the next run's be.</footer>\n\
+         due, service times from its sending.</footer>\n\
          <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION")
     );
@@ -148,14 +167,27 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         let name = escaped(name);
         let _ = write!(out, "<li class=\"{class}\"><b>{name}</b>: {verdict}");
         let sentence = |(_, sentence): &(&str, String)| escaped(&crate::words::sentence(sentence));
-        match said.as_slice() {
-            [] => out.push_str("; the self-check found no sign that the generator was the limit"),
-            [only] => {
+        // The first reason why figures are not to be taken as they are is in sight, and so is what
+        // is alone: more would fill a phone's screen, and figures are what one looks for first.
+        let is_why = |(class, _): &&(&str, String)| *class == "invalid";
+        let why: Vec<_> = said.first().filter(is_why).into_iter().collect();
+        let rest = said.get(why.len()..).unwrap_or_default();
+        for one in &why {
+            let _ = write!(out, ". {}", sentence(one));
+        }
+        match rest {
+            [] if why.is_empty() => {
+                out.push_str("; the self-check found no sign that the generator was the limit");
+            }
+            [] => {}
+            [only] if why.is_empty() => {
                 let _ = write!(out, ". {}", sentence(only));
             }
-            // They would fill a phone's screen, and figures are what one looks for first.
             all => {
-                let _ = writeln!(out, "<details><summary>{} remarks</summary><ul>", all.len());
+                let remarks = if all.len() == 1 { "remark" } else { "remarks" };
+                let more = if why.is_empty() { "" } else { " more" };
+                let count = all.len();
+                let _ = writeln!(out, "<details><summary>{count}{more} {remarks}</summary><ul>");
                 for one in all {
                     let _ = writeln!(out, "<li>{}</li>", sentence(one));
                 }
@@ -171,6 +203,7 @@ fn remarks(out: &mut String, entries: &[Entry]) {
 fn said(result: &RunResult) -> Vec<(&'static str, String)> {
     let mut said = Vec::new();
     let search = result.search.as_ref().and_then(Found::remark);
+    let search = search.filter(|remark| !result.verdict.has(&remark.rule));
     for remark in result.verdict.remarks.iter().chain(&search) {
         let (class, word) = match remark.severity {
             Severity::Invalid => ("invalid", "Invalid"),

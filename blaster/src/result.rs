@@ -22,6 +22,7 @@ use crate::measure::objective::Judgement;
 use crate::search::Found;
 use agent::AgentPart;
 use manifest::Manifest;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read};
@@ -57,6 +58,9 @@ pub struct RunResult {
     pub agents: Vec<AgentPart>,
     /// What a search for capacities found, if it was one.
     pub search: Option<Found>,
+    /// What the servers are left with, a sentence each; empty where nothing was filled.
+    #[serde(default)]
+    pub left_behind: Vec<String>,
 }
 
 /// Why a result cannot be written or read.
@@ -67,7 +71,8 @@ pub enum ResultError {
     File(PathBuf, #[source] io::Error),
     /// No result is there.
     #[error(
-        "{0}: no result is there; name a folder that `kvblaster run -o` or `capacity -o` wrote"
+        "{0}: no result is there; name a folder that `kvblaster run -o`, `capacity -o` or \
+         `compare -o` wrote"
     )]
     Nothing(PathBuf),
     /// One is there already.
@@ -141,26 +146,31 @@ impl RunResult {
     /// It cannot be read, or is not one.
     pub fn read(path: &Path) -> Result<RunResult, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-        let failed = |error| ResultError::File(path.clone(), error);
-        let opened = fs::File::open(&path);
-        let is_nothing = opened.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
-        if is_nothing {
-            return Err(ResultError::Nothing(path));
-        }
-        let file = opened.map_err(failed)?;
-        let mut text = String::new();
-        file.take(RESULT_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
-        if text.len() as u64 > RESULT_BYTES_MAX {
-            return Err(failed(io::Error::other("it is longer than 256 MiB")));
-        }
-        let wrong = |error| ResultError::Contents(path.clone(), error);
-        // The schema first: another one's fields would only be told as missing.
-        let any: AnySchema = serde_json::from_str(&text).map_err(wrong)?;
-        if any.schema != u64::from(SCHEMA) {
-            return Err(ResultError::Schema(path, any.schema));
-        }
-        serde_json::from_str(&text).map_err(wrong)
+        read(&path)
     }
+}
+
+/// Reads what is in a schema of ours.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
+    let failed = |error| ResultError::File(path.to_owned(), error);
+    let opened = fs::File::open(path);
+    let is_nothing = opened.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    if is_nothing {
+        return Err(ResultError::Nothing(path.to_owned()));
+    }
+    let file = opened.map_err(failed)?;
+    let mut text = String::new();
+    file.take(RESULT_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > RESULT_BYTES_MAX {
+        return Err(failed(io::Error::other("it is longer than 256 MiB")));
+    }
+    let wrong = |error| ResultError::Contents(path.to_owned(), error);
+    // The schema first: another one's fields would only be told as missing.
+    let any: AnySchema = serde_json::from_str(&text).map_err(wrong)?;
+    if any.schema != u64::from(SCHEMA) {
+        return Err(ResultError::Schema(path.to_owned(), any.schema));
+    }
+    serde_json::from_str(&text).map_err(wrong)
 }
 
 /// What every schema has.

@@ -1,8 +1,8 @@
 //! One run: servers are filled, driven, measured and reported.
 //!
 //! Where: `main` calls `course` or `capacity` with what the command line asked for.
-//! Invariant: whatever was measured until something failed, or Ctrl-C, is reported; the servers are
-//! left with what was stored, as any client leaves them.
+//! Invariant: whatever was measured until something failed, or Ctrl-C, is reported; what was stored
+//! is removed again, unless it is to stay, and what is left behind is told.
 //! Source: the paper, section 6.1: populate, wait until it has settled, six reports.
 
 pub mod agents;
@@ -12,6 +12,7 @@ pub mod compare;
 mod course;
 mod crew;
 pub mod flags;
+mod hold;
 pub(crate) mod live;
 mod patience;
 mod record;
@@ -19,14 +20,16 @@ mod servers;
 pub mod text;
 mod unstored;
 
+use flags::VALID;
 pub use flags::{Capacity, Plan, Run, Search};
 pub use servers::ServersError;
 
 use crate::drive::{DriveError, Pace};
+use crate::exit::Exit;
 use crate::flags::Given;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop, Remark, Severity};
-use crate::measure::objective::Objective;
+use crate::measure::objective::{Judgement, Objective};
 use crate::measure::owner::Served;
 use crate::measure::steady;
 use crate::measure::watch::Watch;
@@ -40,8 +43,9 @@ use crew::Ground;
 use live::Live;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use servers::Servers;
-use signal_hook::consts::{SIGINT, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -63,8 +67,11 @@ impl Plan {
             if long == "out" || less.contains(&long.as_str()) {
                 continue;
             }
-            // What a run asserts, a search looks for.
+            // What a run asserts, a search looks for; of what is valid it sees itself.
             let is_goal = command == "capacity" && long == "assert";
+            if is_goal && value.as_deref() == Some(VALID) {
+                continue;
+            }
             words.push(format!("--{}", if is_goal { "objective" } else { long }));
             words.extend(value.as_deref().map(quoted));
         }
@@ -95,8 +102,14 @@ pub enum RunError {
     #[error("{0}: {1}")]
     Agent(String, String),
     /// Ctrl-C before anything was measured.
-    #[error("stopped by Ctrl-C before anything was measured")]
+    #[error("stopped by Ctrl-C or SIGTERM before anything was measured")]
     Stopped,
+    /// Somebody else's items are in the way.
+    #[error(
+        "{0}, not of this workload: filling would overwrite them or push them out. --force fills \
+         it all the same; --no-populate leaves filling out, but what the workload sets is set"
+    )]
+    Held(String),
     /// Nearly nothing could be stored.
     #[error("{0}.\n{1} (--no-populate leaves populating out)")]
     Unpopulated(String, &'static str),
@@ -131,15 +144,16 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     let ground = ground(plan)?;
     let live = Live::new(plan);
     let watch = watch(plan, &ground);
-    let mut not_stored = None;
-    if plan.populate {
-        not_stored = course::populate(plan, &ground, (&watch, &live))?;
-    }
-    live.driving(None);
-    let course = course::drive(plan, &ground, pace(plan), (&watch, &live));
+    hold::announce(plan, &ground);
+    let done = driven(plan, &ground, (&watch, &live));
     live.done();
-    let course = course?;
-    let mut done = judged(plan, record::manifest(plan, &ground), course);
+    let left_behind = hold::leave(plan, &ground, &live);
+    if done.is_err() {
+        left_behind.iter().for_each(|told| live::tell(plan, told));
+    }
+    let (not_stored, course) = done?;
+    let mut done =
+        RunResult { left_behind, ..judged(plan, record::manifest(plan, &ground), course) };
     if let Some(told) = not_stored {
         let sentence = format!("before the traffic {told}. Misses come of that too");
         done.verdict.add("not-populated", Severity::Warning, sentence);
@@ -147,10 +161,25 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     Ok(done)
 }
 
+/// Fills the servers, and drives them: what could not be stored, and what was seen.
+fn driven(
+    plan: &Plan,
+    ground: &Ground,
+    (watch, live): (&Watch, &Live),
+) -> Result<(Option<String>, course::Course), RunError> {
+    let not_stored = match plan.populate {
+        true => course::populate(plan, ground, (watch, live))?,
+        false => None,
+    };
+    live.driving(None);
+    let course = course::drive(plan, ground, pace(plan), (watch, live))?;
+    Ok((not_stored, course::Course { gone: gone(ground), ..course }))
+}
+
 /// What is heard of people.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ear {
-    /// Ctrl-C.
+    /// Ctrl-C, or SIGTERM.
     pub(crate) stop: Arc<AtomicBool>,
     /// A report is asked for.
     asked: Arc<AtomicBool>,
@@ -161,9 +190,11 @@ pub(crate) fn ear() -> Result<Ear, RunError> {
     static EAR: OnceLock<Result<Ear, io::ErrorKind>> = OnceLock::new();
     let listen = || {
         let ear = Ear::default();
-        // The second Ctrl-C ends the program at once.
-        flag::register_conditional_default(SIGINT, Arc::clone(&ear.stop))?;
-        flag::register(SIGINT, Arc::clone(&ear.stop))?;
+        // The second of them ends the program at once.
+        for signal in [SIGINT, SIGTERM] {
+            flag::register_conditional_default(signal, Arc::clone(&ear.stop))?;
+            flag::register(signal, Arc::clone(&ear.stop))?;
+        }
         flag::register(SIGUSR1, Arc::clone(&ear.asked))?;
         Ok(ear)
     };
@@ -187,11 +218,27 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
             (Some(agents), servers)
         }
     };
-    let too_small = servers.too_small(workload.items_bytes()).filter(|_| plan.populate);
-    if let Some(told) = too_small {
-        live::tell(plan, &format!("before filling: {told}"));
+    let ground = Ground { servers, workload, names, agents, stop, asked, stored: Cell::new(0) };
+    hold::look(plan, &ground)?;
+    Ok(ground)
+}
+
+/// Sees that none of the plan's servers holds somebody else's items, before the first is filled;
+/// nobody is asked again. One that is not there is for its run to tell.
+///
+/// # Errors
+/// One does.
+pub(crate) fn has_room(plan: &mut Plan) -> Result<(), RunError> {
+    for target in plan.targets.clone() {
+        let all = std::mem::replace(&mut plan.targets, vec![target]);
+        let found = ground(plan);
+        plan.targets = all;
+        if let Err(held @ RunError::Held(_)) = found {
+            return Err(held);
+        }
     }
-    Ok(Ground { servers, workload, names, agents, stop, asked })
+    plan.force = true;
+    Ok(())
 }
 
 /// Sees that all CPUs that were named are there: a thread finds out only where it has come to one.
@@ -236,14 +283,31 @@ pub const SILENT: &str = "silent";
 /// Reports in which nothing was answered, in seconds: more than a machine's hiccup.
 const SILENT_S: f64 = 1.0;
 
+/// The rule that a server is there in the end, and is the one that was there before.
+pub const GONE: &str = "server-gone";
+
 /// Was all done that was asked for, and does all hold that was asserted? Figures that the generator
-/// made are figures; of a server that is gone there are none.
+/// made are figures, but nothing is asserted of them; of a server that is gone there are none.
 #[must_use]
-pub fn is_well(done: &RunResult) -> bool {
-    let is_gone = |rule: &str| rule == SILENT || rule == "no-answers";
-    !done.is_interrupted
-        && done.judgements.iter().all(|one| one.is_met)
-        && !done.verdict.remarks.iter().any(|remark| is_gone(&remark.rule))
+pub fn exit(done: &RunResult) -> Exit {
+    let is_gone = [SILENT, GONE, "no-answers"].iter().any(|rule| done.verdict.has(rule));
+    let is_met = done.judgements.iter().all(|one| one.is_met);
+    if is_gone || done.is_interrupted {
+        return Exit::NotMet;
+    }
+    match (done.judgements.is_empty(), done.verdict.is_valid()) {
+        (false, false) => Exit::Invalid,
+        _ if is_met => Exit::Met,
+        _ => Exit::NotMet,
+    }
+}
+
+/// What there is to tell of servers that are not what they were before.
+pub(crate) fn gone(ground: &Ground) -> Option<Remark> {
+    let changed = ground.changed();
+    let sentence = changed.join("; ");
+    let remark = Remark { rule: GONE.to_owned(), severity: Severity::Invalid, sentence };
+    (!changed.is_empty()).then_some(remark)
 }
 
 /// Judges what was measured.
@@ -257,7 +321,7 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunRes
         let nothing = Interval::default();
         objective.judge(merged.as_ref().unwrap_or(&nothing).judged())
     };
-    let judgements = plan.asserts.iter().map(judge).collect();
+    let mut judgements: Vec<Judgement> = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
     let faults: Vec<Remark> = parts::faults(&course.agents).collect();
     // Whose they are says more.
@@ -288,6 +352,10 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunRes
         let sentence = format!("{replaced} operations of the trace were made as the nearest verb");
         verdict.add("replaced", Severity::Warning, sentence);
     }
+    verdict.remarks.extend(course.gone);
+    if plan.asserts_valid {
+        judgements.push(Judgement::of_validity(&verdict));
+    }
     RunResult {
         schema: SCHEMA,
         manifest,
@@ -298,6 +366,7 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunRes
         reports: course.intervals,
         agents: course.agents,
         search: None,
+        left_behind: Vec::new(),
     }
 }
 
@@ -307,15 +376,40 @@ mod tests {
     use crate::measure::steady::UNSTEADY;
 
     #[test]
-    fn a_server_that_is_gone_is_not_well_and_one_that_is_only_slow_is() {
-        let remarked = |rule: &str| {
-            let mut done = RunResult::default();
-            done.verdict.add(rule, Severity::Invalid, String::new());
-            is_well(&done)
+    fn an_invalid_run_fails_where_something_is_asserted_and_one_without_its_server_always() {
+        let judged = |is_met| Judgement {
+            objective: String::new(),
+            value: None,
+            is_met,
+            sentence: String::new(),
         };
-        assert_eq!([SILENT, "no-answers", "late-sends"].map(remarked), [false, false, true]);
-        assert!(is_well(&RunResult::default()));
-        assert!(!is_well(&RunResult { is_interrupted: true, ..RunResult::default() }));
+        let exits = |rule: &str, judgements: &[Judgement]| {
+            let mut done = RunResult { judgements: judgements.to_vec(), ..RunResult::default() };
+            let severity = if rule.is_empty() { Severity::Warning } else { Severity::Invalid };
+            done.verdict.add(rule, severity, String::new());
+            exit(&done)
+        };
+        let (met, unmet) = ([judged(true)], [judged(true), judged(false)]);
+        for gone in [SILENT, GONE, "no-answers"] {
+            assert_eq!([exits(gone, &[]), exits(gone, &met)], [Exit::NotMet; 2], "{gone}");
+        }
+        assert_eq!([exits("", &[]), exits("", &met)], [Exit::Met; 2]);
+        assert_eq!(exits("", &unmet), Exit::NotMet);
+        assert_eq!(exits("late-sends", &[]), Exit::Met);
+        assert_eq!([&met[..], &unmet].map(|all| exits("late-sends", all)), [Exit::Invalid; 2]);
+        assert_eq!(exit(&RunResult { is_interrupted: true, ..RunResult::default() }), Exit::NotMet);
+    }
+
+    #[test]
+    fn that_the_result_is_valid_is_asserted_by_itself() {
+        let plan = Plan { asserts_valid: true, ..*flags::plan(false).unwrap() };
+        let course = course::Course {
+            intervals: vec![Interval { seconds: 1.0, ..Interval::default() }],
+            ..course::Course::default()
+        };
+        let done = judged(&plan, Manifest::default(), course);
+        let [valid] = &done.judgements[..] else { panic!("{:?}", done.judgements) };
+        assert!(!valid.is_met && valid.sentence.starts_with("valid is not met: nothing was"));
     }
 
     #[test]

@@ -36,6 +36,10 @@ const VOTES_MAX: u32 = 99;
 const ROUNDS_MAX: u32 = 1000;
 /// Resamplings for a confidence interval.
 const RESAMPLES: u32 = 10_000;
+/// Rates that a round tries which begins near the capacity, about.
+const STEPS_NEAR: u32 = 3;
+/// The rule that trials measured the server.
+pub(crate) const SPOILT: &str = "generator";
 /// Growth of the rate while it is not known about where the capacity lies.
 const GROWTH: f64 = 2.0;
 
@@ -204,18 +208,26 @@ impl Capacity {
 }
 
 impl Found {
-    /// What the generator has to do with what did not hold; without one, nothing.
+    /// What the generator has to do with the trials; without one in which it was late, nothing.
     pub(crate) fn remark(&self) -> Option<Remark> {
         let is_bound = self.capacities.iter().any(|one| one.limit == Limit::Generator);
         let severity = if is_bound { Severity::Invalid } else { Severity::Warning };
         let is_spoilt = |point: &&Point| point.met.len() < self.capacities.len();
         let whys =
             || self.curve.iter().filter(is_spoilt).filter_map(|one| one.client_bound.as_ref());
-        let (count, all, why) = (whys().count(), self.curve.len(), whys().next()?);
-        let sentence = format!(
-            "in {count} of {all} trials something failed while kvblaster was behind: {why}"
-        );
-        Some(Remark { rule: "generator".to_owned(), severity, sentence })
+        let (count, all) = (whys().count(), self.curve.len());
+        let behind = self.curve.iter().filter(|one| one.client_bound.is_some()).count();
+        let sentence = match whys().next() {
+            Some(why) => format!(
+                "in {count} of {all} trials something failed while kvblaster was behind: {why}"
+            ),
+            None => format!(
+                "in {behind} of {all} trials kvblaster was behind, and all held nevertheless: \
+                 times there are its own as much as the server's"
+            ),
+        };
+        let remark = Remark { rule: SPOILT.to_owned(), severity, sentence };
+        (behind > 0).then_some(remark)
     }
 }
 
@@ -223,11 +235,18 @@ impl Found {
 pub(crate) fn search<T: Trial>(
     aim: &Aim,
     trial: &mut T,
-    mut tell: impl FnMut(&Point),
+    mut tell: impl FnMut(&Point, u32),
 ) -> Result<Found, T::Error> {
     let aim = aim.bounded();
     let known_per_s = vec![None; aim.goals.len()];
-    let mut search = Search { aim: &aim, trial, known_per_s, curve: Vec::new(), tell: &mut tell };
+    let mut search = Search {
+        aim: &aim,
+        trial,
+        known_per_s,
+        curve: Vec::new(),
+        rounds_left: 0,
+        tell: &mut tell,
+    };
     let mut rounds: Vec<Vec<Bracket>> = Vec::new();
     // The first finds out where to look. Bad luck there may lead it far astray, so that it counts
     // only if there is no other.
@@ -237,6 +256,7 @@ pub(crate) fn search<T: Trial>(
     for nth in 0..searches {
         let jitter = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let mut brackets = search.brackets(jitter);
+        search.rounds_left = searches - nth - 1;
         is_complete = search.round(&mut brackets)?;
         search.learn(&brackets);
         if !is_complete && nth > 0 {
@@ -279,10 +299,12 @@ struct Search<'a, T, F> {
     /// What the last round that told something of a goal found.
     known_per_s: Vec<Option<f64>>,
     curve: Vec<Point>,
+    /// Behind this one.
+    rounds_left: u32,
     tell: &'a mut F,
 }
 
-impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
+impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
     /// Where a round starts: near what is known, with smaller steps. Not exactly there: rounds that
     /// try the very same rates would agree more than they know.
     fn brackets(&self, jitter: f64) -> Vec<Bracket> {
@@ -329,6 +351,7 @@ impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
         let mut passed = vec![0; brackets.len()];
         let mut failed = vec![0; brackets.len()];
         let mut client_bound = vec![0; brackets.len()];
+        let mut votes_cast = 0;
         loop {
             if self.curve.len() as u64 >= u64::from(self.aim.trials_max) {
                 return Ok(false);
@@ -343,7 +366,9 @@ impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
                 client_bound[at] += u32::from(!is_met && point.client_bound.is_some());
                 is_clear &= passed[at] >= majority || failed[at] >= majority;
             }
-            (self.tell)(&point);
+            votes_cast += 1;
+            let left = self.trials_left(brackets, votes_cast);
+            (self.tell)(&point, left);
             self.curve.push(point);
             if is_clear {
                 break;
@@ -358,6 +383,16 @@ impl<T: Trial, F: FnMut(&Point)> Search<'_, T, F> {
             }
         }
         Ok(true)
+    }
+
+    /// About how many trials are left. Goals share them; a round behind this one begins near what
+    /// is known, and tries few rates.
+    fn trials_left(&self, brackets: &[Bracket], votes_cast: u32) -> u32 {
+        let majority = self.aim.votes / 2 + 1;
+        let steps: u32 = brackets.iter().map(Bracket::steps_left).max().unwrap_or(0);
+        let goals = u32::try_from(brackets.len()).unwrap_or(1);
+        let votes = (steps + self.rounds_left * (STEPS_NEAR + goals)) * majority;
+        votes.saturating_sub(votes_cast)
     }
 
     /// A trial as a point of the curve, with the goals it met. What holds though the generator was

@@ -10,10 +10,12 @@ pub mod report;
 
 pub use flags::Plan;
 
+use crate::workload::WorkloadError;
+use crate::workload::replay::Replay;
 use simulate::jobs::{self, SimulateError};
 use simulate::trace::{Trace, TraceError};
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,9 @@ pub enum ReportError {
     /// It cannot be simulated.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
+    /// Nor one that is a CSV.
+    #[error(transparent)]
+    Csv(#[from] WorkloadError),
     /// The plot cannot be written.
     #[error("{0}: {1}")]
     Plot(PathBuf, #[source] io::Error),
@@ -34,8 +39,8 @@ pub enum ReportError {
 /// # Errors
 /// A trace cannot be used, a simulation not made, or the plot not written.
 pub fn run(plan: &Plan) -> Result<String, ReportError> {
-    let traces = plan.traces.iter().map(|path| Trace::read(path));
-    let traces = traces.collect::<Result<Vec<Trace>, TraceError>>()?;
+    let traces = plan.traces.iter().map(|path| read(path));
+    let traces = traces.collect::<Result<Vec<Trace>, ReportError>>()?;
     let asked = plan.asked();
     let outcomes = jobs::run(&asked, traces, tell)?;
     if let Some(path) = &plan.svg {
@@ -43,6 +48,19 @@ pub fn run(plan: &Plan) -> Result<String, ReportError> {
             .map_err(|error| ReportError::Plot(path.clone(), error))?;
     }
     Ok(if plan.json { report::json(&asked, &outcomes) } else { report::text(&asked, &outcomes) })
+}
+
+/// A trace of key numbers; of a CSV what its gets ask for, for a cache that is refilled on every
+/// miss makes the sets itself.
+fn read(path: &Path) -> Result<Trace, ReportError> {
+    if !Replay::is_csv(path) {
+        return Ok(Trace::read(path)?);
+    }
+    let gets = Replay::read(path, 0)?.looked_up();
+    if gets.is_empty() {
+        return Err(WorkloadError(format!("{}: it has no gets", path.display())).into());
+    }
+    Ok(Trace::new(&Trace::name_of(path), gets))
 }
 
 /// How far it is: one line that stays where it is on a terminal, every tenth of it elsewhere.

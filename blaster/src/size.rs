@@ -22,9 +22,11 @@ use requests::Requests;
 use serde::Serialize;
 use simulate::stream::{Counted, curve};
 use simulate::{Eviction, MakeError};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 /// Requests drawn for each size of memory, at most: some seconds of work.
 const REQUESTS_MAX: f64 = (1_u64 << 25) as f64;
@@ -55,6 +57,8 @@ const APART_MAX: f64 = 0.005;
 /// or by so many standard errors.
 const ERRORS: f64 = 3.0;
 
+/// How often it is told how far it is.
+const TOLD_EVERY: Duration = Duration::from_secs(3);
 /// As much of the hits of all memory is enough.
 const ENOUGH: f64 = 0.99;
 
@@ -73,6 +77,8 @@ pub(crate) struct Question {
     /// To the server: each may have keys of its own.
     pub(crate) connections: u32,
     pub(crate) threads: usize,
+    /// Nobody wants to know how far it is.
+    pub(crate) is_quiet: bool,
 }
 
 impl Question {
@@ -138,7 +144,8 @@ pub(crate) fn memory(question: &Question) -> Result<Memory, MakeError> {
     let (span_s, wanted_s) = span_s(question);
     let one_in = one_in(question);
     let requests = question.requests(&names, one_in, whole(span_s * 1e9));
-    let simulation = Simulation { requests, threads: question.threads, span_s };
+    let (threads, is_quiet) = (question.threads, question.is_quiet);
+    let simulation = Simulation { requests, threads, span_s, is_quiet };
     let mut memory_bytes = match question.memory_bytes.as_slice() {
         [] => {
             let least = one_in * SIMULATED_BYTES_MIN;
@@ -197,6 +204,7 @@ struct Simulation<'q> {
     requests: Requests<'q>,
     threads: usize,
     span_s: f64,
+    is_quiet: bool,
 }
 
 /// What one store came to.
@@ -222,15 +230,43 @@ impl Simulation<'_> {
         let Requests { one_in, span_ns, .. } = self.requests;
         let simulated: Vec<u64> = memory_bytes.iter().map(|bytes| bytes / one_in).collect();
         let counted_ns = span_ns / 2..span_ns;
-        let gets = AtomicU64::new(0);
-        let requests = || self.requests.of_sample(counted_ns.clone(), &gets);
+        let (gets, passed_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+        let requests = || self.requests.of_sample(counted_ns.clone(), (&gets, &passed_ms));
         let policy = Eviction::default();
-        let counted = curve(&simulated, policy, self.threads, counted_ns.clone(), requests)?;
+        let all_ms = memory_bytes.len() as u64 * (span_ns / 1_000_000);
+        let counted = self.watched((&passed_ms, all_ms), || {
+            curve(&simulated, policy, self.threads, counted_ns.clone(), requests)
+        })?;
         // Relaxed: those who counted have been joined. All have counted the same.
         let gets = gets.load(Ordering::Relaxed) as f64 / memory_bytes.len().max(1) as f64;
         let found = memory_bytes.iter().zip(counted);
         let found = found.map(|(bytes, counted)| Found { memory_bytes: *bytes, counted, gets });
         Ok(found.collect())
+    }
+
+    /// Does it, and tells every few seconds how far it is.
+    fn watched<T>(&self, (passed_ms, all_ms): (&AtomicU64, u64), work: impl FnOnce() -> T) -> T {
+        let (done, ended) = mpsc::channel::<()>();
+        let begin = Instant::now();
+        let tell = move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TOLD_EVERY) {
+                // Relaxed: as where it is counted.
+                let passed = passed_ms.load(Ordering::Relaxed).min(all_ms) as f64;
+                let part = passed / all_ms.max(1) as f64;
+                let left_s = begin.elapsed().as_secs_f64() * (1.0 - part) / part.max(1e-6);
+                let left = clock(text::span(left_s));
+                let _ = writeln!(io::stderr(), "simulating: {:.0} %, {left} left", 100.0 * part);
+            }
+        };
+        std::thread::scope(|scope| {
+            // Without a thread it is done in silence.
+            let told = std::thread::Builder::new();
+            let told = (!self.is_quiet).then(|| told.spawn_scoped(scope, tell));
+            let made = work();
+            drop(done);
+            drop(told);
+            made
+        })
     }
 
     fn counted_s(&self) -> f64 {

@@ -154,6 +154,9 @@ pub enum TargetError {
              (unix:/PATH,WEIGHT)"
     )]
     Form(String, &'static str),
+    /// It is a number alone.
+    #[error("{0}: a port, and of which host? :{1} is the one of this machine")]
+    Port(String, String),
     /// The name has no address.
     #[error("{0}: no such host: {1}")]
     Unknown(String, std::io::Error),
@@ -202,6 +205,9 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
         _ => (None, rest),
     };
     let (rest, weight) = weighted(rest, '/').ok_or_else(|| form("wrong weight"))?;
+    if number(rest).is_some() {
+        return Err(TargetError::Port(text.to_owned(), rest.to_owned()));
+    }
     let (host, port) = host_and_port(rest).ok_or_else(|| form("wrong host or port"))?;
     let port = port.unwrap_or(if is_redis { REDIS_PORT } else { MEMCACHED_PORT });
     let addresses = resolved(text, host, port, family)?;
@@ -223,7 +229,10 @@ fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
     (1..=WEIGHT_MAX).contains(&weight).then_some((rest, weight))
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
+/// The host that a port alone is of.
+const HERE: &str = "localhost";
+
+/// `host`, `host:port`, `:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
 fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, port) = rest.split_once(']')?;
@@ -237,6 +246,7 @@ fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
         return Some((text, None));
     }
     let (host, port) = match text.split_once(':') {
+        Some(("", port)) => (HERE, Some(number(port)?)),
         Some((host, port)) => (host, Some(number(port)?)),
         None => (text, None),
     };

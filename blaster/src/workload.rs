@@ -18,7 +18,7 @@ mod names;
 mod popularity;
 pub mod presets;
 mod random;
-mod replay;
+pub(crate) mod replay;
 pub mod settings;
 mod stream;
 mod zipf;

@@ -78,11 +78,13 @@ fn agents_do_together_what_one_process_does_and_their_parts_add_up() {
     assert_eq!((sum, whole.total().answered), (whole.clone(), 1001));
     let shares: Vec<_> = done.agents.iter().map(|one| (one.threads, one.connections)).collect();
     assert_eq!(shares, [(1, 6), (2, 10)]);
-    // Each key was stored once. Each agent asks who the server is, in two requests.
+    // Each key was stored once, and deleted. Each agent asks who the server is, in two requests,
+    // before and after.
     let answers = || running.counts().answers.swap(0, Ordering::Relaxed);
-    assert_eq!(answers(), 1001 + 1001 + 4);
+    assert_eq!(answers(), 1001 + 1001 + 1001 + 4 + 4);
     let alone = result(words, &[], &target).merged.unwrap().tally;
-    assert_eq!(answers(), 1001 + 1001 + 2);
+    // The server says that it is empty: it is flushed, and asked what it holds, before and after.
+    assert_eq!(answers(), 1001 + 1001 + 1 + 5 * 2);
     for verb in [Verb::Get, Verb::Set] {
         let asked = |tally: &Tally| (tally.verb(verb).sent, tally.verb(verb).keys);
         assert_eq!(asked(&alone), asked(&whole), "{verb:?}");
@@ -265,6 +267,17 @@ fn agents_end_with_their_controller_and_ctrl_c_keeps_what_was_measured() {
 }
 
 #[test]
+fn an_agent_that_says_nothing_is_named_soon_and_given_up_then() {
+    let (_running, target) = server();
+    let (output, out, err) = output("run", &[&plain(), "sleep 1000"], &target);
+    assert_eq!((output.status.code(), out.as_str()), (Some(3), ""), "{err}");
+    let named = "agent 2 (sleep 1000) has said nothing for 2 s; it is waited for 10 s in all\n";
+    assert!(err.starts_with(named), "{err}");
+    let given_up = "kvblaster: agent 2 (sleep 1000): nothing was heard for 10s";
+    assert!(err.contains(given_up), "{err}");
+}
+
+#[test]
 fn what_is_no_agent_is_told_with_its_own_words() {
     let (running, target) = server();
     let told = [
@@ -278,7 +291,7 @@ fn what_is_no_agent_is_told_with_its_own_words() {
     ];
     for (agent, why) in told {
         let (output, out, err) = output("run -q", &[&plain(), agent], &target);
-        assert_eq!((output.status.code(), out.as_str()), (Some(1), ""), "{agent}: {err}");
+        assert_eq!((output.status.code(), out.as_str()), (Some(3), ""), "{agent}: {err}");
         let name = format!("kvblaster: agent 2 ({agent}): ");
         assert!(err.contains(&name) && err.contains(why), "{agent}: {err}");
     }
@@ -303,7 +316,7 @@ fn an_agent_needs_the_files_that_the_workload_names() {
         assert!(well.status.success(), "{out}{err}");
         let agent = format!("sh -c '{change} {path}; exec {}'", plain());
         let (output, _, err) = output(&words, &[&agent], &target);
-        assert_eq!(output.status.code(), Some(1), "{err}");
+        assert_eq!(output.status.code(), Some(3), "{err}");
         assert!(err.contains(why) && err.contains("kvblaster: agent 1 "), "{err}");
     }
     fs::remove_file(path).unwrap();

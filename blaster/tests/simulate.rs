@@ -114,7 +114,7 @@ fn what_cannot_be_replayed_is_told_with_its_name() {
     for (path, why) in cases {
         let out = run("simulate -s 1%", &[&path]);
         let told = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(1), "{told}");
+        assert_eq!(out.status.code(), Some(3), "{told}");
         assert!(out.stdout.is_empty());
         let name = path.file_name().unwrap().to_str().unwrap();
         assert!(told.contains(why) && told.contains(name), "{told}");
@@ -134,4 +134,22 @@ fn a_wrong_command_line_is_refused_and_help_is_not() {
     assert!(text(&run("--help", &[]).stdout).contains("simulate"));
     assert!(text(&run("simulate --help", &[]).stdout).contains("--set-ratio"));
     assert!(text(&run("--version", &[]).stdout).starts_with("kvblaster "));
+}
+
+#[test]
+fn a_csv_that_a_run_replays_is_simulated_by_its_gets() {
+    let folder = Folder::new("csv");
+    let row = |nth: u32| {
+        let verb = ["get", "set"][usize::from(nth.is_multiple_of(3))];
+        format!("{},key{},8,100,1,{verb},0\n", nth / 100, nth * 7 % 400)
+    };
+    let rows: String = (0..3000).map(row).collect();
+    let plain = folder.file("twitter.csv", rows.as_bytes());
+    let packed = compress_to_vec(rows.as_bytes(), CompressionLevel::Fastest);
+    let packed = folder.file("cluster52.sort.zst", &packed);
+    for (path, name) in [(plain, "twitter"), (packed, "cluster52")] {
+        let out = run("simulate -s 10% -p lru,clock2q", &[&path]);
+        let told = text(&out.stdout);
+        assert!(told.contains(&format!("{name}: 2000 requests of 400 keys")), "{told}");
+    }
 }

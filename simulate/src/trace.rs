@@ -63,15 +63,21 @@ impl Trace {
         trace
     }
 
+    /// What a file's trace is called: its name without what stands behind a point.
+    #[must_use]
+    pub fn name_of(path: &Path) -> String {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        name.split('.').next().unwrap_or_default().to_owned()
+    }
+
     /// Reads a file of little-endian u32 numbers, compressed with zstd.
     ///
     /// # Errors
     /// It cannot be read, or is not such a file.
     pub fn read(path: &Path) -> Result<Trace, TraceError> {
         let io = |error| TraceError::Io(path.to_owned(), error);
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        let name = name.split('.').next().unwrap_or_default();
-        Trace::decode(path, name, BufReader::new(File::open(path).map_err(io)?))
+        let name = Trace::name_of(path);
+        Trace::decode(path, &name, BufReader::new(File::open(path).map_err(io)?))
     }
 
     fn decode(path: &Path, name: &str, mut source: impl BufRead) -> Result<Trace, TraceError> {

@@ -74,7 +74,7 @@ fn words(rival: Rival, server: &Server) -> Vec<String> {
 /// Stores what is asked for, by both tools' names.
 pub(crate) fn fill(rival: Rival, server: &Server, told: Told) -> Result<(), Box<dyn Error>> {
     let mut filling = kvblaster_at(told.client_cpu);
-    filling.args(words(rival, server)).args(["-n", "1"]);
+    filling.args(words(rival, server)).args(["--keep", "-n", "1"]);
     run(&mut filling)?;
     if rival == Rival::RedisBenchmark {
         // It draws the keys it stores: of ten times as many hardly one is missed.

@@ -43,8 +43,8 @@ pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
         let mut command = Command::new("taskset");
         command.args(["-c", &told.client_cpu.to_string(), env!("CARGO_BIN_EXE_kvblaster")]);
         let words = format!(
-            "run -q --json -w uniform --keys 16000 --key-size 32 --value-size 128 --gap fixed \
-             --mix get=9,set=1 -c 16 -r {rate} --schedule 0.3s+1x{}s {}",
+            "run -q --json --keep -w uniform --keys 16000 --key-size 32 --value-size 128 \
+             --gap fixed --mix get=9,set=1 -c 16 -r {rate} --schedule 0.3s+1x{}s {}",
             told.seconds, server.target
         );
         command.args(words.split_whitespace());

@@ -154,7 +154,10 @@ impl Inward {
                 }
                 Note::Opened(line, socket) => self.open(line, socket, books),
                 Note::Leave(line) => self.leave(line, books),
-                Note::Fallen(line) => self.broken(line, books),
+                Note::Fallen(line) => {
+                    books.score.reset();
+                    self.broken(line, books);
+                }
             }
         }
         notes.keys.clear();
@@ -317,6 +320,7 @@ impl Inward {
                 }
                 Got::End | Got::Broken => {
                     is_drained = true;
+                    books.score.reset();
                     self.broken(line, books);
                     break;
                 }

@@ -39,8 +39,8 @@ const BELL: u64 = u64::MAX;
 enum Source {
     /// The workload.
     Stream(Box<Stream>),
-    /// One set for each key.
-    Fill(Range<u64>, Names),
+    /// One request for each key: a set, or a delete.
+    Each(Verb, Range<u64>, Names),
 }
 
 /// Whether `ask` waits to be sent.
@@ -133,7 +133,8 @@ impl Outward {
                 Stream::new(&drive.workload, drive.seed, drive.thread, drive.threads)
                     .over(seats, all),
             )),
-            Mode::Populate => Source::Fill(drive.share(), drive.names.clone()),
+            Mode::Populate => Source::Each(Verb::Set, drive.share(), drive.names.clone()),
+            Mode::Clear => Source::Each(Verb::Delete, drive.share(), drive.names.clone()),
         };
         let epoll = Epoll::new(EVENTS_MAX)?;
         let calls = Calls::default();
@@ -375,7 +376,7 @@ impl Outward {
             let mean_ns = self.departures.mean_ns();
             let gap_ns = match &mut self.source {
                 Source::Stream(stream) => stream.gap_ns(mean_ns),
-                Source::Fill(..) => whole_ns(mean_ns),
+                Source::Each(..) => whole_ns(mean_ns),
             };
             self.departures.advance(gap_ns);
         }
@@ -388,10 +389,10 @@ impl Outward {
     fn fill_in(&mut self, connection: usize) -> bool {
         let is_there = match &mut self.source {
             Source::Stream(stream) => stream.next_on(connection, &mut self.ask),
-            Source::Fill(keys, names) => keys.next().is_some_and(|key| {
+            Source::Each(verb, keys, names) => keys.next().is_some_and(|key| {
                 self.ask.keys.clear();
                 self.ask.keys.push(key);
-                self.ask.verb = Verb::Set;
+                self.ask.verb = *verb;
                 self.ask.value_bytes = names.value_bytes(key);
                 self.ask.exptime_s = names.exptime_s(key);
                 true

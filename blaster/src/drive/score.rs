@@ -156,7 +156,7 @@ impl Score {
         if self.tally.received_bytes > 0 {
             signs.heard.store(true, Ordering::Relaxed);
         }
-        if self.tally.verbs.iter().any(|verb| verb.timeouts > 0) {
+        if self.tally.verbs.iter().any(|verb| verb.never() > 0) {
             signs.lost.store(true, Ordering::Relaxed);
         }
     }
@@ -294,6 +294,17 @@ impl Score {
         self.show(Count::Misses, misses);
     }
 
+    /// A request was due, and no connection took it.
+    #[cold]
+    pub(super) fn unsent(&mut self, verb: Verb) {
+        self.tally.unsent(verb);
+        if let Some(pulse) = &self.pulse {
+            pulse.add(Count::Over, 1);
+            pulse.add(Count::Failed, 1);
+            pulse.gave_up();
+        }
+    }
+
     /// Bytes came.
     #[inline]
     pub(super) fn received(&mut self, bytes: usize) {
@@ -319,6 +330,16 @@ impl Score {
     /// A connection was made.
     pub(super) fn connected(&mut self) {
         self.tally.connects += 1;
+    }
+
+    /// An attempt to connect failed.
+    pub(super) fn refused_connection(&mut self) {
+        self.tally.refused += 1;
+    }
+
+    /// The server ended a connection.
+    pub(super) fn reset(&mut self) {
+        self.tally.reset += 1;
     }
 
     /// A connection was lost or closed.

@@ -105,6 +105,14 @@ impl<'a> Watch<'a> {
             || self.drive.until.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
+    /// Gives up what has been due for too long; at the end, all that was due.
+    fn give_up(&self, outward: &mut Outward, now_ns: u64, books: &mut Books) {
+        let is_over = self.is_over();
+        let timeout_ns = u64::try_from(self.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
+        outward.give_up(now_ns, if is_over { 0 } else { timeout_ns }, books);
+        outward.is_ended |= is_over;
+    }
+
     /// How long to sleep before the next request is due.
     fn limit(&self, outward: &Outward) -> Timeout {
         if self.drive.spin {
@@ -234,9 +242,7 @@ fn together(
             inward.expire(now_ns, &mut books);
             books.score.sign(&watch.drive.signs);
             outward.tick(now_ns, &mut books, &mut inward);
-            if watch.is_over() {
-                outward.is_ended = true;
-            }
+            watch.give_up(&mut outward, now_ns, &mut books);
         }
         if outward.is_ended && is_done(watch, &inward, &books, now_ns) {
             inward.finish(&mut books);
@@ -342,9 +348,7 @@ fn transmit(
         let now_ns = clock.now_ns();
         if watch.is_tick(now_ns) {
             outward.tick(now_ns, books, notes);
-            if watch.is_over() {
-                outward.is_ended = true;
-            }
+            watch.give_up(outward, now_ns, books);
         }
         if outward.is_ended && notes.notes.is_empty() {
             // Release: pairs with the acquire in `receive`; all notes are in the exchange.

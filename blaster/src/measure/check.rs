@@ -8,7 +8,7 @@
 //! (81 to 91 % of the generator's CPU).
 
 use super::interval::Interval;
-use crate::words::{time, whole};
+use crate::words::{grouped, time, whole};
 use serde::{Deserialize, Serialize};
 
 /// Of what was offered, this much is answered by a server that keeps up.
@@ -149,6 +149,8 @@ pub fn generator_bound(interval: &Interval) -> Option<Remark> {
 /// The figures that rules compare.
 struct Facts {
     answered: u64,
+    /// Due, and taken by no connection.
+    unsent: u64,
     not_offered: Option<f64>,
     offered_per_s: f64,
     achieved_per_s: f64,
@@ -165,13 +167,14 @@ struct Facts {
 impl Facts {
     fn new(interval: &Interval) -> Facts {
         let total = interval.tally.total();
-        let offered = interval.tally.offered.max(total.sent).max(1);
+        let offered = interval.tally.offered.saturating_sub(total.unsent).max(total.sent).max(1);
         let held_back = (interval.tally.held_back as f64 / offered as f64).min(1.0);
         let at = |times: &super::Times, quantile: f64| {
             times.quantile_ns(quantile).map_or(0.0, |ns| ns as f64)
         };
         Facts {
             answered: total.answered,
+            unsent: total.unsent,
             not_offered: interval.asked_per_s.filter(|_| !interval.is_offered_in_full()),
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
@@ -247,7 +250,8 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
         };
         verdict.add("held-back", Severity::Warning, sentence + &advice);
     }
-    if let Some(cpus) = facts.idle_server().filter(|_| facts.falls_short() && !is_to_blame) {
+    let is_explained = is_to_blame || facts.unsent > 0;
+    if let Some(cpus) = facts.idle_server().filter(|_| facts.falls_short() && !is_explained) {
         let sentence = format!(
             "{:.0} of {:.0} requests a second were answered while the server kept {cpus:.2} CPUs \
              busy and the generator sent in time: the server waits for something else than a \
@@ -314,12 +318,35 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
             format!("{} answers do not tell the 99.9th percentile: measure longer", facts.answered);
         verdict.add("few-answers", warning, sentence);
     }
+    connections(facts, interval, verdict);
     if interval.tally.broken > 0 {
         let sentence = format!(
             "{} connections were given up because what came made no sense in this protocol",
             interval.tally.broken
         );
         verdict.add("broken", warning, sentence);
+    }
+}
+
+/// What servers did to connections, and what it cost.
+fn connections(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
+    let tally = &interval.tally;
+    if tally.failed_connections() > 0 {
+        let sentence = format!(
+            "{} connections were ended by the server, and {} attempts to connect failed: they \
+             count as failures",
+            grouped(tally.reset as f64),
+            grouped(tally.refused as f64)
+        );
+        verdict.add("connections-failed", Severity::Warning, sentence);
+    }
+    if facts.unsent > 0 {
+        let sentence = format!(
+            "{} requests that were due were never sent, for no connection took them before they \
+             were given up: they count as failed, late and never answered",
+            grouped(facts.unsent as f64)
+        );
+        verdict.add("never-sent", Severity::Warning, sentence);
     }
 }
 

@@ -5,6 +5,7 @@
 //! was given up is late, and later than any answer.
 //! Source: the paper's section 6.
 
+use super::check::Verdict;
 use super::{Tally, Times, VerbTally, schedule};
 use crate::words::{time, whole};
 use crate::workload::{VERBS, Verb};
@@ -21,7 +22,8 @@ enum Figure {
     Quantile(f64),
     /// Requests answered later than the target or given up, of all that ended.
     Late,
-    /// Errors, timeouts and wrong values, of all requests that ended.
+    /// Errors, wrong values and what was never answered, of all requests that ended; without a type
+    /// of request also connections that were refused or reset.
     Errors,
     Timeouts,
     Hit,
@@ -81,6 +83,18 @@ pub struct Judgement {
     pub sentence: String,
 }
 
+impl Judgement {
+    /// Whether a result is valid, where that is what was asked for.
+    pub(crate) fn of_validity(verdict: &Verdict) -> Judgement {
+        let sentence = match verdict.why_invalid() {
+            None => "valid is met: the self-check found nothing against it".to_owned(),
+            Some(remark) => format!("valid is not met: {}", remark.sentence),
+        };
+        let (objective, is_met) = ("valid".to_owned(), verdict.is_valid());
+        Judgement { objective, value: None, is_met, sentence }
+    }
+}
+
 impl Objective {
     /// As it was written.
     pub(crate) fn text(&self) -> &str {
@@ -99,7 +113,7 @@ impl Objective {
         };
         let times: &Times = if self.is_service { &seen.service_ns } else { &seen.response_ns };
         // What was given up comes behind all answers: their share grows with it, and ends there.
-        let grown = 1.0 + seen.timeouts as f64 / times.len().max(1) as f64;
+        let grown = 1.0 + seen.never() as f64 / times.len().max(1) as f64;
         let at = |quantile: f64| {
             let share = Some(quantile * grown).filter(|share| *share <= 1.0)?;
             times.quantile_ns(share).map(|ns| ns as f64)
@@ -111,6 +125,8 @@ impl Objective {
             Figure::Sd => times.sd_ns(),
             Figure::Quantile(quantile) => at(quantile),
             Figure::Late => seen.late_ratio(),
+            // A connection is to no type of request.
+            Figure::Errors if self.verb.is_none() => judged.tally.failure_ratio(),
             Figure::Errors => seen.failure_ratio(),
             Figure::Timeouts => seen.timeout_ratio(),
             Figure::Hit => seen.hit_ratio(),
@@ -148,7 +164,7 @@ impl Objective {
         let is_met = value.is_some_and(|value| self.accepts(value));
         let was = match value {
             Some(value) => format!("it is {}", self.figure.worded(value)),
-            None if judged.tally.total().timeouts > 0 => {
+            None if judged.tally.total().never() > 0 => {
                 "too many requests were given up to tell it".to_owned()
             }
             None => "there is nothing to tell it from".to_owned(),

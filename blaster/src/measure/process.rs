@@ -2,7 +2,8 @@
 //!
 //! Where: the server's, read before and after each report; our own likewise.
 //! Invariant: what cannot be read is unknown, not zero and not an error.
-//! Source: proc_pid_stat(5), proc_pid_status(5), the kernel's sched-stats.rst.
+//! Source: proc_pid_stat(5), proc_pid_status(5), the kernel's sched-stats.rst: run time and waiting
+//! time of each thread, in nanoseconds.
 
 use procfs::process::{Process, Status};
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,11 @@ use serde::{Deserialize, Serialize};
 /// What the kernel says of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
+    /// In clock ticks.
     usr_s: f64,
     sys_s: f64,
+    /// Both together, of the threads that there are, in nanoseconds.
+    run_s: Option<f64>,
     /// Time in which its threads were ready to run and had no CPU, summed.
     waiting_s: Option<f64>,
     rss_bytes: Option<u64>,
@@ -28,6 +32,12 @@ pub struct ProcessUse {
     pub sys_cpus: f64,
     /// CPU seconds in all.
     pub cpu_s: f64,
+    /// Seconds of a clock tick, in which user code is told from the kernel's.
+    #[serde(default)]
+    pub tick_s: f64,
+    /// CPU seconds in all are told in nanoseconds; else in ticks too.
+    #[serde(default)]
+    pub is_exact: bool,
     /// CPUs that it would have kept busy besides, had there been any.
     pub waiting_cpus: Option<f64>,
     /// Memory that was resident at the end.
@@ -44,9 +54,19 @@ impl ProcessUse {
         self.usr_cpus + self.sys_cpus
     }
 
-    /// CPU time of one request; none without requests.
+    /// CPU time of one request; none without requests, or where it is too little to tell.
     pub(crate) fn ns_per_request(&self, requests: u64) -> Option<f64> {
-        (requests > 0).then(|| self.cpu_s * 1e9 / requests as f64)
+        (requests > 0 && self.is_told()).then(|| self.cpu_s * 1e9 / requests as f64)
+    }
+
+    /// Is it so much CPU time that what counts it can tell it?
+    pub(crate) fn is_told(&self) -> bool {
+        (self.is_exact && self.cpu_s > 0.0) || self.is_split_told()
+    }
+
+    /// And how much of it was user code?
+    pub(crate) fn is_split_told(&self) -> bool {
+        self.cpu_s >= TICKS_MIN * self.tick_s
     }
 
     /// The process in two spans of time, of `seconds` and `other_seconds`, together.
@@ -57,6 +77,8 @@ impl ProcessUse {
             usr_cpus: mean(self.usr_cpus, other.usr_cpus),
             sys_cpus: mean(self.sys_cpus, other.sys_cpus),
             cpu_s: self.cpu_s + other.cpu_s,
+            tick_s: self.tick_s.max(other.tick_s),
+            is_exact: self.is_exact && other.is_exact,
             waiting_cpus: self
                 .waiting_cpus
                 .zip(other.waiting_cpus)
@@ -83,10 +105,12 @@ impl Reading {
         let (stat, status) = (process.stat().ok()?, process.status().ok());
         let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;
         let bytes = |kib: fn(&Status) -> Option<u64>| kib(status.as_ref()?)?.checked_mul(1024);
+        let (run_s, waiting_s) = scheduled_s(process).unzip();
         Some(Reading {
             usr_s: seconds(stat.utime),
             sys_s: seconds(stat.stime),
-            waiting_s: waiting_s(process),
+            run_s,
+            waiting_s,
             rss_bytes: bytes(|status| status.vmrss),
             rss_bytes_max: bytes(|status| status.vmhwm),
             threads: stat.num_threads.try_into().ok(),
@@ -99,12 +123,24 @@ impl Reading {
         // ended takes its waiting with it.
         let since = |now: f64, then: f64| (now - then).max(0.0);
         let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
+        let (tick_s, ticks_s) = (1.0 / procfs::ticks_per_second() as f64, usr_s + sys_s);
+        let run_s = self.run_s.zip(before.run_s).map(|(now, then)| since(now, then));
+        // Threads that ended took their time with them.
+        let run_s = run_s.filter(|run_s| *run_s >= WHOLE_SHARE * ticks_s - 2.0 * tick_s);
+        let cpu_s = run_s.unwrap_or(ticks_s);
+        let usr_share = match ticks_s > 0.0 {
+            true => usr_s / ticks_s,
+            // What it was so far is the best guess.
+            false => self.usr_s / (self.usr_s + self.sys_s).max(f64::MIN_POSITIVE),
+        };
         let seconds = seconds.max(f64::MIN_POSITIVE);
         let waited_s = self.waiting_s.zip(before.waiting_s).map(|(now, then)| since(now, then));
         ProcessUse {
-            usr_cpus: usr_s / seconds,
-            sys_cpus: sys_s / seconds,
-            cpu_s: usr_s + sys_s,
+            usr_cpus: cpu_s * usr_share / seconds,
+            sys_cpus: cpu_s * (1.0 - usr_share) / seconds,
+            cpu_s,
+            tick_s,
+            is_exact: run_s.is_some(),
             waiting_cpus: waited_s.map(|waited_s| waited_s / seconds),
             rss_bytes: self.rss_bytes,
             rss_bytes_max: self.rss_bytes_max,
@@ -116,11 +152,19 @@ impl Reading {
 /// Threads looked at, of one process.
 const THREADS_MAX: usize = 10_000;
 
-/// Seconds that its threads waited for a CPU; none where the kernel does not count.
-fn waiting_s(process: &Process) -> Option<f64> {
+/// Clock ticks of which a figure is told: one more or less is a tenth.
+pub(crate) const TICKS_MIN: f64 = 10.0;
+/// Threads that are there have this much of what the process took, or some have ended.
+const WHOLE_SHARE: f64 = 0.95;
+
+/// Seconds that its threads ran, and waited for a CPU; none where the kernel does not count.
+fn scheduled_s(process: &Process) -> Option<(f64, f64)> {
     let tasks = process.tasks().ok()?.take(THREADS_MAX).filter_map(Result::ok);
-    let waits = tasks.filter_map(|task| Some(task.schedstat().ok()?.run_delay as f64 / 1e9));
-    waits.reduce(|sum, one| sum + one)
+    let all = tasks.filter_map(|task| {
+        let told = task.schedstat().ok()?;
+        Some((told.sum_exec_runtime as f64 / 1e9, told.run_delay as f64 / 1e9))
+    });
+    all.reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
 #[cfg(test)]
@@ -132,7 +176,8 @@ mod tests {
         let before = Reading { usr_s: 12.5, sys_s: 7.5, ..Reading::default() };
         let after = Reading { usr_s: 17.5, sys_s: 17.5, ..before };
         let taken = after.since(&before, 10.0);
-        assert_eq!((taken.usr_cpus, taken.sys_cpus, taken.cpu_s), (0.5, 1.0, 15.0));
+        assert!((taken.usr_cpus - 0.5).abs() + (taken.sys_cpus - 1.0).abs() < 1e-9, "{taken:?}");
+        assert_eq!(taken.cpu_s, 15.0);
         assert_eq!(taken.ns_per_request(15_000_000), Some(1000.0));
         assert_eq!(taken.ns_per_request(0), None);
         assert_eq!(taken.waiting_cpus, None);
@@ -145,8 +190,28 @@ mod tests {
     }
 
     #[test]
+    fn nanoseconds_are_told_where_the_kernel_counts_them_and_few_ticks_tell_nothing() {
+        // 4 ms of CPU time in a second: no tick saw it, or one did.
+        let before = Reading { usr_s: 3.0, sys_s: 1.0, run_s: Some(4.0), ..Reading::default() };
+        for ticks_s in [0.0, 0.01] {
+            let after = Reading { usr_s: 3.0 + ticks_s, run_s: Some(4.004), ..before };
+            let exact = after.since(&before, 1.0);
+            assert!((exact.ns_per_request(1000).unwrap() - 4000.0).abs() < 1e-3, "{exact:?}");
+            assert!(exact.is_exact && !exact.is_split_told(), "{exact:?}");
+            let ticks =
+                Reading { run_s: None, ..after }.since(&Reading { run_s: None, ..before }, 1.0);
+            assert_eq!((ticks.ns_per_request(1000), ticks.is_told()), (None, false));
+        }
+        // Threads that ended took nine tenths with them: then it is ticks that tell.
+        let after = Reading { usr_s: 4.0, run_s: Some(4.1), ..before };
+        let ended = after.since(&before, 1.0);
+        assert_eq!((ended.cpu_s, ended.is_exact, ended.is_split_told()), (1.0, false, true));
+    }
+
+    #[test]
     fn this_process_is_seen_and_what_is_hidden_is_unknown() {
         let own = Reading::own().unwrap();
+        assert!(own.run_s.is_none_or(|run_s| run_s > 0.0), "{own:?}");
         assert!(own.threads >= Some(1) && own.rss_bytes > Some(1 << 20), "{own:?}");
         assert!(own.rss_bytes_max >= own.rss_bytes, "{own:?}");
         assert_eq!([Reading::of(u32::MAX), Reading::of(i32::MAX.unsigned_abs())], [None; 2]);

@@ -30,6 +30,9 @@ impl Serialize for Told<'_> {
         for (name, figure) in FIGURES {
             let name = name.replace('.', "_") + "_ns";
             match figure {
+                Figure::Quantile(share) => {
+                    map.serialize_entry(&name, &self.times.quantile_ns(share))?;
+                }
                 Figure::Time(of) => map.serialize_entry(&name, &of(self.times))?,
                 Figure::Computed(of) => map.serialize_entry(&name, &of(self.times))?,
             }
@@ -85,6 +88,7 @@ struct Totals<'t> {
     hit_ratio: Option<f64>,
     errors: u64,
     timeouts: u64,
+    unsent: u64,
     corrupt: u64,
     failed: u64,
     failure_ratio: Option<f64>,
@@ -112,6 +116,7 @@ impl Serialize for Interval {
             hit_ratio: all.hit_ratio(),
             errors: all.errors,
             timeouts: all.timeouts,
+            unsent: all.unsent,
             corrupt: all.corrupt,
             failed: all.failed(),
             failure_ratio: all.failure_ratio(),

@@ -19,7 +19,7 @@ pub const TIMES_NEAR: f64 = 2.0;
 /// The same of rates, which are sums of all that happens in a report.
 pub const RATES_NEAR: f64 = 1.25;
 /// Answers beyond a percentile that it takes to be told.
-const BEYOND_MIN: f64 = 10.0;
+pub(crate) const BEYOND_MIN: f64 = 10.0;
 /// Reports that a sentence names.
 const NAMED_MAX: usize = 4;
 

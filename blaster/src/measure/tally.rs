@@ -48,10 +48,13 @@ pub struct VerbTally {
     pub errors: u64,
     /// Keys whose value was not what was set; only found when values are verified.
     pub corrupt: u64,
-    /// Requests answered later than the target. Those in `timeouts` are late as well.
+    /// Requests answered later than the target. Those in `timeouts` and `unsent` are late as well.
     pub late: u64,
-    /// Requests given up, not answered in time.
+    /// Requests given up: not answered in time, or cut off with their connection.
     pub timeouts: u64,
+    /// Requests that were due and never sent, for no connection took them.
+    #[serde(default)]
+    pub unsent: u64,
     /// From the intended time of sending to the answer.
     pub response_ns: Times,
     /// From the sending to the answer.
@@ -157,6 +160,12 @@ pub struct Tally {
     pub connects: u64,
     /// Connections lost or closed.
     pub disconnects: u64,
+    /// Attempts to connect that failed.
+    #[serde(default)]
+    pub refused: u64,
+    /// Connections that were the server's to end, and ended.
+    #[serde(default)]
+    pub reset: u64,
     /// Of the requests given up, those whose connection was lost.
     #[serde(default)]
     pub cut_off: u64,
@@ -260,12 +269,27 @@ impl Tally {
         self.verbs[verb as usize].timeouts += 1;
     }
 
+    /// A request was due, and no connection took it before it was given up.
+    pub fn unsent(&mut self, verb: Verb) {
+        self.verbs[verb as usize].unsent += 1;
+    }
+
+    /// Connections that the server refused or reset.
+    #[must_use]
+    pub fn failed_connections(&self) -> u64 {
+        self.refused + self.reset
+    }
+
     /// Adds what another, in which these requests ended, saw given up.
     pub fn give_up(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.timeouts += theirs.timeouts;
+            ours.unsent += theirs.unsent;
         }
-        self.cut_off += other.cut_off;
+        // One that could not be sent may have been counted as due before.
+        let sent: u64 = other.verbs.iter().map(|verb| verb.sent).sum();
+        self.offered += other.offered.saturating_sub(sent);
+        add!(self, other, cut_off refused reset);
         add!(self.udp, other.udp, lost timeouts);
     }
 
@@ -277,6 +301,7 @@ impl Tally {
         self.lateness_ns.merge(&other.lateness_ns);
         self.refusals.merge(&other.refusals);
         add!(self, other, busy_ns wall_ns offered connects disconnects cut_off);
+        add!(self, other, refused reset);
         add!(self, other, sent_bytes received_bytes broken held_back);
         add!(self.udp, other.udp, lost reordered duplicate timeouts);
         self.late_limit_ns = self.late_limit_ns.max(other.late_limit_ns);
@@ -307,6 +332,14 @@ impl Tally {
         (keys > 0).then(|| missing as f64 / keys as f64)
     }
 
+    /// What failed, requests and connections; none where there was nothing.
+    #[must_use]
+    pub fn failure_ratio(&self) -> Option<f64> {
+        let (total, connections) = (self.total(), self.failed_connections());
+        let all = total.answered + total.never() + connections;
+        (all > 0).then(|| (total.failed() + connections) as f64 / all as f64)
+    }
+
     /// All types of request together.
     #[must_use]
     pub fn total(&self) -> VerbTally {
@@ -319,21 +352,28 @@ impl Tally {
 impl VerbTally {
     /// Adds all of another's.
     pub fn merge(&mut self, other: &VerbTally) {
-        add!(self, other, sent answered keys hits misses not_done errors corrupt late timeouts);
+        add!(self, other, sent answered keys hits misses not_done errors corrupt late);
+        add!(self, other, timeouts unsent);
         self.response_ns.merge(&other.response_ns);
         self.service_ns.merge(&other.service_ns);
     }
 
-    /// Requests that did not end well: errors, timeouts and wrong values.
+    /// Requests that were due and never answered, sent or not.
+    #[must_use]
+    pub fn never(&self) -> u64 {
+        self.timeouts + self.unsent
+    }
+
+    /// Requests that did not end well: errors, wrong values, and those that were never answered.
     #[must_use]
     pub fn failed(&self) -> u64 {
-        self.errors + self.timeouts + self.corrupt
+        self.errors + self.never() + self.corrupt
     }
 
     /// Requests answered later than the target, or not at all.
     #[must_use]
     pub fn late_or_lost(&self) -> u64 {
-        self.late + self.timeouts
+        self.late + self.never()
     }
 
     /// These among the requests that ended; none where none did.
@@ -355,14 +395,14 @@ impl VerbTally {
         self.of_ended(self.failed())
     }
 
-    /// Timeouts among the requests that ended; none where none did.
+    /// Those never answered among the requests that ended; none where none did.
     #[must_use]
     pub fn timeout_ratio(&self) -> Option<f64> {
-        self.of_ended(self.timeouts)
+        self.of_ended(self.never())
     }
 
     fn of_ended(&self, part: u64) -> Option<f64> {
-        let ended = self.answered + self.timeouts;
+        let ended = self.answered + self.never();
         (ended > 0).then(|| part as f64 / ended as f64)
     }
 }

@@ -4,6 +4,7 @@
 //! longer than the longest is counted as the longest.
 //! Source: Gil Tene's HdrHistogram, whose V2 format and interval logs others' tools read.
 
+use super::steady::told_ns;
 use hdrhistogram::Histogram;
 
 /// The longest time told apart.
@@ -114,6 +115,8 @@ impl Times {
 /// A figure of times, in nanoseconds; none of nothing.
 #[derive(Clone, Copy)]
 pub(crate) enum Figure {
+    /// The time that this share does not exceed.
+    Quantile(f64),
     /// One of the times themselves.
     Time(fn(&Times) -> Option<u64>),
     /// What is computed from all of them.
@@ -125,12 +128,12 @@ pub(crate) const FIGURES: [(&str, Figure); 10] = [
     ("min", Figure::Time(Times::min_ns)),
     ("mean", Figure::Computed(Times::mean_ns)),
     ("sd", Figure::Computed(Times::sd_ns)),
-    ("p50", Figure::Time(|times| times.quantile_ns(0.5))),
-    ("p90", Figure::Time(|times| times.quantile_ns(0.9))),
-    ("p95", Figure::Time(|times| times.quantile_ns(0.95))),
-    ("p99", Figure::Time(|times| times.quantile_ns(0.99))),
-    ("p99.9", Figure::Time(|times| times.quantile_ns(0.999))),
-    ("p99.99", Figure::Time(|times| times.quantile_ns(0.9999))),
+    ("p50", Figure::Quantile(0.5)),
+    ("p90", Figure::Quantile(0.9)),
+    ("p95", Figure::Quantile(0.95)),
+    ("p99", Figure::Quantile(0.99)),
+    ("p99.9", Figure::Quantile(0.999)),
+    ("p99.99", Figure::Quantile(0.9999)),
     ("max", Figure::Time(Times::max_ns)),
 ];
 
@@ -138,8 +141,17 @@ impl Figure {
     /// That of these times.
     pub(crate) fn of(self, times: &Times) -> Option<f64> {
         match self {
+            Figure::Quantile(share) => times.quantile_ns(share).map(|ns| ns as f64),
             Figure::Time(of) => of(times).map(|ns| ns as f64),
             Figure::Computed(of) => of(times),
+        }
+    }
+
+    /// That of these times, where there are enough of them to tell it.
+    pub(crate) fn told_of(self, times: &Times) -> Option<f64> {
+        match self {
+            Figure::Quantile(share) => told_ns(times, share),
+            other => other.of(times),
         }
     }
 }

@@ -107,6 +107,8 @@ pub(crate) fn beside(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
         usr_cpus: one.usr_cpus + other.usr_cpus,
         sys_cpus: one.sys_cpus + other.sys_cpus,
         cpu_s: one.cpu_s + other.cpu_s,
+        tick_s: one.tick_s.max(other.tick_s),
+        is_exact: one.is_exact && other.is_exact,
         waiting_cpus: one.waiting_cpus.zip(other.waiting_cpus).map(|(one, other)| one + other),
         rss_bytes: sum(one.rss_bytes, other.rss_bytes),
         rss_bytes_max: sum(one.rss_bytes_max, other.rss_bytes_max),

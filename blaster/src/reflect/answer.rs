@@ -188,7 +188,8 @@ impl Mirror {
             b"touch" => out.add(b"TOUCHED\r\n"),
             b"incr" | b"decr" => out.add(b"1\r\n"),
             b"flush_all" | b"verbosity" => out.add(b"OK\r\n"),
-            b"stats" => out.add(b"END\r\n"),
+            // It holds nothing, whatever it is given.
+            b"stats" => out.add(b"STAT curr_items 0\r\nEND\r\n"),
             b"version" => {
                 for part in [b"VERSION ", super::NAME.as_bytes(), b"\r\n"] {
                     out.add(part);

@@ -58,12 +58,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let running = super::serve(plan)?;
     let mut out = io::stdout().lock();
     for place in running.addresses() {
-        match place {
-            Place::Tcp(address) => writeln!(out, "answering on {address}")?,
-            Place::Udp(address) => writeln!(out, "answering on udp://{address}")?,
-            Place::Xdp(bypass, address) => writeln!(out, "answering on {}", bypass.to(address))?,
-            Place::Unix(path) => writeln!(out, "answering on unix:{}", path.display())?,
-        }
+        writeln!(out, "answering on {}", super::named(place))?;
     }
     out.flush()?;
     // Relaxed: a flag by itself.

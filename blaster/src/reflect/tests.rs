@@ -176,3 +176,13 @@ fn every_way_of_sending_sends_the_same_bytes() {
         }
     }
 }
+
+#[test]
+fn a_place_that_somebody_else_has_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let plan = Plan { places: vec![Place::Tcp(address)], ..Plan::default() };
+    let error = serve(&plan).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("cannot listen on {address}: ")), "{error}");
+    assert!(error.to_string().contains("in use"), "{error}");
+}

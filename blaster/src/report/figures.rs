@@ -8,7 +8,7 @@ use super::bars::{self, Bar};
 use super::chart::{Chart, Dot, Line};
 use super::words;
 use crate::axis::Spread;
-use crate::measure::steady::UNSTEADY;
+use crate::measure::steady::{BEYOND_MIN, UNSTEADY};
 use crate::measure::{Interval, Times};
 use crate::search::curve::{Point, Row, median, rows};
 
@@ -98,12 +98,17 @@ fn percentiles(entries: &[Entry]) -> Chart {
     for (kind, entry) in entries.iter().enumerate() {
         let Some(merged) = &entry.result.merged else { continue };
         let total = merged.tally.total();
-        for (times, is_dashed) in [(&total.response_ns, false), (&total.service_ns, true)] {
+        let both = [(&total.response_ns, false), (&total.service_ns, true)];
+        // Where they are the same, one would lie on the other.
+        let is_one = total.response_ns == total.service_ns;
+        for (times, is_dashed) in both.into_iter().take(if is_one { 1 } else { 2 }) {
             let points = tail(times);
             decades = points.last().map_or(decades, |dot| decades.max(dot.x));
             let mut name = entry.name.clone();
             if is_dashed {
                 name += ", service";
+            } else if is_one {
+                name += ", response and service";
             }
             if entry.result.verdict.has(UNSTEADY) {
                 name += " (unsteady)";
@@ -137,7 +142,7 @@ fn tail(times: &Times) -> Vec<Dot> {
     for nth in 0..=POINTS_A_DECADE * DECADES_MAX {
         let x = f64::from(nth) / f64::from(POINTS_A_DECADE);
         let beyond = 10f64.powf(-x);
-        if beyond * (times.len() as f64) < 1.0 {
+        if beyond * (times.len() as f64) < BEYOND_MIN {
             break;
         }
         dots.extend(times.quantile_ns(1.0 - beyond).map(|ns| Dot {
@@ -224,11 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_ends_where_the_samples_do() {
+    fn a_tail_ends_where_ten_samples_are_beyond() {
         let mut times = Times::default();
         (0..1000).for_each(|ns| times.record(1000 + ns));
         let dots = tail(&times);
-        assert_eq!(dots.last().map(|dot| dot.x), Some(3.0));
+        // Ten are beyond it.
+        assert_eq!(dots.last().map(|dot| dot.x), Some(2.0));
         assert!(dots.windows(2).all(|pair| pair[0].y <= pair[1].y));
         assert!(tail(&Times::default()).is_empty());
     }

@@ -28,6 +28,16 @@
         .then(() => say('Copied'), () => say('Not allowed here'));
     });
   }
+  // What has to be pushed aside to be read says so.
+  const hint = () => {
+    for (const table of document.querySelectorAll('.table')) {
+      const scroll = table.querySelector('.scroll');
+      table.querySelector('.hint').hidden = scroll.scrollWidth <= scroll.clientWidth + 1;
+    }
+  };
+  hint();
+  addEventListener('resize', hint);
+  document.addEventListener('toggle', hint, true);
   const theme = document.getElementById('theme');
   theme.hidden = false;
   theme.addEventListener('click', () => {

@@ -100,6 +100,7 @@
     check('second');
     page.querySelector('#glance .copy').click();
     return {
+      conclusion_end: page.querySelector('.conclusion').getBoundingClientRect().bottom + window_.scrollY,
       glance_top: page.getElementById('glance').getBoundingClientRect().top + window_.scrollY,
       wrong: window_.wrong, outside, overlapping, tall, torn, scrolling, nameless, faint, paper, lines,
       page_width: root.scrollWidth, letter_px: Math.min(...letters),

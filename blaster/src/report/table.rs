@@ -43,6 +43,7 @@ impl Table {
     pub fn html(&self, title: &str) -> String {
         let mut out = format!(
             "<div class=\"table\"><button type=\"button\" class=\"copy\" hidden>Copy</button>\
+             <span class=\"hint\" hidden>more to the right: scroll the table</span>\
              <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\
              <table><thead><tr>",
             escaped(title)

@@ -1,12 +1,13 @@
 //! The tables of the page, in their order.
 //!
 //! Where: around the figures. Invariant: a row a result, or a column where they are compared field
-//! by field; times in µs, CPU in CPUs.
+//! by field; times and bytes have their units.
 //! Source: the tables of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;
 use super::table::Table;
-use super::words::{amid, number, us};
+use super::words::{UNKNOWN, amid, bytes, number, percent, span};
+use crate::measure::process::ProcessUse;
 use crate::measure::steady::{RATES_NEAR, TIMES_NEAR, apart, told_ns};
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::machine::Nic;
@@ -20,25 +21,34 @@ use std::collections::BTreeSet;
 const RESAMPLES: u32 = 2000;
 const CONFIDENCE: f64 = 0.95;
 
-fn section(title: &str, id: &str, table: &Table) -> String {
+/// A section of one table, with what has to be known to read it.
+fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
     if table.is_empty() {
         return String::new();
     }
-    format!("<section id=\"{id}\"><h2>{title}</h2>\n{}</section>\n", table.html(title))
+    let note = match note {
+        "" => String::new(),
+        note => format!("<p class=\"note\">{note}</p>\n"),
+    };
+    format!("<section id=\"{id}\"><h2>{title}</h2>\n{note}{}</section>\n", table.html(title))
 }
+
+/// What brackets are.
+const BRACKETS: &str = "In brackets stands what the figure could as well have been, with 95 % \
+                        confidence: the reports, or rounds, resampled.";
 
 /// A figure and the interval that its reports give.
 fn spread(
     entry: &Entry,
-    decimals: usize,
+    told: fn(Option<f64>) -> String,
     near: f64,
     of: impl Fn(&Interval) -> Option<f64>,
 ) -> String {
-    let Some(merged) = &entry.result.merged else { return number(None, 0) };
+    let Some(merged) = &entry.result.merged else { return UNKNOWN.to_owned() };
     let samples: Vec<f64> = entry.result.reports.iter().filter_map(&of).collect();
     let interval = bootstrap::interval(&samples, CONFIDENCE, RESAMPLES, 1);
     let is_unsteady = !apart(&entry.result.reports, near, &of).is_empty();
-    marked(with_interval(of(merged), interval, decimals), is_unsteady)
+    marked(with_interval(of(merged), interval, told), is_unsteady)
 }
 
 /// A figure that rests on reports of which some are far from the others is not to be compared.
@@ -55,14 +65,22 @@ fn is_unsteady(entry: &Entry, share: f64, times: impl Fn(&Interval) -> Times) ->
     })
 }
 
-fn with_interval(value: Option<f64>, interval: Option<(f64, f64)>, decimals: usize) -> String {
-    // Nobody reads a tenth of a thousand.
-    let decimals = if value.is_some_and(|value| value >= 1000.0) { 0 } else { decimals };
-    let figure = number(value, decimals);
+fn with_interval(
+    value: Option<f64>,
+    interval: Option<(f64, f64)>,
+    told: fn(Option<f64>) -> String,
+) -> String {
     match interval {
-        Some((low, high)) => format!("{figure} [{low:.decimals$}, {high:.decimals$}]"),
-        None => figure,
+        Some((low, high)) => {
+            format!("{} [{}, {}]", told(value), told(Some(low)), told(Some(high)))
+        }
+        None => told(value),
     }
+}
+
+/// A rate, or a count.
+fn count(value: Option<f64>) -> String {
+    number(value, 0)
 }
 
 /// Of a longer name its ends stand above a narrow column.
@@ -71,38 +89,40 @@ const NAME_CHARS: usize = 30;
 /// The names of what is told at a glance, with how each is told.
 type Glance = (&'static str, fn(&Entry, &Interval) -> String);
 const GLANCE: [Glance; 19] = [
-    ("answered/s", |entry, _| spread(entry, 0, RATES_NEAR, |one| Some(one.achieved_per_s()))),
-    ("offered/s", |_, all| number(Some(all.offered_per_s()), 0)),
-    ("mean µs", |entry, _| {
-        let mean = |report: &Interval| report.tally.total().response_ns.mean_ns();
-        spread(entry, 1, TIMES_NEAR, |report| mean(report).map(|ns| ns / 1000.0))
+    ("answered/s", |entry, _| spread(entry, count, RATES_NEAR, |one| Some(one.achieved_per_s()))),
+    ("due/s", |_, all| count(Some(all.offered_per_s()))),
+    ("response mean", |entry, _| {
+        spread(entry, span, TIMES_NEAR, |report| report.tally.total().response_ns.mean_ns())
     }),
-    ("p50 µs", |entry, all| quantile(entry, all, 0.5)),
-    ("p90 µs", |entry, all| quantile(entry, all, 0.9)),
-    ("p95 µs", |entry, all| quantile(entry, all, 0.95)),
-    ("p99 µs", |entry, all| quantile(entry, all, 0.99)),
-    ("p99.9 µs", |entry, all| quantile(entry, all, 0.999)),
-    ("p99.99 µs", |entry, all| quantile(entry, all, 0.9999)),
-    ("max µs", |entry, all| quantile(entry, all, 1.0)),
-    ("sd µs", |entry, all| {
-        marked(us(all.tally.total().response_ns.sd_ns()), is_unsteady(entry, 0.99, responses))
+    ("response p50", |entry, all| quantile(entry, all, 0.5)),
+    ("response p90", |entry, all| quantile(entry, all, 0.9)),
+    ("response p95", |entry, all| quantile(entry, all, 0.95)),
+    ("response p99", |entry, all| quantile(entry, all, 0.99)),
+    ("response p99.9", |entry, all| quantile(entry, all, 0.999)),
+    ("response p99.99", |entry, all| quantile(entry, all, 0.9999)),
+    ("response max", |entry, all| quantile(entry, all, 1.0)),
+    ("response sd", |entry, all| {
+        marked(span(all.tally.total().response_ns.sd_ns()), is_unsteady(entry, 0.99, responses))
     }),
-    ("late %", |entry, all| {
+    ("late or never", |entry, all| {
         let late = percent(all.tally.total().late_ratio());
         marked(late, is_unsteady(entry, 0.99, responses))
     }),
-    ("failed %", |_, all| percent(all.tally.total().failure_ratio())),
-    ("hits %", |_, all| percent(all.tally.total().hit_ratio())),
-    ("not found %", |_, all| percent(all.tally.not_found_ratio())),
-    ("server CPUs", |_, all| number(all.usage.server.map(|server| server.cpus()), 2)),
-    ("server CPU ns/request", |_, all| {
+    ("failed", |_, all| percent(all.tally.failure_ratio())),
+    ("hits", |_, all| percent(all.tally.total().hit_ratio())),
+    ("not found", |_, all| percent(all.tally.not_found_ratio())),
+    ("server CPUs", |_, all| {
+        let told = all.usage.server.filter(ProcessUse::is_told);
+        number(told.map(|server| server.cpus()), 2)
+    }),
+    ("server CPU a request", |_, all| {
         let answered = all.tally.total().answered;
-        number(all.usage.server.and_then(|server| server.ns_per_request(answered)), 0)
+        match all.usage.server {
+            Some(server) if !server.is_told() => "too little to tell".to_owned(),
+            server => span(server.and_then(|server| server.ns_per_request(answered))),
+        }
     }),
-    ("server RSS MiB", |_, all| {
-        let rss = all.usage.server.and_then(|server| server.rss_bytes);
-        number(rss.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1)
-    }),
+    ("server memory", |_, all| bytes(all.usage.server.and_then(|server| server.rss_bytes))),
     ("generator CPUs", |_, all| number(all.usage.client.map(|client| client.cpus()), 2)),
 ];
 
@@ -110,9 +130,19 @@ fn responses(report: &Interval) -> Times {
     report.tally.total().response_ns
 }
 
+/// A percentile that enough answers lie beyond, or the longest.
+fn told(times: &Times, share: f64) -> Option<f64> {
+    match share < 1.0 {
+        true => told_ns(times, share),
+        false => times.max_ns().map(|ns| ns as f64),
+    }
+}
+
 fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {
-    let figure = us(responses(all).quantile_ns(share).map(|ns| ns as f64));
-    marked(figure, is_unsteady(entry, share, responses))
+    match span(told(&responses(all), share)) {
+        unknown if unknown == UNKNOWN => unknown,
+        figure => marked(figure, is_unsteady(entry, share, responses)),
+    }
 }
 
 /// Each result in a column: side by side on a phone too.
@@ -126,20 +156,18 @@ pub fn glance(entries: &[Entry]) -> String {
     let names: Vec<String> =
         measured.iter().map(|(entry, _)| amid(&entry.name, NAME_CHARS)).collect();
     let names = names.iter().map(String::as_str);
-    let head: Vec<&str> = std::iter::once("response times").chain(names).collect();
+    let head: Vec<&str> = std::iter::once("figure").chain(names).collect();
     let mut table = Table::new(&head);
     for (name, tell) in GLANCE {
         let cells = measured.iter().map(|(entry, all)| tell(entry, all));
         let cells: Vec<String> = std::iter::once(name.to_owned()).chain(cells).collect();
-        if cells.iter().skip(1).any(|cell| *cell != number(None, 0)) {
+        if cells.iter().skip(1).any(|cell| cell != UNKNOWN) {
             table.row(&cells);
         }
     }
-    section("At a glance", "glance", &table)
-}
-
-fn percent(ratio: Option<f64>) -> String {
-    number(ratio.map(|ratio| 100.0 * ratio), 3)
+    let unsteady =
+        "Unsteady: a report's figure is far from the others', and so may the next run's be.";
+    section("At a glance", "glance", &table, &format!("{BRACKETS} {unsteady}"))
 }
 
 /// Capacities, a row a goal and result.
@@ -152,13 +180,13 @@ pub fn capacities(entries: &[Entry]) -> String {
                 entry.name.clone(),
                 format!("Cap_{}", capacity.name),
                 capacity.objective.clone(),
-                with_interval(capacity.rate_per_s, capacity.interval_per_s, 0),
+                with_interval(capacity.rate_per_s, capacity.interval_per_s, count),
                 limit(capacity).to_owned(),
                 rounds(capacity),
             ]);
         }
     }
-    section("Capacity: the highest rate at which the objective holds", "capacity", &table)
+    section("Capacity: the highest rate at which the objective holds", "capacity", &table, BRACKETS)
 }
 
 fn rounds(capacity: &Capacity) -> String {
@@ -196,7 +224,8 @@ pub fn types(entries: &[Entry]) -> String {
         "corrupt",
         "late",
         "timeouts",
-        "mean µs",
+        "never sent",
+        "response mean",
         "p50",
         "p99",
         "p99.9",
@@ -217,14 +246,14 @@ pub fn types(entries: &[Entry]) -> String {
             }
         }
     }
-    section("By type of request", "types", &table)
+    section("By type of request", "types", &table, "")
 }
 
 fn kind(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
     let tally = merged.tally.verb(verb);
     let mut cells = vec![entry.name.clone(), verb.name().to_owned()];
-    cells.extend([tally.sent, tally.answered].map(|count| count.to_string()));
-    cells.push(number(Some(merged.per_s(tally.answered)), 0));
+    cells.extend([tally.sent, tally.answered].map(|number| count(Some(number as f64))));
+    cells.push(count(Some(merged.per_s(tally.answered))));
     let counts = [
         tally.keys,
         tally.hits,
@@ -234,17 +263,18 @@ fn kind(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
         tally.corrupt,
         tally.late,
         tally.timeouts,
+        tally.unsent,
     ];
-    cells.extend(counts.map(|count| count.to_string()));
+    cells.extend(counts.map(|number| count(Some(number as f64))));
     let both: [fn(&VerbTally) -> &Times; 2] =
         [|tally| &tally.response_ns, |tally| &tally.service_ns];
     for times in both {
         let is_unsteady =
             |share| is_unsteady(entry, share, |report| times(report.tally.verb(verb)).clone());
-        cells.push(marked(us(times(tally).mean_ns()), is_unsteady(0.99)));
-        cells.extend([0.5, 0.99, 0.999, 1.0].map(|share| {
-            let figure = us(times(tally).quantile_ns(share).map(|ns| ns as f64));
-            marked(figure, is_unsteady(share))
+        cells.push(marked(span(times(tally).mean_ns()), is_unsteady(0.99)));
+        cells.extend([0.5, 0.99, 0.999, 1.0].map(|share| match span(told(times(tally), share)) {
+            unknown if unknown == UNKNOWN => unknown,
+            figure => marked(figure, is_unsteady(share)),
         }));
     }
     cells
@@ -267,7 +297,7 @@ pub fn processors(entries: &[Entry]) -> String {
             }
         }
     }
-    section("CPUs of the machine that kvblaster ran on", "cpus", &table)
+    section("CPUs of the machine that kvblaster ran on", "cpus", &table, "")
 }
 
 /// What the results rest on, field by field; rows that differ are marked.
@@ -290,7 +320,7 @@ pub fn manifests(entries: &[Entry]) -> String {
             table.compared(&cells);
         }
     }
-    section("What these figures rest on (what differs is marked)", "manifest", &table)
+    section("What these figures rest on (what differs is marked)", "manifest", &table, "")
 }
 
 fn fields(manifest: &Manifest) -> Vec<(String, String)> {
@@ -311,7 +341,7 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
     add("loop", manifest.driven.clone());
     add("schedule", manifest.schedule.clone());
     add("threads", manifest.threads.to_string());
-    add("late after, µs", number(Some(manifest.late_limit_ns as f64 / 1000.0), 1));
+    add("late after", span(Some(manifest.late_limit_ns as f64)));
     add("seed", manifest.seed.to_string());
     for setting in &manifest.settings {
         add(&setting.name, setting.value.clone());

@@ -4,6 +4,8 @@
 //! attributes, whatever it was before.
 //! Source: the HTML standard, section 13.1.
 
+use crate::words::{grouped, size, whole};
+
 /// Text for HTML and SVG, in quoted attributes too.
 #[must_use]
 pub fn escaped(text: &str) -> String {
@@ -46,19 +48,39 @@ pub fn amid(text: &str, chars: usize) -> String {
     first + "…" + &text.chars().skip(count - last).collect::<String>()
 }
 
-/// A number with `decimals`; a dash where it is not known.
+/// What stands where nothing is known.
+pub const UNKNOWN: &str = "–";
+
+/// A number with `decimals`, thousands set apart; a dash where it is not known.
 #[must_use]
 pub fn number(value: Option<f64>, decimals: usize) -> String {
     match value {
+        Some(value) if value.is_finite() && (decimals == 0 || value >= 1000.0) => {
+            grouped(value.round())
+        }
         Some(value) if value.is_finite() => format!("{value:.decimals$}"),
-        _ => "–".to_owned(),
+        _ => UNKNOWN.to_owned(),
     }
 }
 
-/// Nanoseconds as microseconds, with no more digits than can be read.
+/// Nanoseconds with the unit that suits them.
 #[must_use]
-pub fn us(ns: Option<f64>) -> String {
-    number(ns.map(|ns| ns / 1000.0), usize::from(ns.is_some_and(|ns| ns < 999_950.0)))
+pub fn span(ns: Option<f64>) -> String {
+    ns.filter(|ns| ns.is_finite())
+        .map_or_else(|| UNKNOWN.to_owned(), |ns| crate::words::time(whole(ns)))
+}
+
+/// Bytes, likewise.
+#[must_use]
+pub fn bytes(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| size(bytes as f64))
+}
+
+/// A share of 1, in percent.
+#[must_use]
+pub fn percent(ratio: Option<f64>) -> String {
+    let percent = ratio.map(|ratio| 100.0 * ratio);
+    percent.map_or_else(|| UNKNOWN.to_owned(), |percent| format!("{} %", plain(percent)))
 }
 
 /// A time with the unit that suits it, for an axis.
@@ -112,8 +134,12 @@ mod tests {
         assert_eq!([time(1.0), time(50_000.0), time(2e6)], ["1 ns", "50 µs", "2 ms"]);
         assert_eq!([count(1500.0), count(0.5), count(2e6)], ["1.5k", "0.5", "2M"]);
         assert_eq!(
-            [number(None, 1), number(Some(f64::NAN), 1), us(Some(1234.0))],
-            ["–", "–", "1.2"]
+            [number(None, 1), number(Some(f64::NAN), 1), span(Some(1234.0)), span(None)],
+            ["–", "–", "1.23 µs", "–"]
+        );
+        assert_eq!(
+            [number(Some(1_234_567.8), 1), number(Some(12.34), 1), percent(Some(0.0005))],
+            ["1,234,568", "12.3", "0.05 %"]
         );
     }
 }

@@ -15,7 +15,8 @@ pub(crate) const REPORTS: &str = "\
 run,report,start_s,seconds,verb,asked_per_s,offered_per_s,sent,answered,answered_per_s,keys,\
 hits,misses,not_done,errors,corrupt,late,timeouts,min_us,mean_us,sd_us,p50_us,p90_us,p95_us,\
 p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,service_max_us,\
-server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,machine_softirq\r\n";
+server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,machine_softirq,\
+unsent\r\n";
 
 /// The figures of service times in them.
 const SERVICE: [&str; 4] = ["mean", "p50", "p99", "max"];
@@ -39,7 +40,7 @@ pub(crate) fn rows(nth: usize, report: &Interval) -> String {
     let mut out = String::new();
     for verb in VERBS {
         let tally = report.tally.verb(verb);
-        if tally.sent > 0 || tally.answered > 0 {
+        if tally.sent + tally.answered + tally.never() > 0 {
             row(&mut out, nth, report, verb.name(), tally);
         }
     }
@@ -79,13 +80,14 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
     let machine = usage.machine.as_ref().map(|machine| machine.total);
     let _ = write!(
         out,
-        ",{},{},{},{},{},{}\r\n",
+        ",{},{},{},{},{},{},{}\r\n",
         cell(usage.server.map(|server| server.usr_cpus), 4),
         cell(usage.server.map(|server| server.sys_cpus), 4),
         rss.map_or(String::new(), |bytes| bytes.to_string()),
         cell(usage.client.map(|client| client.cpus()), 4),
         cell(machine.map(|machine| machine.idle), 4),
-        cell(machine.map(|machine| machine.softirq), 4)
+        cell(machine.map(|machine| machine.softirq), 4),
+        tally.unsent
     );
 }
 

@@ -1,4 +1,4 @@
-//! What a server says of itself: its version, and how much it may hold.
+//! What a server says of itself: its version and process, what it holds and how much it may.
 //!
 //! Where: first of all, and in the manifest. Invariant: it takes seconds at most, whoever is there;
 //! a server that does not answer, or not with that, leaves it unknown, and that fails nothing.
@@ -8,6 +8,7 @@ use crate::target::{Place, Target};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::num::NonZeroU16;
@@ -24,6 +25,8 @@ const WAIT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 /// The longest version.
 const VERSION_CHARS_MAX: usize = 100;
+/// Datagrams of an answer, at most.
+const DATAGRAMS_MAX: usize = 64;
 /// memcached's UDP frame: request 1, datagram 0 of 1.
 const FRAME: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
@@ -34,9 +37,40 @@ pub struct Said {
     pub version: Option<String>,
     /// Bytes that it may use for items.
     pub limit_bytes: Option<u64>,
+    /// Its process, on its own machine.
+    #[serde(default)]
+    pub pid: Option<u64>,
+    /// Seconds since it was started.
+    #[serde(default)]
+    pub uptime_s: Option<u64>,
+    /// Items that it holds.
+    #[serde(default)]
+    pub items: Option<u64>,
+    /// And their bytes.
+    #[serde(default)]
+    pub items_bytes: Option<u64>,
 }
 
-/// Asks a server; `is_resp` if it speaks Redis's protocol. Over UDP only the version is asked for.
+impl Said {
+    /// What an answer says: memcached's lines, or those of Redis's `INFO`.
+    fn read(answer: &str) -> Said {
+        let is_redis = answer.contains("redis_version:") || answer.contains("valkey_version:");
+        Said {
+            version: version(answer),
+            limit_bytes: figure(answer, &["STAT limit_maxbytes ", "maxmemory:"])
+                .filter(|bytes| *bytes > 0),
+            pid: figure(answer, &["STAT pid ", "process_id:"]),
+            uptime_s: figure(answer, &["STAT uptime ", "uptime_in_seconds:"]),
+            items: match is_redis {
+                true => Some(redis_keys(answer)),
+                false => figure(answer, &["STAT curr_items "]),
+            },
+            items_bytes: figure(answer, &["STAT bytes ", "used_memory_dataset:"]),
+        }
+    }
+}
+
+/// Asks a server; `is_resp` if it speaks Redis's protocol.
 ///
 /// # Errors
 /// Nobody takes connections there. Over UDP that is not always to be seen.
@@ -46,8 +80,12 @@ pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
         (_, true) => "*1\r\n$4\r\nINFO\r\n",
         (_, false) => "version\r\nstats\r\n",
     };
-    let answer = answer(target, question)?;
-    Ok(Said { version: version(&answer), limit_bytes: limit_bytes(&answer) })
+    let mut all = answer(target, question)?;
+    // A datagram is one request.
+    if target.place.datagrams().is_some() && version(&all).is_some() {
+        all += &answer(target, "stats\r\n").unwrap_or_default();
+    }
+    Ok(Said::read(&all))
 }
 
 /// How many threads a server at a UDP port has, which it says over TCP at the same one; none if it
@@ -70,8 +108,8 @@ pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
 ///
 /// # Errors
 /// As `ask`.
-pub(crate) fn answer(target: &Target, question: &str) -> io::Result<String> {
-    let question = question.as_bytes();
+pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<String> {
+    let question = question.as_ref();
     let answer = match &target.place {
         Place::Tcp(address) => said(TcpStream::connect_timeout(address, CONNECT_MAX)?, question),
         Place::Unix(path) => said(unix(path)?, question),
@@ -108,9 +146,19 @@ fn udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     socket.set_read_timeout(Some(WAIT))?;
     socket.connect(address)?;
     socket.send(&[&FRAME, question].concat())?;
-    let mut answer = [0; ANSWER_BYTES_MAX];
-    let bytes = socket.recv(&mut answer)?;
-    Ok(answer.get(FRAME.len()..bytes).unwrap_or_default().to_vec())
+    let mut parts = BTreeMap::new();
+    let (end, mut datagram) = (Instant::now() + WAIT, [0; ANSWER_BYTES_MAX]);
+    loop {
+        let bytes = socket.recv(&mut datagram)?;
+        // Request, number of the datagram, how many there are, nothing: two bytes each.
+        let [_, _, a, b, c, d, _, _, part @ ..] = &datagram[..bytes] else { continue };
+        let (number, all) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
+        parts.insert(number, part.to_vec());
+        let is_over = Instant::now() >= end || parts.len() >= DATAGRAMS_MAX;
+        if parts.len() >= usize::from(all) || is_over {
+            return Ok(parts.into_values().flatten().collect());
+        }
+    }
 }
 
 /// Reads until the answer is whole, or there is no more, or no time.
@@ -135,7 +183,8 @@ fn until_whole(stream: &mut impl Read) -> Vec<u8> {
 fn is_whole(answer: &str) -> bool {
     let errors = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "-"];
     let last = answer.strip_suffix("\r\n").map(|lines| lines.rsplit('\n').next());
-    let is_last = |last: &str| last == "END" || errors.iter().any(|error| last.starts_with(error));
+    let is_end = |last: &str| ["END", "MN", "OK", "+OK"].contains(&last) || last.starts_with(':');
+    let is_last = |last: &str| is_end(last) || errors.iter().any(|error| last.starts_with(error));
     let announced = answer.strip_prefix('$').and_then(|rest| rest.split_once("\r\n"));
     let is_all = |(bytes, rest): (&str, &str)| {
         bytes.parse().is_ok_and(|bytes: usize| rest.len() >= bytes + "\r\n".len())
@@ -143,13 +192,21 @@ fn is_whole(answer: &str) -> bool {
     announced.is_some_and(is_all) || last.flatten().is_some_and(is_last)
 }
 
-/// How much may be used, of an answer's whole lines; none for no limit.
-fn limit_bytes(answer: &str) -> Option<u64> {
+/// The figure in the line that begins with one of these, if that has come whole.
+fn figure(answer: &str, begins: &[&str]) -> Option<u64> {
     let mut lines = answer.split_inclusive('\n').filter_map(|line| line.strip_suffix("\r\n"));
-    let limit = lines.find_map(|line| {
-        line.strip_prefix("STAT limit_maxbytes ").or_else(|| line.strip_prefix("maxmemory:"))
-    });
-    limit?.parse().ok().filter(|bytes| *bytes > 0)
+    let figure = lines.find_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
+    figure?.trim().parse().ok()
+}
+
+/// Keys of all of Redis's databases: `db0:keys=3,expires=0`. One without keys has no line.
+fn redis_keys(answer: &str) -> u64 {
+    let keys = |line: &str| {
+        let (name, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
+        name.parse::<u32>().ok()?;
+        rest.split(',').next()?.parse::<u64>().ok()
+    };
+    answer.lines().filter_map(keys).sum()
 }
 
 /// The version in an answer, once its line has come whole.
@@ -198,15 +255,21 @@ mod tests {
             "CLIENT_ERROR unauthenticated\r\n",
             "-NOAUTH x\r\n",
             "$5\r\na\r\nb\r\n\r\n",
+            "HD\r\nEN\r\nMN\r\n",
+            "+OK\r\n",
+            ":12\r\n",
         ] {
             assert!(is_whole(whole), "{whole:?}");
             assert!((1..whole.len() - 1).all(|part| !is_whole(&whole[..part])), "{whole:?}");
         }
         let redis = "$9\r\nredis_version:8\r\nmaxmemory:1048576\r\nmaxmemory_human:1M\r\n";
-        assert_eq!(limit_bytes(redis), Some(1 << 20));
+        assert_eq!(Said::read(redis).limit_bytes, Some(1 << 20));
         for none in ["maxmemory:0\r\n", "STAT limit_maxbytes 67", "STAT limit_maxbytes x\r\n"] {
-            assert_eq!(limit_bytes(none), None, "{none:?}");
+            assert_eq!(Said::read(none).limit_bytes, None, "{none:?}");
         }
+        let keyspace = format!("{redis}process_id:7\r\ndb0:keys=3,expires=0\r\ndb2:keys=2\r\n");
+        let said = Said::read(&keyspace);
+        assert_eq!((said.items, said.pid, Said::read(redis).items), (Some(5), Some(7), Some(0)));
     }
 
     #[test]
@@ -223,7 +286,12 @@ mod tests {
             question
         });
         let target = parse(&address, Family::Any).unwrap();
-        let said = Said { version: Some("1.2.3".to_owned()), limit_bytes: Some(67_108_864) };
+        let said = Said {
+            version: Some("1.2.3".to_owned()),
+            limit_bytes: Some(67_108_864),
+            pid: Some(1),
+            ..Said::default()
+        };
         assert_eq!(ask(&target, false).unwrap(), said);
         assert_eq!(&server.join().unwrap(), b"version\r\nstats\r\n");
     }
@@ -271,14 +339,29 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = format!("udp://{}", socket.local_addr().unwrap());
         let server = thread::spawn(move || {
-            let mut question = [0; 64];
-            let (bytes, from) = socket.recv_from(&mut question).unwrap();
-            let answer = [&question[..8], b"VERSION 1.6.45\r\n"].concat();
-            socket.send_to(&answer, from).unwrap();
-            question[8..bytes].to_vec()
+            let mut questions = Vec::new();
+            // The second answer comes in two datagrams, the last one first.
+            let answers: [&[(u8, u8, &[u8])]; 2] = [
+                &[(0, 1, b"VERSION 1.6.45\r\n")],
+                &[(1, 2, b"rr_items 7\r\nEND\r\n"), (0, 2, b"STAT pid 5\r\nSTAT cu")],
+            ];
+            for parts in answers {
+                let mut question = [0; 64];
+                let (bytes, from) = socket.recv_from(&mut question).unwrap();
+                for (number, all, part) in parts {
+                    let head = [question[0], question[1], 0, *number, 0, *all, 0, 0];
+                    socket.send_to(&[&head[..], part].concat(), from).unwrap();
+                }
+                questions.extend_from_slice(&question[8..bytes]);
+            }
+            questions
         });
         let target = parse(&name, Family::Any).unwrap();
-        assert_eq!(ask(&target, false).unwrap().version.as_deref(), Some("1.6.45"));
-        assert_eq!(server.join().unwrap(), b"version\r\n");
+        let said = ask(&target, false).unwrap();
+        assert_eq!(
+            (said.version.as_deref(), said.pid, said.items),
+            (Some("1.6.45"), Some(5), Some(7))
+        );
+        assert_eq!(server.join().unwrap(), b"version\r\nstats\r\n");
     }
 }

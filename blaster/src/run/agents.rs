@@ -19,7 +19,7 @@ pub(crate) use parts::{Part, Parts};
 
 use super::crew::{Handed, Hands, Task};
 use super::servers::Servers;
-use super::{Plan, RunError};
+use super::{Plan, RunError, live};
 use crate::drive::pulse::Sight;
 use crate::drive::{Mode, Pace};
 use crate::launch::becoming;
@@ -39,7 +39,9 @@ use talk::{Found, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
 /// Agents of one run.
 pub const AGENTS_MAX: usize = 256;
 /// How long a command has until its agent greets: connecting, and logging in.
-const GREETING_MAX: Duration = Duration::from_secs(30);
+const GREETING_MAX: Duration = Duration::from_secs(10);
+/// And until it is told that nothing was heard of it yet.
+const NAMED_AFTER: Duration = Duration::from_secs(2);
 /// Ctrl-C is looked for as often.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a process has to end once it is no longer wanted, and its last words to come.
@@ -105,6 +107,8 @@ struct Agent {
     said: Said,
     /// The servers that say nothing to it, once it was asked and has answered.
     silent: Option<Vec<String>>,
+    /// Those that are not what they were, likewise.
+    changed: Option<Vec<String>>,
     lost: Option<String>,
     /// When the word was sent, and how long until it was known to have come.
     went: Option<Instant>,
@@ -156,6 +160,7 @@ impl Agents {
             let agent = agent.map_err(|error| RunError::Agent(name, error.to_string()))?;
             agents.each.borrow_mut().push(agent);
         }
+        agents.name_silent(plan, stop);
         agents.begun(stop, Phase::Greeted)?;
         let workload = plan.workload.to_toml();
         agents.send(|agent| ToAgent::Task(Box::new(agent.task.clone()), workload.clone()));
@@ -166,6 +171,22 @@ impl Agents {
         });
         let servers = servers.ok_or(RunError::Stopped)?;
         Ok((agents, servers))
+    }
+
+    /// Waits for greetings for a while, and then tells whose have not come.
+    fn name_silent(&self, plan: &Plan, stop: &AtomicBool) {
+        let ends = Instant::now() + NAMED_AFTER;
+        let is_silent = |agent: &Agent| agent.to.is_some() && agent.phase < Phase::Greeted;
+        self.wait(stop, |agent| is_silent(agent) && Instant::now() < ends);
+        for agent in self.each.borrow().iter().filter(|agent| is_silent(agent)) {
+            let told = format!(
+                "{} has said nothing for {} s; it is waited for {} s in all",
+                agent.name,
+                NAMED_AFTER.as_secs(),
+                GREETING_MAX.as_secs()
+            );
+            live::tell(plan, &told);
+        }
     }
 
     /// Waits until everybody has come so far, and is able to do its share.
@@ -222,6 +243,21 @@ impl Agents {
             Some((number, if is_deaf { servers.names() } else { silent }))
         };
         (1..).zip(self.each.borrow_mut().iter_mut()).filter_map(silent).collect()
+    }
+
+    /// Servers that are not what they were to an agent, each in words.
+    pub(crate) fn changed(&self) -> Vec<String> {
+        self.send(|_| ToAgent::Compare);
+        let ends = Instant::now() + SILENCE_MAX;
+        // Ctrl-C is what may have brought us here.
+        let stop = AtomicBool::new(false);
+        self.wait(&stop, |agent| agent.changed.is_none() && Instant::now() < ends);
+        let mut told: Vec<String> = Vec::new();
+        for agent in self.each.borrow_mut().iter_mut() {
+            let new = agent.changed.take().unwrap_or_default();
+            told.extend(new.into_iter().filter(|one| !told.contains(one)).collect::<Vec<_>>());
+        }
+        told
     }
 
     /// What each did, where `rate` was asked of all together.
@@ -287,7 +323,7 @@ impl Agents {
                 agent.lose(&format!("it tells of epoch {epoch} twice"));
             }
             Ok(FromAgent::Epoch { epoch, tally, busiest, usage, seconds }) => {
-                let part = Some(Part { agent: nth, busiest, usage, seconds });
+                let part = Some(Part { agent: nth, busiest, usage: *usage, seconds });
                 self.handed.borrow_mut().push_back(Handed { epoch, tally: *tally, part });
             }
             Ok(message) => agent.hear(message, at),
@@ -380,6 +416,7 @@ impl Agent {
             found: None,
             said: Said::default(),
             silent: None,
+            changed: None,
             lost: None,
             went: None,
             round_trip: None,
@@ -424,10 +461,8 @@ impl Agent {
                 let why = why.map(|why| talk::harmless(&why, WORDS_CHARS_MAX));
                 self.said.failed = self.said.failed.take().or(why);
             }
-            FromAgent::Silent(names) => {
-                let names = names.iter().map(|name| talk::harmless(name, WORDS_CHARS_MAX));
-                self.silent = Some(names.collect());
-            }
+            FromAgent::Silent(names) => self.silent = Some(all_harmless(&names)),
+            FromAgent::Changed(told) => self.changed = Some(all_harmless(&told)),
             FromAgent::Epoch { .. } => {}
         }
     }
@@ -474,6 +509,11 @@ impl Drop for Agents {
             agent.reap(END_MAX);
         });
     }
+}
+
+/// An agent's words as they may be shown.
+fn all_harmless(words: &[String]) -> Vec<String> {
+    words.iter().map(|word| talk::harmless(word, WORDS_CHARS_MAX)).collect()
 }
 
 /// Where what agents say waits until it is looked at. Nothing queues in it: of each agent one

@@ -136,7 +136,7 @@ fn told(report: &Interval) -> String {
     let total = report.tally.total();
     let named = VERBS.iter().map(|verb| (verb.name(), report.tally.verb(*verb)));
     for (name, tally) in named.chain([("all", &total)]) {
-        if tally.sent + tally.answered + tally.timeouts == 0 && name != "all" {
+        if tally.sent + tally.answered + tally.never() == 0 && name != "all" {
             continue;
         }
         let times = &tally.response_ns;

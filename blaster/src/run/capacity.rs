@@ -10,16 +10,22 @@ use super::agents::parts;
 use super::course;
 use super::crew::Ground;
 use super::live::Live;
-use super::{Plan, RunError, ground, record, watch};
+use super::{Plan, RunError, ground, hold, record, watch};
 use crate::drive::Pace;
 use crate::measure::Interval;
-use crate::measure::check::{Severity, Verdict};
+use crate::measure::check::{Loop, Remark, Severity, Verdict, check};
 use crate::measure::watch::Watch;
 use crate::result::agent::AgentPart;
 use crate::result::{RunResult, SCHEMA};
 use crate::search::curve::Point;
 use crate::search::{Aim, Outcome, Trial, search};
-use crate::words::{grouped, some_time};
+use crate::words::{clock, grouped, some_time};
+use std::time::Instant;
+
+/// Rules of the self-check that tell of all trials what they tell of one. The others tell what a
+/// search is made to find out.
+const DISTURBANCES: [&str; 5] =
+    ["machine-full", "generator-waited", "server-waited", "steal", "broken"];
 
 /// Trials against the servers of a plan.
 struct Trials<'p> {
@@ -50,11 +56,32 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
         agents: Vec::new(),
         failed: None,
     };
-    let found = search(aim, &mut trials, |point| live.note(&noted(point, aim.goals.len())))?;
+    hold::announce(plan, &ground);
+    let (begin, mut done) = (Instant::now(), 0_u32);
+    let found = search(aim, &mut trials, |point, left| {
+        done += 1;
+        let left = match left {
+            0 => String::new(),
+            left => {
+                let time = clock(begin.elapsed() / done * left);
+                format!("; about {left} more, {time}")
+            }
+        };
+        live.note(&(noted(point, aim.goals.len()) + &left));
+    });
+    let gone = super::gone(&ground);
+    let left_behind = hold::leave(plan, &ground, &live);
+    if found.is_err() {
+        left_behind.iter().for_each(|told| live.note(told));
+    }
+    let found = found?;
     let mut verdict = Verdict::default();
     if let Some(why) = trials.failed {
         verdict.add("cut-short", Severity::Warning, format!("the search ended early: {why}"));
     }
+    verdict.remarks.extend(found.remark());
+    verdict.remarks.extend(disturbed(&trials.intervals));
+    verdict.remarks.extend(gone);
     Ok(RunResult {
         schema: SCHEMA,
         verdict,
@@ -63,8 +90,27 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
         reports: trials.intervals,
         agents: trials.agents,
         search: Some(found),
+        left_behind,
         ..RunResult::default()
     })
+}
+
+/// What disturbed the trials, whoever was the limit: the first of each kind, and in how many.
+fn disturbed(trials: &[Interval]) -> Vec<Remark> {
+    let mut told: Vec<(Remark, usize)> = Vec::new();
+    for one in trials.iter().flat_map(|trial| check(trial, Loop::Open).remarks) {
+        match told.iter_mut().find(|(other, _)| other.rule == one.rule) {
+            Some((_, count)) => *count += 1,
+            None if DISTURBANCES.contains(&one.rule.as_str()) => told.push((one, 1)),
+            None => {}
+        }
+    }
+    let all = trials.len();
+    let sentence = |(one, count): (Remark, usize)| {
+        let sentence = format!("in {count} of {all} trials {}", one.sentence);
+        Remark { severity: Severity::Warning, sentence, ..one }
+    };
+    told.into_iter().map(sentence).collect()
 }
 
 impl Trial for Trials<'_> {

@@ -13,8 +13,10 @@
 pub mod figures;
 
 use super::course::Course;
+use super::crew::Ground;
 use super::flags::{Asserted, Kept, Paced};
-use super::{RunError, ServersError, has_cpus, judged, live, record, served};
+use super::live::Live;
+use super::{GONE, RunError, ServersError, has_cpus, hold, judged, live, record, served};
 use crate::flags::{Given, NUMBERS, cpus, number, or};
 use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
 use crate::measure::Interval;
@@ -22,11 +24,11 @@ use crate::measure::check::{self, Remark, Severity};
 use crate::measure::owner;
 use crate::reflect;
 use crate::result::manifest::{Manifest, TargetRecord};
-use crate::result::{ResultError, RunResult};
+use crate::result::{self, ResultError, RunResult};
 use crate::target;
 use crate::words::{grouped, percent, some_time};
 use figures::{CONFIDENCE, Row, Series};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -43,7 +45,7 @@ const END_PATIENCE: Duration = Duration::from_millis(200);
 /// Where a comparison stands in its folder, beside a folder of each server.
 const FILE: &str = "comparison.json";
 /// What is told of a round and not found again in all of them together.
-const CARRIED: [&str; 3] = ["not-populated", "not-warm", "cut-short"];
+const CARRIED: [&str; 4] = ["not-populated", "not-warm", "cut-short", GONE];
 
 const ABOUT: &str = "\
 Has servers do the same work in turns, and tells which of them is better at
@@ -114,7 +116,7 @@ impl Plan {
 }
 
 /// What came of it.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     /// That of the results in it.
     pub schema: u32,
@@ -170,11 +172,14 @@ struct Contestant {
     letter: char,
     target: String,
     server: Option<Server>,
+    /// As it was before the first round, if it was there already.
+    ground: Option<Ground>,
     manifest: Manifest,
     windows: Vec<Interval>,
     /// Why kvblaster was the limit, in those rounds in which it was.
     bound: Vec<(usize, String)>,
     told: Vec<Remark>,
+    left_behind: Vec<String>,
 }
 
 /// Who is measured after whom: two rounds are each other's mirror, so that what drifts drifts for
@@ -201,33 +206,18 @@ pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
 }
 
 fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
+    let seed = plan.run.seed;
     let mut all = contestants(plan)?;
-    let (begin, seed) = (Instant::now(), plan.run.seed);
-    let (mut rounds, mut failed) = (0, None);
-    'all: for round in 0..plan.rounds {
-        plan.run.seed = seed.wrapping_add(round.into());
-        for at in order(round as usize, all.len()) {
-            let Some(one) = all.get_mut(at) else { continue };
-            match one.measure(&mut plan.run, (round, plan.rounds), begin) {
-                Ok(true) => {}
-                Ok(false) => break 'all,
-                Err(error) if rounds == 0 => return Err(error),
-                Err(error) => {
-                    failed = Some(error.to_string());
-                    break 'all;
-                }
-            }
-        }
-        rounds += 1;
+    // What is stored in the first round is there in the last one.
+    plan.run.is_part = true;
+    let rounds = rounds(plan, &mut all);
+    (plan.run.is_part, plan.run.seed) = (false, seed);
+    all.iter_mut().for_each(|one| one.leave(&mut plan.run));
+    if rounds.is_err() {
+        let left = all.iter().flat_map(|one| &one.left_behind);
+        left.for_each(|told| live::tell(&plan.run, told));
     }
-    plan.run.seed = seed;
-    if rounds == 0 {
-        let mut told = all.iter().flat_map(|one| one.told.iter().map(move |told| (one, told)));
-        let cut_short = told.find(|(_, told)| told.rule == "cut-short");
-        return Err(cut_short.map_or(RunError::Stopped.into(), |(one, told)| {
-            CompareError::Run(one.named(), RunError::CutShort(told.sentence.clone()))
-        }));
-    }
+    let (rounds, failed) = rounds?;
     all.iter_mut().for_each(|one| one.windows.truncate(rounds));
     measure_headroom(&mut all);
     let series = |one: &Contestant| Series {
@@ -248,6 +238,39 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     })
 }
 
+/// All rounds: how many are whole, and why not all, if something failed.
+fn rounds(
+    plan: &mut Plan,
+    all: &mut [Contestant],
+) -> Result<(usize, Option<String>), CompareError> {
+    let (begin, seed) = (Instant::now(), plan.run.seed);
+    let (mut rounds, mut failed) = (0, None);
+    'all: for round in 0..plan.rounds {
+        plan.run.seed = seed.wrapping_add(round.into());
+        for at in order(round as usize, all.len()) {
+            let Some(one) = all.get_mut(at) else { continue };
+            match one.measure(&mut plan.run, (round, plan.rounds), begin) {
+                Ok(true) => {}
+                Ok(false) => break 'all,
+                Err(error) if rounds == 0 => return Err(error),
+                Err(error) => {
+                    failed = Some(error.to_string());
+                    break 'all;
+                }
+            }
+        }
+        rounds += 1;
+    }
+    if rounds == 0 {
+        let mut told = all.iter().flat_map(|one| one.told.iter().map(move |told| (one, told)));
+        let cut_short = told.find(|(_, told)| told.rule == "cut-short");
+        return Err(cut_short.map_or(RunError::Stopped.into(), |(one, told)| {
+            CompareError::Run(one.named(), RunError::CutShort(told.sentence.clone()))
+        }));
+    }
+    Ok((rounds, failed))
+}
+
 /// Where one of the servers is a null server, the others are measured by what it answered in the
 /// same round.
 fn measure_headroom(all: &mut [Contestant]) {
@@ -265,21 +288,30 @@ fn measure_headroom(all: &mut [Contestant]) {
 }
 
 /// All servers; those that are started stand still.
-fn contestants(plan: &Plan) -> Result<Vec<Contestant>, CompareError> {
+fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     let mut all = Vec::new();
-    let mut add = |target: String, server| {
+    let mut add = |target: String, server, ground| {
         let letter = ('A'..='Z').nth(all.len()).unwrap_or('?');
-        all.push(Contestant { letter, target, server, ..Contestant::default() });
+        all.push(Contestant { letter, target, server, ground, ..Contestant::default() });
     };
-    for target in &plan.run.targets {
+    let targets = plan.run.targets.clone();
+    for target in &targets {
         has_own_cpus(target, plan)?;
-        add(target.clone(), None);
+        // Before any is filled.
+        plan.run.targets = vec![target.clone()];
+        let ground = super::ground(&plan.run).map_err(|error| match error {
+            held @ RunError::Held(_) => CompareError::from(held),
+            error => CompareError::Run(target.clone(), error),
+        });
+        add(target.clone(), None, Some(ground?));
     }
+    // Nobody is asked twice.
+    (plan.run.targets, plan.run.force) = (targets, true);
     for command in &plan.starts {
         live::tell(&plan.run, &format!("starting {command}"));
         let server = launch::start(&launch::shell(command), &plan.server_cpus)?;
         server.pause().map_err(|error| CompareError::System(server.target.clone(), error))?;
-        add(server.target.clone(), Some(server));
+        add(server.target.clone(), Some(server), None);
     }
     Ok(all)
 }
@@ -309,6 +341,9 @@ impl Contestant {
     ) -> Result<bool, CompareError> {
         let usual = (plan.populate, plan.warm, plan.quiet);
         plan.targets = vec![self.target.clone()];
+        if let Some(ground) = &self.ground {
+            ground.stored.set(ground.workload.keys());
+        }
         if round > 0 {
             (plan.populate, plan.warm, plan.quiet) = (false, None, true);
         }
@@ -348,6 +383,13 @@ impl Contestant {
         Ok(true)
     }
 
+    /// Removes what was stored, where it is not gone with its server.
+    fn leave(&mut self, plan: &mut super::Plan) {
+        let Some(ground) = &self.ground else { return };
+        plan.targets = vec![self.target.clone()];
+        self.left_behind = hold::leave(plan, ground, &Live::new(plan));
+    }
+
     fn let_run(&self, runs: bool) -> Result<(), CompareError> {
         let Some(server) = &self.server else { return Ok(()) };
         let done = if runs { server.resume() } else { server.pause() };
@@ -372,6 +414,7 @@ impl Contestant {
         let rounds = self.windows.len();
         let course = Course { intervals: self.windows, ..Course::default() };
         let mut done = judged(plan, manifest, course);
+        done.left_behind = self.left_behind;
         done.verdict.remarks.extend(self.told);
         let mut bound: Vec<_> = self.bound.iter().filter(|(round, _)| *round < rounds).collect();
         bound.sort_by_key(|(round, _)| *round);
@@ -427,6 +470,20 @@ impl Comparison {
     /// A histogram cannot be encoded.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Whether one is in a folder, or is this file.
+    pub(crate) fn is_at(path: &Path) -> bool {
+        path.file_name().is_some_and(|name| name == FILE) || path.join(FILE).exists()
+    }
+
+    /// Reads one from its folder, or from the file itself.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not one.
+    pub(crate) fn read(path: &Path) -> Result<Comparison, ResultError> {
+        let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        result::read(&path)
     }
 
     /// Writes `comparison.json`, and a folder for each server that `kvblaster report` reads.

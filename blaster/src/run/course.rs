@@ -12,8 +12,8 @@ use super::live::Live;
 use super::patience::{Hopeless, Patience, silence_max};
 use super::unstored::Stored;
 use super::{Plan, RunError};
-use crate::drive::{Mode, Pace};
-use crate::measure::check::Severity;
+use crate::drive::{Mode, OUTSTANDING_MAX, Pace};
+use crate::measure::check::{Remark, Severity};
 use crate::measure::schedule::{Collector, Merged, Schedule};
 use crate::measure::warm::Warm;
 use crate::measure::watch::{Moment, Usage, Watch};
@@ -43,6 +43,8 @@ pub(crate) struct Course {
     pub(crate) agents: Vec<AgentPart>,
     /// What is to be told of reports in which an agent was lost.
     pub(crate) lost: Option<(Severity, &'static str)>,
+    /// That a server is not what it was.
+    pub(crate) gone: Option<Remark>,
 }
 
 /// Stores every key once; what is to be told if some were not.
@@ -55,7 +57,14 @@ pub(crate) fn populate(
     (watch, live): (&Watch, &Live),
 ) -> Result<Option<String>, RunError> {
     let depth = if has_udp(ground) { 1 } else { POPULATE_DEPTH };
-    let pace = Pace::Closed { connections: plan.connections, depth };
+    let connections = plan.connections;
+    let pace = match plan.fill_rate_per_s {
+        Some(rate_per_s) => {
+            let outstanding_max = connections.saturating_mul(depth).min(OUTSTANDING_MAX);
+            Pace::Open { rate_per_s, connections, outstanding_max }
+        }
+        None => Pace::Closed { connections, depth },
+    };
     live.populating(ground.workload.keys());
     let crew = Crew::start(plan, ground, (Mode::Populate, pace), live.is_watched())?;
     let start = crew.start;
@@ -81,6 +90,7 @@ pub(crate) fn populate(
     let (rest, failed) = crew.end();
     rest.into_iter().for_each(|handed| stored.add(&handed.tally));
     live.done();
+    ground.stored.set(ground.stored.get().max(stored.keys()));
     if hopeless.is_none() {
         live.populated(stored.keys(), start.elapsed());
     }
@@ -208,7 +218,8 @@ pub(crate) fn drive(
     let (rest, failed) = crew.end();
     rest.into_iter().for_each(|handed| books.take(handed, plan, live));
     let cut_short = failed.map(|error| error.to_string());
-    let stopped = || (early && ground.is_stopped()).then(|| "stopped by Ctrl-C".to_owned());
+    let stopped =
+        || (early && ground.is_stopped()).then(|| "stopped by Ctrl-C or SIGTERM".to_owned());
     let lost = agents.filter(|all| all.is_one_lost()).map(|_| books.lose());
     let (intervals, parts) = books.close(rate_of(pace));
     Ok(Course {
@@ -217,6 +228,7 @@ pub(crate) fn drive(
         unsettled,
         agents: agents.map(|all| all.told(parts, plan, rate_of(pace))).unwrap_or_default(),
         lost,
+        gone: None,
     })
 }
 

@@ -18,6 +18,7 @@ use crate::target::Family;
 use crate::wire::Speech;
 use crate::workload::{Names, Workload};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -111,6 +112,8 @@ pub(crate) struct Ground {
     pub(crate) stop: Arc<AtomicBool>,
     /// A report was asked for.
     pub(crate) asked: Arc<AtomicBool>,
+    /// Keys that were stored before the traffic.
+    pub(crate) stored: Cell<u64>,
 }
 
 impl Ground {
@@ -126,6 +129,14 @@ impl Ground {
             Some(agents) => agents.silent(&self.servers, &self.stop),
             None => vec![(1, self.servers.silent())],
         })
+    }
+
+    /// Servers that are not what they were, each in words.
+    pub(crate) fn changed(&self) -> Vec<String> {
+        match &self.agents {
+            Some(agents) => agents.changed(),
+            None => self.servers.changed(),
+        }
     }
 
     /// Was a report asked for since this was called?

@@ -5,7 +5,7 @@
 
 use super::agents;
 use crate::flags::{Given, NUMBERS, cpus, number, or, time};
-use crate::measure::objective::Objective;
+use crate::measure::objective::{Objective, ObjectiveError};
 use crate::measure::schedule::Schedule;
 use crate::search::{Aim, GOALS_MAX};
 use crate::steer::{STEERS, Steer};
@@ -18,6 +18,7 @@ use clap::Arg;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 const THREADS_MAX: u32 = 1024;
@@ -33,15 +34,17 @@ const MEASURED: &str = "What is measured";
 const SETTING: &str = "Settings of a workload; in files NAME = VALUE";
 
 const ABOUT_RUN: &str = "\
-Fills the servers, drives them with a workload, and tells what they did: rates,
-times, hits, errors, CPU. Keys are spread over several servers by ketama, as
-libmemcached does.
+Fills the servers, drives them with a workload, tells what they did (rates,
+times, hits, errors, CPU), and removes again what it stored. A server that holds
+somebody else's items is not filled. Keys are spread over several servers by
+ketama, as libmemcached does.
 
   kvblaster run localhost:11211                        a first look
   kvblaster run -r 50k -a 'p99<1ms' localhost:11211    does it bear this rate?
   kvblaster run -w etc --schedule 10s+6x10s -o mine localhost:11211
                                                        to compare with others
-  kill -USR1 PID        what it saw so far, while it goes on; Ctrl-C ends it";
+  kill -USR1 PID        what it saw so far, while it goes on; Ctrl-C or SIGTERM
+                        ends it, and what was measured is told";
 
 const ABOUT_CAPACITY: &str = "\
 Finds the highest rate at which the servers answer 99 % of what is asked, with
@@ -66,8 +69,8 @@ pub struct Plan {
 HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT or redis://unix:/PATH; \
 xdp://INTERFACE/HOST:PORT is UDP past the kernel (AF_XDP, as root), a queue or more for each \
 thread, in one mode alone with ?mode=native or ?mode=generic behind it; \
-the port may be left out if it is 11211, or Redis's 6379. Behind several, /WEIGHT shares keys \
-unequally"
+the port may be left out if it is 11211, or Redis's 6379, and :PORT is this machine's. Behind \
+several, /WEIGHT shares keys unequally"
     )]
     pub targets: Vec<String>,
 
@@ -87,9 +90,20 @@ unequally"
     #[arg(value_parser = PossibleValuesParser::new(SPEECHES.map(Speech::name))
         .try_map(|name| Speech::named(&name).ok_or("no protocol")))]
     pub speech: Option<Speech>,
-    /// The servers hold what they are to hold already
+    /// Fill nothing: the servers hold what they are to hold already; nothing is removed in the end
     #[arg(long = "no-populate", help_heading = ASKED, action = clap::ArgAction::SetFalse)]
     pub populate: bool,
+    /// Fill a server even if it holds items that are not of this workload: they are overwritten or
+    /// pushed out
+    #[arg(long, help_heading = ASKED)]
+    pub force: bool,
+    /// Leave what was stored where it is; without it, it is deleted in the end, or flushed where
+    /// the server was empty before
+    #[arg(long, help_heading = ASKED)]
+    pub keep: bool,
+    /// Store so many keys a second at most, before the traffic
+    #[arg(long = "fill-rate", help_heading = ASKED, value_name = "N", value_parser = rate)]
+    pub fill_rate_per_s: Option<f64>,
     /// Compare each value read with what was set
     #[arg(long, help_heading = ASKED)]
     pub verify: bool,
@@ -114,7 +128,8 @@ unequally"
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub receive_cpus: std::vec::Vec<usize>,
-    /// Give an answer up after this long
+    /// Give an answer up after this long, and a request that no connection took so long after it
+    /// was due
     #[arg(long, help_heading = DRIVEN, value_name = "TIME")]
     #[arg(value_parser = time, default_value = "1s")]
     pub timeout: Duration,
@@ -175,6 +190,9 @@ unequally"
     #[arg(long, short, help_heading = MEASURED)]
     pub quiet: bool,
 
+    /// Whoever starts this run removes what it stored.
+    #[arg(skip)]
+    pub is_part: bool,
     /// The options as they stood on the command line.
     #[arg(skip)]
     pub given: Vec<Given>,
@@ -193,6 +211,9 @@ unequally"
     /// What must hold.
     #[arg(skip)]
     pub asserts: Vec<Objective>,
+    /// And that the result is valid.
+    #[arg(skip)]
+    pub asserts_valid: bool,
     /// The servers' processes, where they are not to be looked for.
     #[arg(skip)]
     pub server_pids: Vec<u32>,
@@ -228,14 +249,41 @@ impl Paced {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Asserted {
     /// Exit with 1 unless this holds: 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%',
-    /// 'rate>100k'; may be given often
+    /// 'rate>100k'; with 2 if the result is INVALID, for then nothing holds: valid asserts that
+    /// alone; may be given often
     #[arg(long = "assert", short, help_heading = MEASURED, value_name = "WHAT")]
-    asserts: Vec<Objective>,
+    asserts: Vec<Assertion>,
+}
+
+/// That a result is valid, where it is asserted.
+pub(super) const VALID: &str = "valid";
+
+/// One of what must hold.
+#[derive(Clone, Debug)]
+enum Assertion {
+    Valid,
+    Figure(Objective),
+}
+
+impl FromStr for Assertion {
+    type Err = ObjectiveError;
+
+    fn from_str(text: &str) -> Result<Assertion, ObjectiveError> {
+        match text.trim() {
+            VALID => Ok(Assertion::Valid),
+            figure => figure.parse().map(Assertion::Figure),
+        }
+    }
 }
 
 impl Asserted {
     pub(crate) fn give(&self, plan: &mut Plan) {
-        plan.asserts.clone_from(&self.asserts);
+        let figure = |one: &Assertion| match one {
+            Assertion::Valid => None,
+            Assertion::Figure(objective) => Some(objective.clone()),
+        };
+        plan.asserts = self.asserts.iter().filter_map(figure).collect();
+        plan.asserts_valid = plan.asserts.len() < self.asserts.len();
     }
 }
 

@@ -57,8 +57,9 @@ pub(crate) struct Live {
 /// What is going on.
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
-    /// So many keys are stored.
+    /// So many keys are stored, or deleted.
     Populate(u64),
+    Clear(u64),
     /// Traffic; of a search, which.
     Traffic(Option<String>),
 }
@@ -116,7 +117,8 @@ impl Live {
     /// Does somebody look on, so that threads have to let themselves be seen? Lines tell of traffic
     /// in its reports.
     pub(crate) fn is_watched(&self) -> bool {
-        let is_filling = matches!(self.state.borrow().phase, Phase::Populate(_));
+        let phase = &self.state.borrow().phase;
+        let is_filling = matches!(phase, Phase::Populate(_) | Phase::Clear(_));
         !self.is_quiet && (self.is_terminal() || is_filling)
     }
 
@@ -127,6 +129,11 @@ impl Live {
     /// Populating begins: `keys` are to be stored.
     pub(crate) fn populating(&self, keys: u64) {
         self.state.replace(State::of(Phase::Populate(keys), self.is_quiet));
+    }
+
+    /// What was stored is deleted.
+    pub(crate) fn clearing(&self, keys: u64) {
+        self.state.replace(State::of(Phase::Clear(keys), self.is_quiet));
     }
 
     /// It is over.
@@ -270,9 +277,10 @@ impl Live {
             let seconds = elapsed.as_secs_f64() * (1.0 - part) / part;
             Duration::try_from_secs_f64(seconds).ok().filter(|_| part > 0.0)
         };
-        if let Phase::Populate(keys) = phase {
+        if let Phase::Populate(keys) | Phase::Clear(keys) = phase {
             let part = of(over, *keys);
-            return (format!("populate {over} of {keys} keys"), part, rest(part));
+            let verb = if matches!(phase, Phase::Clear(_)) { "delete" } else { "populate" };
+            return (format!("{verb} {over} of {keys} keys"), part, rest(part));
         }
         if let Some(limit) = self.warm.get() {
             let part = elapsed.as_secs_f64() / limit.as_secs_f64().max(1e-9);

@@ -56,6 +56,9 @@ pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     if let Some(requests) = plan.requests {
         manifest.set("requests", requests);
     }
+    if let Some(rate) = plan.fill_rate_per_s {
+        manifest.set("fill-rate", rate);
+    }
     if let Some(limit) = plan.warm {
         manifest.set("warm", format!("{limit:?}"));
     }
@@ -64,6 +67,8 @@ pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
         ("gso", plan.gso),
         ("spin", plan.spin),
         ("no-populate", !plan.populate),
+        ("force", plan.force),
+        ("keep", plan.keep),
     ] {
         if is_on {
             manifest.set(name, is_on);

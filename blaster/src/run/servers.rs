@@ -12,9 +12,14 @@ use std::io;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 /// Servers that are asked at once.
 const ASKED_MAX: usize = 128;
+/// A server that says nothing in the end is asked so often.
+const ASKED_AGAIN: u32 = 3;
+/// Seconds by which a server's clock may lag.
+const UPTIME_SLACK_S: u64 = 3;
 /// Names that are told of many.
 const NAMES_MAX: usize = 5;
 
@@ -26,6 +31,8 @@ pub(crate) struct Servers {
     pub(crate) speech: Speech,
     /// What each says of itself.
     pub(crate) said: Vec<Said>,
+    /// When it said so.
+    asked: Instant,
     /// Which of their columns has a request.
     pub(crate) steering: Steering,
 }
@@ -85,7 +92,33 @@ impl Servers {
     /// Those that somebody else has found.
     pub(crate) fn known(targets: Vec<Target>, said: Vec<Said>, speech: Speech) -> Servers {
         let ring = Arc::new(Ring::new(&targets));
-        Servers { ring, targets: targets.into(), speech, said, steering: Steering::default() }
+        let steering = Steering::default();
+        Servers { ring, targets: targets.into(), speech, said, asked: Instant::now(), steering }
+    }
+
+    /// What each says now.
+    pub(crate) fn ask(&self) -> Vec<io::Result<Said>> {
+        ask(&self.targets, self.speech)
+    }
+
+    /// Those that are gone, or are another process than before, each in words.
+    pub(crate) fn changed(&self) -> Vec<String> {
+        let mut now = self.ask();
+        let is_silent = |now: &io::Result<Said>, before: &Said| {
+            before.version.is_some() && now.as_ref().is_ok_and(|said| said.version.is_none())
+        };
+        // One that is busy is given time.
+        for _ in 1..ASKED_AGAIN {
+            if now.iter().zip(&self.said).any(|(now, before)| is_silent(now, before)) {
+                now = self.ask();
+            }
+        }
+        let all = self.targets.iter().zip(self.said.iter().zip(now));
+        let told = all.filter_map(|(target, (before, now))| {
+            let why = became(before, now, self.asked.elapsed())?;
+            Some(format!("{} {why}", target.name))
+        });
+        told.collect()
     }
 
     /// The first that may not hold its share of `bytes`, in words.
@@ -140,6 +173,28 @@ impl Servers {
         let names = names.join(", ");
         if more > 0 { format!("{names} and {more} more") } else { names }
     }
+}
+
+/// What has become of a server in a time; none if it is what it was.
+fn became(before: &Said, now: io::Result<Said>, passed: Duration) -> Option<String> {
+    let now = match now {
+        Ok(now) => now,
+        Err(error) => return Some(format!("went away: {error}")),
+    };
+    if before.version.is_some() && now.version.is_none() {
+        return Some("does not answer any more".to_owned());
+    }
+    if let (Some(then), Some(pid)) = (before.pid, now.pid)
+        && then != pid
+    {
+        let told = "was started anew: its process was";
+        return Some(format!("{told} {then}, and is {pid}; what it held is not there any more"));
+    }
+    let (then, uptime) = (before.uptime_s?, now.uptime_s?);
+    let is_less = uptime < then || uptime + UPTIME_SLACK_S < passed.as_secs();
+    is_less.then(|| {
+        format!("was started anew: it was up for {then} s before, and is for {uptime} s now")
+    })
 }
 
 /// Steers to as many columns as were asked for, or as each server says it has.
@@ -201,4 +256,31 @@ fn ask(targets: &[Target], speech: Speech) -> Vec<io::Result<Said>> {
         });
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_another_one_where_its_process_or_its_uptime_says_so() {
+        let said = |pid, uptime_s| Said {
+            version: Some("1".to_owned()),
+            pid: Some(pid),
+            uptime_s: Some(uptime_s),
+            ..Said::default()
+        };
+        let after = |now, passed_s| became(&said(7, 100), now, Duration::from_secs(passed_s));
+        assert_eq!(after(Ok(said(7, 160)), 60), None);
+        // Of one in a container the process is always the first.
+        let told = after(Ok(said(7, 30)), 60).unwrap();
+        assert_eq!(told, "was started anew: it was up for 100 s before, and is for 30 s now");
+        assert!(after(Ok(said(8, 160)), 60).is_some());
+        assert_eq!(after(Ok(Said::default()), 1).as_deref(), Some("does not answer any more"));
+        let gone = after(Err(io::ErrorKind::ConnectionRefused.into()), 1).unwrap();
+        assert_eq!(gone, "went away: connection refused");
+        // Who says nothing of itself is taken at its word.
+        let mute = became(&Said::default(), Ok(Said::default()), Duration::from_secs(60));
+        assert_eq!(mute, None);
+    }
 }

@@ -11,7 +11,7 @@ pub mod found;
 
 use super::Plan;
 use crate::measure::check::{Remark, Severity};
-use crate::measure::steady::{self, UNSTEADY};
+use crate::measure::steady::{self, UNSTEADY, told_ns};
 use crate::measure::times::FIGURES;
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::RunResult;
@@ -40,6 +40,7 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
     }
     out.push('\n');
     remarks(&mut out, done);
+    left(&mut out, done);
     if let Some(all) = &done.merged {
         next(&mut out, plan, done, all);
     }
@@ -69,6 +70,11 @@ fn remarks(out: &mut String, done: &RunResult) {
         let weight = if judgement.is_met { "assert: " } else { "FAILED: " };
         out.push_str(&wrapped(weight, &sentence(&judgement.sentence)));
     }
+}
+
+/// What the servers are left with.
+pub(crate) fn left(out: &mut String, done: &RunResult) {
+    out.extend(done.left_behind.iter().map(|told| wrapped("left: ", &sentence(told))));
 }
 
 fn remarked(remark: &Remark) -> String {
@@ -150,7 +156,7 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
             interval.achieved_per_s(),
             interval.offered_per_s(),
             us(total.response_ns.mean_ns()),
-            us(total.response_ns.quantile_ns(0.99).map(|ns| ns as f64)),
+            us(told_ns(&total.response_ns, 0.99)),
             us(total.response_ns.max_ns().map(|ns| ns as f64)),
             total.failed(),
             total.late_or_lost(),
@@ -200,7 +206,7 @@ fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) 
     for (name, figure) in FIGURES.into_iter().filter(|(name, _)| *name != "p95") {
         let _ = write!(out, "{name:>NAMES$}");
         for times in columns.clone() {
-            let _ = write!(out, "{:>COLUMN$}", us(figure.of(times)));
+            let _ = write!(out, "{:>COLUMN$}", us(figure.told_of(times)));
         }
         out.push('\n');
     }
@@ -218,6 +224,18 @@ fn keys(out: &mut String, all: &Interval) {
         "failures   {} errors, {} timeouts, {} wrong values, {} broken streams",
         total.errors, total.timeouts, total.corrupt, tally.broken
     );
+    if total.unsent > 0 {
+        let unsent = grouped(total.unsent as f64);
+        let _ =
+            writeln!(out, "never sent {unsent} requests that were due: no connection took them");
+    }
+    if tally.failed_connections() > 0 {
+        let _ = writeln!(
+            out,
+            "connecting {} connections ended by the server, {} attempts failed",
+            tally.reset, tally.refused
+        );
+    }
     let refusals = tally.refusals.named();
     if !refusals.is_empty() {
         let kinds = refusals.iter().map(|(kind, count)| format!("{count} {kind}"));
@@ -232,7 +250,7 @@ fn keys(out: &mut String, all: &Interval) {
         100.0 * total.late_ratio().unwrap_or(0.0),
         total.late,
         crate::words::time(tally.late_limit_ns),
-        total.timeouts,
+        total.never(),
     );
     // Where only gets look for keys, the line of hits has told it.
     let (missing, looked_for) = tally.not_found();
@@ -276,8 +294,14 @@ fn cpu(out: &mut String, all: &Interval) {
     let answered = all.tally.total().answered;
     for (name, used) in [("server", &all.usage.server), ("generator", &all.usage.client)] {
         let Some(used) = used else { continue };
-        let _ =
-            write!(out, "{name:10} {:.2} CPUs ({:.2} in the kernel)", used.cpus(), used.sys_cpus);
+        if !used.is_told() {
+            let _ = write!(out, "{name:10} too little CPU time to tell");
+        } else {
+            let _ = write!(out, "{name:10} {:.2} CPUs", used.cpus());
+        }
+        if used.is_split_told() {
+            let _ = write!(out, " ({:.2} in the kernel)", used.sys_cpus);
+        }
         if let Some(ns) = used.ns_per_request(answered) {
             let _ = write!(out, ", {:.2} us a request", ns / 1e3);
         }
@@ -300,7 +324,7 @@ pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
     );
     for (number, part) in (1..).zip(parts) {
         let total = part.merged.as_ref().map(|merged| merged.tally.total()).unwrap_or_default();
-        let at = |share| us(total.response_ns.quantile_ns(share).map(|ns| ns as f64));
+        let at = |share| us(told_ns(&total.response_ns, share));
         let merged = part.merged.as_ref();
         let cpus = merged.and_then(|merged| merged.usage.client).map(|used| used.cpus());
         let began = part.round_trip_ns.map(crate::words::time);

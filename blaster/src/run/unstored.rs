@@ -29,13 +29,13 @@ impl Stored {
     /// Keys that are not.
     pub(crate) fn lacking(&self) -> u64 {
         let set = self.tally.verb(Verb::Set);
-        set.errors + set.not_done + set.timeouts
+        set.errors + set.not_done + set.never()
     }
 
     /// Requests that were answered, and those that were given up.
     pub(crate) fn over(&self) -> (u64, u64) {
         let set = self.tally.verb(Verb::Set);
-        (set.answered, set.timeouts)
+        (set.answered, set.never())
     }
 
     /// Something came that makes no sense in the protocol.
@@ -57,6 +57,7 @@ impl Stored {
         }
         kinds.push(("not answered in time".to_owned(), set.timeouts - cut_off));
         kinds.push(("cut off with their connections".to_owned(), cut_off));
+        kinds.push(("never sent, for no connection took them".to_owned(), set.unsent));
         kinds.push(("not stored, without a reason".to_owned(), set.not_done));
         kinds.retain(|(_, count)| *count > 0);
         let kinds: Vec<String> =

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// Steps out of an open bracket grow by this much each.
 const STEP_GROWTH: f64 = 2.0;
 
+/// No more are foretold.
+const STEPS_TOLD_MAX: u32 = 64;
+
 /// What stood in the way of a higher rate. Ordered: of several rounds the last of these counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -87,6 +90,22 @@ impl Bracket {
                 }
             }
         }
+    }
+
+    /// About how many rates are left to try: one that is open is closed by the next, as it seems.
+    pub(crate) fn steps_left(&self) -> u32 {
+        let ratio = match (self.low, self.high) {
+            _ if self.next() == Next::Done => return 0,
+            (Some(low), Some(high)) => high / low,
+            _ => self.step.max(STEP_GROWTH),
+        };
+        let (mut width, precision) = (ratio.ln(), self.precision.ln_1p());
+        let mut steps = u32::from(self.low.is_none() || self.high.is_none());
+        while width > precision && steps < STEPS_TOLD_MAX {
+            width /= 2.0;
+            steps += 1;
+        }
+        steps.max(1)
     }
 
     /// Whether a rate would tell this bracket anything.

@@ -15,7 +15,7 @@ fn aim() -> Aim {
 
 fn found(aim: &Aim, server: &mut Simulated) -> Found {
     let mut told = 0;
-    let found = search(aim, server, |_| told += 1).unwrap();
+    let found = search(aim, server, |_, _| told += 1).unwrap();
     assert_eq!(found.curve.len(), told);
     found
 }

@@ -29,7 +29,8 @@ counters of two bits, compaction. The others are item by item and exact.";
 #[derive(Debug, clap::Args)]
 #[command(before_help = ABOUT)]
 pub struct Plan {
-    /// Files of u32 key numbers, little endian, compressed with zstd
+    /// Files of u32 key numbers, little endian, compressed with zstd, or a cache-trace CSV as run
+    /// --trace takes it, of which the gets are replayed
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
     /// Sizes of the caches: 1% of the distinct keys, 5000 objects, or bytes as in 64m

@@ -6,11 +6,12 @@
 use super::servers::{Driven, Said};
 use super::text::{Answer, text};
 use super::{Question, memory};
+use crate::exit::Exit;
 use crate::flags::{Given, NUMBERS, number, or, time};
-use crate::run::Plan;
 use crate::run::compare::placed;
 use crate::run::flags::{Processes, rate};
 use crate::run::live::tell;
+use crate::run::{self, Plan};
 use crate::search::{Goal, goal};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,10 +93,11 @@ impl Sizing {
     ///
     /// # Errors
     /// A store cannot be made, or nobody is at a --stats.
-    pub fn run(mut self) -> Result<(String, bool), String> {
+    pub fn run(mut self) -> Result<(String, Exit), String> {
         // What is wrong with these is to be known before minutes were spent.
         let said = self.stats.iter().map(|place| Ok((place.clone(), Said::by(place)?)));
         let said = said.collect::<Result<Vec<_>, String>>()?;
+        run::has_room(&mut self.plan).map_err(|error| error.to_string())?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let rate_per_s = self.rate_per_s();
         let question = Question {
@@ -107,8 +109,9 @@ impl Sizing {
             span: self.span,
             connections: self.plan.connections,
             threads,
+            is_quiet: self.plan.quiet,
         };
-        tell(&self.plan, "simulating the store at several sizes of memory: some seconds");
+        tell(&self.plan, "simulating the store at several sizes of memory");
         let memory = memory(&question).map_err(|error| error.to_string())?;
         let goal = self.objective.clone();
         let servers = self.plan.targets.len() + self.starts.len();
@@ -127,6 +130,6 @@ impl Sizing {
             }
             false => text(&question.workload, &answer),
         };
-        Ok((text, is_well))
+        Ok((text, if is_well { Exit::Met } else { Exit::NotMet }))
     }
 }

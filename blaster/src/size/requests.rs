@@ -30,11 +30,11 @@ pub(crate) struct Requests<'p> {
 
 impl Requests<'_> {
     /// Those of the sample. Keys looked up in the time `counted_ns` are counted in `gets`, those
-    /// outside of the sample as well.
+    /// outside of the sample as well; the milliseconds that have passed are added to `passed_ms`.
     pub(crate) fn of_sample<'r>(
         &'r self,
         counted_ns: Range<u64>,
-        gets: &'r AtomicU64,
+        (gets, passed_ms): (&'r AtomicU64, &'r AtomicU64),
     ) -> impl Iterator<Item = Request> + 'r {
         let is_sampled = sampled(self.one_in);
         let filled = sample(self.one_in, if self.populates { self.workload.keys() } else { 0 });
@@ -42,7 +42,7 @@ impl Requests<'_> {
         let all = self.connections;
         let mut stream = Stream::new(self.workload, self.seed, 0, 1).over(0..all, all);
         let mut connections = (0..self.connections as usize).cycle();
-        let (mut ask, mut at_ns, mut key) = (Ask::new(), 0, 0);
+        let (mut ask, mut at_ns, mut key, mut told_ms) = (Ask::new(), 0, 0, 0);
         let mean_ns = 1e9 / self.rate_per_s;
         let asked = std::iter::from_fn(move || {
             while key >= ask.keys.len() {
@@ -51,6 +51,12 @@ impl Requests<'_> {
                 }
                 at_ns += stream.gap_ns(mean_ns);
                 key = 0;
+                let at_ms = at_ns.min(self.span_ns) / 1_000_000;
+                if at_ms > told_ms {
+                    // Relaxed: how far it is, and nothing else.
+                    passed_ms.fetch_add(at_ms - told_ms, Ordering::Relaxed);
+                    told_ms = at_ms;
+                }
                 if at_ns >= self.span_ns {
                     return None;
                 }

@@ -122,6 +122,8 @@ impl Driven {
             }
         }
         let mb = memory.enough_for(super::ENOUGH).map_or(64, |point| point.memory_bytes >> 20);
+        // What is started is gone in the end, with all that it holds.
+        plan.is_part = !starts.is_empty();
         for words in starts {
             if is_stopped() {
                 break;
@@ -162,6 +164,7 @@ impl Driven {
 
     fn drive(&mut self, plan: &mut Plan, goal: &Goal) -> Result<(), RunError> {
         let at_rate = run::run(plan)?;
+        at_rate.left_behind.iter().for_each(|told| run::live::tell(plan, told));
         let told = at_rate.verdict.remarks.iter().map(|remark| remark.sentence.clone());
         self.remarks = told.collect();
         if let Some(all) = &at_rate.merged {
@@ -184,6 +187,7 @@ impl Driven {
             seed: plan.seed,
         };
         let searched = capacity::run(plan, &aim)?;
+        searched.left_behind.iter().for_each(|told| run::live::tell(plan, told));
         let found = searched.search.as_ref().and_then(|found| found.capacities.first());
         self.capacity_per_s = found.and_then(|found| found.rate_per_s);
         self.is_at_least =

@@ -16,6 +16,7 @@ fn question(settings: &[(&str, &str)], rate_per_s: f64) -> Question {
         span: None,
         connections: 16,
         threads: 2,
+        is_quiet: true,
     }
 }
 
@@ -76,7 +77,7 @@ fn a_sample_of_a_zipf_population_tells_what_the_whole_does() {
             one_in,
             span_ns: 20_000_000_000,
         };
-        let simulation = Simulation { requests, threads: 1, span_s: 20.0 };
+        let simulation = Simulation { requests, threads: 1, span_s: 20.0, is_quiet: true };
         let found = simulation.curve(&whole.memory_bytes).unwrap();
         simulation.point(&found[0])
     });
@@ -104,7 +105,7 @@ fn a_store_is_no_larger_than_its_limit_and_nothing_read_is_no_hit() {
 fn drawn(question: &Question, one_in: u64, span_ns: u64) -> Vec<simulate::stream::Request> {
     let names = Names::new(&question.workload);
     let requests = question.requests(&names, one_in, span_ns);
-    requests.of_sample(0..u64::MAX, &AtomicU64::new(0)).collect()
+    requests.of_sample(0..u64::MAX, (&AtomicU64::new(0), &AtomicU64::new(0))).collect()
 }
 
 #[test]

@@ -51,6 +51,10 @@ fn of_a_names_addresses_the_one_that_listens_is_taken() {
     let address = listener.local_addr().unwrap();
     let named = format!("localhost:{}", address.port());
     assert_eq!(place(&named), Place::Tcp(address));
+    // A port alone is this machine's; a number alone could be anything.
+    assert_eq!(place(&format!(":{}", address.port())), Place::Tcp(address));
+    let told = parse("15200", Family::Any).unwrap_err().to_string();
+    assert_eq!(told, "15200: a port, and of which host? :15200 is the one of this machine");
     assert_eq!(parse(&named, Family::V4).unwrap().place, Place::Tcp(address));
     assert_eq!(place(&format!("udp://{named}")), Place::Udp(address));
 }
@@ -60,7 +64,6 @@ fn what_is_no_target_is_refused() {
     let wrong = [
         "",
         ":",
-        ":11211",
         "a b",
         "host:",
         "host:0",

@@ -80,6 +80,25 @@ impl Replay {
             .map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
+    /// Whether a file, packed or not, begins as a CSV does.
+    pub(crate) fn is_csv(path: &Path) -> bool {
+        let first_line = || {
+            let source = Unpacked::new(BufReader::new(std::fs::File::open(path).ok()?)).ok()?;
+            let mut row = Vec::new();
+            BufReader::new(source).take(LINE_BYTES_MAX).read_until(b'\n', &mut row).ok()?;
+            Some(row)
+        };
+        let is_row = |row: Vec<u8>| row.starts_with(b"timestamp") || Fields::of(&row).is_some();
+        first_line().is_some_and(is_row)
+    }
+
+    /// The keys that gets ask for, of a CSV.
+    pub(crate) fn looked_up(&self) -> Vec<u32> {
+        let operations = self.details.iter().flat_map(|details| &details.operations);
+        let gets = self.requests.iter().zip(operations).filter(|(_, one)| one.verb == Verb::Get);
+        gets.map(|(key, _)| *key).collect()
+    }
+
     /// Reads a CSV; an error comes with its line.
     fn decode(path: &Path, source: impl Read, most: u64) -> Result<Replay, (u64, String)> {
         let mut source = BufReader::new(source);

@@ -159,7 +159,7 @@ impl Site {
         let (connections, memory_mb) = (u32::try_from(connections)?, options.memory_mb);
         let launch = Launch { program, threads: 1, memory_mb, connections, extra: &[] };
         let server = launch.start(&[server_core])?;
-        drive("--schedule 0s+1x0.1s", &server, client_core)?;
+        drive("--keep --schedule 0s+1x0.1s", &server, client_core)?;
         let peers = if is_beside { Some(Peers::connect(&server.target, options)?) } else { None };
         server.pause()?;
         Ok(Site { server, peers, windows: Vec::new() })

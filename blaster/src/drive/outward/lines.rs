@@ -13,7 +13,7 @@ use super::super::inward::Listen;
 use super::super::pending::{Cause, Sent};
 use super::super::score::Books;
 use super::super::{Clock, DriveError};
-use super::{BELL, Outward};
+use super::{BELL, Drawn, Outward};
 use crate::line::{self, Flushed, Socket};
 use crate::packets::Packets;
 use crate::target::Bypass;
@@ -249,6 +249,7 @@ impl Outward {
         hears: &mut impl Listen,
     ) {
         if let Err(error) = self.open(line, now_ns, books, hears) {
+            books.score.refused_connection();
             self.trouble = Some(error);
         }
     }
@@ -293,6 +294,7 @@ impl Outward {
                     Ok(()) => self.up(line, socket, books, hears),
                     Err(error) => {
                         own.fall(clock.now_ns());
+                        books.score.refused_connection();
                         self.trouble = Some(error);
                     }
                 }
@@ -320,10 +322,31 @@ impl Outward {
                 Phase::Down(at_ns) if *at_ns <= now_ns => self.reopen(line, now_ns, books, hears),
                 Phase::Connecting(_, since) if since + ns(CONNECT_MAX) < now_ns => {
                     own.fall(now_ns);
+                    books.score.refused_connection();
                     self.trouble = Some(io::ErrorKind::TimedOut.into());
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Open loop: what has been due for longer than `patience_ns`, and what no connection took, is
+    /// given up. A generator that is late by itself gives nothing up: what it owes is sent late.
+    pub(in super::super) fn give_up(&mut self, now_ns: u64, patience_ns: u64, books: &mut Books) {
+        let Some(late_ns) = now_ns.checked_sub(patience_ns) else { return };
+        // All fell due since the last look: as many as the rate has in that time.
+        while self.is_open && self.is_behind && (self.drawn != Drawn::No || self.draw()) {
+            if self.departures.due_ns() > late_ns {
+                return;
+            }
+            if self.drawn == Drawn::Yes {
+                books.score.offered();
+                if self.has_own && !self.fill_in(self.turns[0]) {
+                    return;
+                }
+            }
+            books.score.unsent(self.ask.verb);
+            self.drawn = Drawn::No;
         }
     }
 

@@ -6,6 +6,7 @@
 
 use super::parts;
 use super::talk::{self, Found, FromAgent, Lines, SILENCE_MAX, TOLD_MAX, ToAgent};
+use crate::exit::Exit;
 use crate::flags::{cpus, or};
 use crate::measure::schedule::{Collector, Merged};
 use crate::measure::watch::{Moment, Usage, Watch};
@@ -13,6 +14,7 @@ use crate::result::machine::Machine;
 use crate::run::crew::{Ground, Hands, Task, Threads};
 use crate::run::servers::Servers;
 use crate::workload::{Names, Workload, WorkloadError};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -57,7 +59,7 @@ pub fn run(place: &Place) -> Result<(), String> {
                 Ok(None) => std::process::exit(0),
                 Err(why) => {
                     let _ = writeln!(io::stderr(), "kvblaster agent: the controller: {why}");
-                    std::process::exit(1);
+                    std::process::exit(Exit::CouldNot as i32);
                 }
             }
         }
@@ -113,6 +115,7 @@ impl Work {
         // Threads that are done hand over before the epoch ends.
         let taken = self.usages.remove(&epoch);
         let (usage, seconds) = taken.unwrap_or_else(|| self.taken(&watch.moment()));
+        let usage = Box::new(usage);
         FromAgent::Epoch { epoch, tally: Box::new(all.tally), busiest: all.busiest, usage, seconds }
     }
 }
@@ -169,6 +172,9 @@ impl Agent<'_> {
             (ToAgent::Ask, Some((_, ground, _)), _) => {
                 self.say(FromAgent::Silent(ground.servers.silent()))
             }
+            (ToAgent::Compare, Some((_, ground, _)), _) => {
+                self.say(FromAgent::Changed(ground.servers.changed()))
+            }
             // The work could not begin, or is over already, and that was told.
             _ => Ok(()),
         }
@@ -206,7 +212,8 @@ impl Agent<'_> {
         let workload = Arc::new(workload);
         let names = Names::new(&workload);
         let (stop, asked) = (Arc::default(), Arc::default());
-        let ground = Ground { servers, workload, names, agents: None, stop, asked };
+        let (agents, stored) = (None, Cell::new(0));
+        let ground = Ground { servers, workload, names, agents, stop, asked, stored };
         self.ground = Some((task, ground, watch));
         Ok(found)
     }

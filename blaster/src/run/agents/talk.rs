@@ -55,6 +55,8 @@ pub(crate) enum ToAgent {
     End,
     /// Who says nothing?
     Ask,
+    /// Who is not what it was?
+    Compare,
 }
 
 /// What an agent says.
@@ -73,11 +75,13 @@ pub(crate) enum FromAgent {
     /// How it goes; the sight only where it is watched.
     State { sight: Option<Sight>, is_unheard: bool, is_over: bool },
     /// An epoch of all its threads.
-    Epoch { epoch: u32, tally: Box<Tally>, busiest: f64, usage: Usage, seconds: f64 },
+    Epoch { epoch: u32, tally: Box<Tally>, busiest: f64, usage: Box<Usage>, seconds: f64 },
     /// All threads have ended; why, if one failed.
     Ended(Option<String>),
     /// The names of the servers that say nothing now.
     Silent(Vec<String>),
+    /// Those that are not what they were, each in words.
+    Changed(Vec<String>),
 }
 
 /// What an agent finds before the traffic.

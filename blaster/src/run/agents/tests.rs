@@ -74,7 +74,7 @@ fn an_epoch_told_twice_stands_for_no_other_agents() {
         epoch: 0,
         tally: Box::default(),
         busiest: 0.0,
-        usage: Usage::default(),
+        usage: Box::<Usage>::default(),
         seconds: 1.0,
     };
     let (_scripts, agents, _) = gathered(&[(&[epoch(), epoch()], &[]), (&[], &[])]);

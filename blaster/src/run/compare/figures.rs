@@ -8,8 +8,10 @@
 
 use crate::measure::Interval;
 use crate::measure::cpu::Categories;
+use crate::measure::process::TICKS_MIN;
 use crate::measure::steady::{self, RATES_NEAR, TIMES_NEAR, told_ns};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Of each interval, at least; of ten rounds, the least and the greatest left out, it is 97.9 %.
 /// With 95 %, a server would differ from itself by one of nine figures in every third comparison.
@@ -22,7 +24,7 @@ pub const SAME_WITHIN: f64 = 0.03;
 const SAME_SHARES_WITHIN: f64 = 0.001;
 
 /// What kind of figure it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Requests by something.
@@ -59,6 +61,8 @@ const fn other(
 
 /// What requests per second and CPU time of the server is called.
 pub const PER_CPU: &str = "requests per CPU-second";
+/// And what its own code takes for one.
+const USER_TIME: &str = "user time per request";
 
 const FIGURES: [Figure; 10] = [
     Figure {
@@ -71,7 +75,7 @@ const FIGURES: [Figure; 10] = [
         let seconds = cpu_seconds(window, cpus).filter(|seconds| *seconds > 0.0)?;
         Some(window.tally.total().answered as f64 / seconds)
     }),
-    other("user time per request", Kind::Time, user_ns),
+    other(USER_TIME, Kind::Time, user_ns),
     time("mean response time", |window, _| window.tally.total().response_ns.mean_ns()),
     time("p50", |window, _| told_ns(&window.tally.total().response_ns, 0.5)),
     time("p99", |window, _| told_ns(&window.tally.total().response_ns, 0.99)),
@@ -85,8 +89,25 @@ const FIGURES: [Figure; 10] = [
 /// server can change where the kernel's are nearly all. None where they are elsewhere.
 fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
     let answered = window.tally.total().answered as f64;
-    let seconds = window.usage.server?.usr_cpus * window.seconds;
-    (answered > 0.0).then(|| seconds * 1e9 / answered)
+    (answered > 0.0).then_some(user_seconds(window, &[])? * 1e9 / answered)
+}
+
+fn user_seconds(window: &Interval, _: &[usize]) -> Option<f64> {
+    Some(window.usage.server?.usr_cpus * window.seconds)
+}
+
+/// Whether CPU time is less than what counts it can tell: fewer ticks than `TICKS_MIN`, where it is
+/// not counted in nanoseconds.
+fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
+    let Some(server) = window.usage.server else { return false };
+    let ticks =
+        |seconds: Option<f64>| seconds.is_some_and(|seconds| seconds < TICKS_MIN * server.tick_s);
+    match figure {
+        PER_CPU if cpus.is_empty() => !server.is_told(),
+        PER_CPU => ticks(cpu_seconds(window, cpus)),
+        USER_TIME => ticks(user_seconds(window, cpus)),
+        _ => false,
+    }
 }
 
 /// What the servers took: all that their CPUs were busy with, softirq included, where they have
@@ -127,20 +148,23 @@ pub struct Series {
 }
 
 /// A figure of all servers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// What it is.
-    pub figure: &'static str,
+    pub figure: Cow<'static, str>,
     /// In requests per second or CPU-second, nanoseconds, bytes, or parts of one.
     pub kind: Kind,
     /// The median of the rounds of each server.
     pub medians: Vec<Option<f64>>,
     /// Each server but the first against the first.
     pub against: Vec<Option<Against>>,
+    /// A server had too little CPU time in a round to tell.
+    #[serde(default)]
+    pub is_too_little: bool,
 }
 
 /// What the rounds say of two servers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Against {
     /// The median of the rounds' ratios, or of shares of their differences.
     pub value: f64,
@@ -157,7 +181,7 @@ pub struct Against {
 }
 
 /// Whether there is a difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
     /// There is.
@@ -175,16 +199,23 @@ pub enum Finding {
 pub fn rows(series: &[Series], cpus: &[usize]) -> Vec<Row> {
     let rows = FIGURES.iter().map(|figure| row(figure, series, cpus));
     // Where nothing failed, that goes without saying.
-    rows.filter(|row| row.medians.iter().flatten().any(|median| *median > 0.0)).collect()
+    let is_told = |row: &Row| row.medians.iter().flatten().any(|median| *median > 0.0);
+    rows.filter(|row| row.is_too_little || is_told(row)).collect()
 }
 
 fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
-    let of = |window: &Interval| (figure.of)(window, cpus);
+    let few = |window: &Interval| is_too_little(figure.name, window, cpus);
+    let is_few = |one: &Series| one.windows.iter().any(few);
+    let is_too_little = series.iter().any(is_few);
+    let of = |window: &Interval| (figure.of)(window, cpus).filter(|_| !is_too_little);
     let near = if figure.kind == Kind::Time { TIMES_NEAR } else { RATES_NEAR };
     let is_unsteady = |one: &Series| {
         figure.kind != Kind::Share && !steady::apart(&one.windows, near, of).is_empty()
     };
+    // What few rounds had answers enough to tell is not told: rounds differ too much for that.
+    let all = |one: &Series| one.windows.iter().map(of).collect::<Option<Vec<f64>>>();
     let against = |(first, other): (&Series, &Series)| {
+        all(first).and(all(other))?;
         let both = first.windows.iter().zip(&other.windows);
         let pairs: Vec<(f64, f64)> = both.filter_map(|(one, two)| of(one).zip(of(two))).collect();
         let found = found(&pairs, figure.kind)?;
@@ -194,13 +225,14 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
             ..found
         })
     };
-    let median = |one: &Series| steady::median(one.windows.iter().filter_map(of).collect());
+    let median = |one: &Series| all(one).and_then(steady::median);
     let (first, others) = series.split_at(series.len().min(1));
     Row {
-        figure: figure.name,
+        figure: Cow::Borrowed(figure.name),
         kind: figure.kind,
         medians: series.iter().map(median).collect(),
         against: first.iter().cycle().zip(others).map(against).collect(),
+        is_too_little,
     }
 }
 
@@ -335,7 +367,7 @@ mod tests {
         both[1].windows[3] = series(&[100]).windows[0].clone();
         both[0].is_bound = true;
         let told = rows(&both, &[]);
-        let names: Vec<&str> = told.iter().map(|row| row.figure).collect();
+        let names: Vec<&str> = told.iter().map(|row| &*row.figure).collect();
         let expected = ["requests per second", PER_CPU, "user time per request"];
         assert_eq!(names[..3], expected);
         assert_eq!(names[3..], ["mean response time", "p50", "p99"]);
@@ -351,6 +383,14 @@ mod tests {
         let other = others(&both[0].windows[0], &[3]).unwrap();
         assert!((other - 0.3).abs() < 1e-9, "{other}");
         assert_eq!(others(&both[0].windows[0], &[]), None);
+        // Of fewer ticks than tell anything there is no figure, and no verdict.
+        let mut few = both.clone();
+        let servers = few.iter_mut().flat_map(|one| &mut one.windows);
+        servers.filter_map(|one| one.usage.server.as_mut()).for_each(|it| it.tick_s = 0.01);
+        few[1].windows[0].usage.server.as_mut().unwrap().usr_cpus = 0.02;
+        let told = rows(&few, &[]);
+        assert_eq!((told[1].is_too_little, told[2].is_too_little), (false, true));
+        assert_eq!((&told[2].medians, &told[2].against), (&vec![None; 2], &vec![None]));
         // One that is not there tells nothing, nor does a server that is elsewhere.
         assert_ne!(rows(&both, &[4])[1].figure, PER_CPU);
         both.iter_mut().flat_map(|one| &mut one.windows).for_each(|one| one.usage.server = None);

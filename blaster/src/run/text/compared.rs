@@ -6,8 +6,8 @@
 use super::{head, remarked};
 use crate::result::manifest::TargetRecord;
 use crate::run::compare::figures::{Against, Finding, Kind, PER_CPU, ROUNDS_MIN, Row, SAME_WITHIN};
-use crate::run::compare::{self, Comparison, Plan};
-use crate::words::{grouped, percent, sentence, size, time, whole, wrapped};
+use crate::run::compare::{Comparison, Plan};
+use crate::words::{grouped, percent, quoted, sentence, size, time, whole, wrapped};
 use std::fmt::Write;
 
 /// The widths of a figure's name, and of a server's column.
@@ -42,20 +42,43 @@ pub fn text(plan: &Plan, done: &Comparison) -> String {
     out.push('\n');
     for row in &done.figures {
         let _ = write!(out, "{:NAMES$}", row.figure);
-        let cells = row.medians.iter().map(|median| cell(row.kind, *median));
+        let cells = row.medians.iter().map(|median| match row.is_too_little {
+            true => "too little".to_owned(),
+            false => cell(row.kind, *median),
+        });
         cells.for_each(|cell| _ = write!(out, "{cell:>COLUMN$}"));
         out.push('\n');
     }
     for (nth, letter) in letters.iter().enumerate().skip(1) {
         out.push('\n');
-        for row in &done.figures {
-            let against = row.against.get(nth - 1).and_then(Option::as_ref);
-            out.extend(against.map(|told| wrapped("", &told_of(row, letter, told))));
-        }
+        out.extend(findings(done, nth, letter).iter().map(|told| wrapped("", told)));
     }
     out.push('\n');
     out.push_str(&notes(plan, done));
     out
+}
+
+/// What there is to say of the server `nth`, called `letter`, against the first: a sentence a
+/// figure.
+pub(crate) fn findings(done: &Comparison, nth: usize, letter: &str) -> Vec<String> {
+    let mut told = Vec::new();
+    for row in &done.figures {
+        let against = row.against.get(nth - 1).and_then(Option::as_ref);
+        told.extend(against.map(|against| told_of(row, letter, against)));
+        told.extend(row.is_too_little.then(|| too_little(row)));
+    }
+    told
+}
+
+/// The one that says most: of what servers take, of how much they answer, of how soon, whichever
+/// differs first; none where nothing does.
+pub(crate) fn most_telling(done: &Comparison, nth: usize, letter: &str) -> Option<String> {
+    let telling = [PER_CPU, "requests per second", "mean response time", "p99"];
+    telling.into_iter().find_map(|name| {
+        let row = done.figures.iter().find(|row| row.figure == name)?;
+        let against = row.against.get(nth - 1).and_then(Option::as_ref)?;
+        (against.finding == Finding::Differs).then(|| told_of(row, letter, against))
+    })
 }
 
 /// What is to be kept in mind, and what to do next.
@@ -73,6 +96,7 @@ fn notes(plan: &Plan, done: &Comparison) -> String {
             out.push_str(&wrapped("FAILED: ", &told));
         }
     }
+    done.servers.iter().for_each(|server| super::left(&mut out, server));
     let has = |what: &str| done.figures.iter().any(|row| row.figure == what);
     if !has(PER_CPU) {
         let text = "what the servers took of their CPUs is not known: they are on another machine, \
@@ -90,9 +114,7 @@ fn notes(plan: &Plan, done: &Comparison) -> String {
         out.push_str(&wrapped("note: ", &sentence(&text)));
     }
     if let Some(folder) = &plan.run.out {
-        let folders = compare::folders(folder, done.servers.len());
-        let folders: Vec<String> = folders.map(|folder| folder.display().to_string()).collect();
-        let _ = writeln!(out, "next: kvblaster report {}", folders.join(" "));
+        let _ = writeln!(out, "next: kvblaster report {}", quoted(&folder.to_string_lossy()));
     }
     out
 }
@@ -107,9 +129,16 @@ fn cell(kind: Kind, median: Option<f64>) -> String {
     median.map_or("-".to_owned(), told)
 }
 
+/// That nothing is told of a figure.
+fn too_little(row: &Row) -> String {
+    let (first, rest) = row.figure.split_at(1);
+    let first = first.to_ascii_uppercase();
+    format!("{first}{rest}: too little CPU time to tell; longer rounds, or a higher rate, tell it.")
+}
+
 /// One figure of a server against the first's, in a sentence.
 fn told_of(row: &Row, letter: &str, told: &Against) -> String {
-    let what = row.figure;
+    let what = &row.figure;
     let is_share = row.kind == Kind::Share;
     let (unit, scale) = if is_share { (" points", 100.0) } else { (" times", 1.0) };
     let (low, high) = told.interval.unwrap_or((f64::NAN, f64::NAN));
@@ -132,9 +161,12 @@ fn told_of(row: &Row, letter: &str, told: &Against) -> String {
             format!("{what}: no difference beyond this machine's noise: {value}")
         }
         (Finding::TooFew, _) => format!(
-            "{what}: {value}; {} rounds are too few to tell a difference from noise, {ROUNDS_MIN} \
-             are the least",
-            told.rounds
+            "{what}: {value}; {} too few to tell a difference from noise, {ROUNDS_MIN} are the \
+             least",
+            match told.rounds {
+                1 => "one round is".to_owned(),
+                rounds => format!("{rounds} rounds are"),
+            }
         ),
     };
     if told.is_unsteady {
@@ -154,7 +186,13 @@ mod tests {
 
     fn said(kind: Kind, pairs: &[(f64, f64)]) -> String {
         let figure = if kind == Kind::Rate { PER_CPU } else { "p99" };
-        let row = Row { figure, kind, medians: Vec::new(), against: Vec::new() };
+        let row = Row {
+            figure: figure.into(),
+            kind,
+            medians: vec![],
+            against: vec![],
+            is_too_little: false,
+        };
         told_of(&row, "B", &found(pairs, kind).unwrap())
     }
 
@@ -173,14 +211,24 @@ mod tests {
             (Kind::Bytes, pairs(2.0), "B's p99 is 2.0"),
             (Kind::Share, vec![(0.90, 0.95); 8], "B's p99 are 5.000 [5.000, 5.000] points above"),
             (Kind::Rate, vec![(1.0, 2.0); 3], "Requests per CPU-second: 2.00 times; 3 rounds"),
-            (Kind::Rate, vec![(1.0, 2.0)], "Requests per CPU-second: 2.00 times; 1 rounds"),
+            (
+                Kind::Rate,
+                vec![(1.0, 2.0)],
+                "Requests per CPU-second: 2.00 times; one round is too few",
+            ),
         ] {
             let told = said(kind, &pairs);
             assert!(told.starts_with(sentence), "{told}");
         }
         let told = found(&pairs(1.4), Kind::Time).unwrap();
         let told = Against { is_unsteady: true, is_bound: true, ..told };
-        let row = Row { figure: "p99", kind: Kind::Time, medians: Vec::new(), against: Vec::new() };
+        let row = Row {
+            figure: "p99".into(),
+            kind: Kind::Time,
+            medians: vec![],
+            against: vec![],
+            is_too_little: false,
+        };
         let told = told_of(&row, "C", &told);
         assert!(told.contains("unsteady") && told.contains("kvblaster was the limit"), "{told}");
     }

@@ -5,10 +5,10 @@
 
 use super::Plan;
 use crate::measure::check::ACHIEVED_SHARE_MIN;
-use crate::measure::steady::UNSTEADY;
+use crate::measure::steady::{UNSTEADY, told_ns};
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
-use crate::run::SILENT;
+use crate::run::{GONE, SILENT};
 use crate::words::{grouped, percent, quoted, some_percent, time, whole};
 use crate::workload::Verb;
 
@@ -44,12 +44,15 @@ pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String
         && let Some(ns) = server.ns_per_request(total.answered)
     {
         text += &format!(
-            " The server kept {:.2} of this machine's CPUs busy: {} for each request, {:.0} % of \
-             it in the kernel.",
+            " The server kept {:.2} of this machine's CPUs busy: {} for each request",
             server.cpus(),
             time(whole(ns)),
-            100.0 * server.sys_cpus / server.cpus().max(f64::MIN_POSITIVE)
         );
+        if server.is_split_told() {
+            let share = server.sys_cpus / server.cpus().max(f64::MIN_POSITIVE);
+            text += &format!(", {:.0} % of it in the kernel", 100.0 * share);
+        }
+        text += ".";
     }
     text
 }
@@ -84,21 +87,19 @@ fn asked(plan: &Plan, all: &Interval) -> String {
 }
 
 fn took(total: &VerbTally) -> String {
-    let at = |quantile| total.response_ns.quantile_ns(quantile);
-    let (Some(median), Some(p99), Some(p99_9), Some(max)) =
-        (at(0.5), at(0.99), at(0.999), total.response_ns.max_ns())
-    else {
+    let times = &total.response_ns;
+    let (Some(median), Some(max)) = (times.quantile_ns(0.5), times.max_ns()) else {
         return String::new();
     };
-    let mut text = format!(
-        " Half of the answers took less than {}, one in a hundred more than {}, one in a thousand \
-         more than {}; the slowest took {}.",
-        time(median),
-        time(p99),
-        time(p99_9),
-        time(max)
-    );
-    let tail = p99_9 as f64 / median.max(1) as f64;
+    let mut text = format!(" Half of the answers took less than {}", time(median));
+    let rarer = [(0.99, "one in a hundred"), (0.999, "one in a thousand")];
+    let rarer = rarer.map(|(share, one)| Some((told_ns(times, share)?, one)));
+    for (ns, one) in rarer.into_iter().flatten() {
+        text += &format!(", {one} more than {}", time(whole(ns)));
+    }
+    text += &format!("; the slowest took {}.", time(max));
+    let [_, p99_9] = rarer;
+    let tail = p99_9.map_or(0.0, |(ns, _)| ns / median.max(1) as f64);
     if tail > LONG_TAIL {
         text += &format!(
             " That tail is long: {tail:.0} times the usual answer, and an application that makes \
@@ -124,6 +125,10 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
     let mut say = |text: &str, command| advice.push(Advice { text: text.to_owned(), command });
     let capacity = || Some(plan.again("capacity", "", &OF_A_RUN));
     let total = all.tally.total();
+    if [SILENT, GONE].iter().any(|rule| done.verdict.has(rule)) {
+        say("look after the server first: its log, and whether it still runs.", None);
+        return advice;
+    }
     let own_fault = done.verdict.own_fault().is_some();
     if own_fault {
         let threads = plan.threads.saturating_mul(2);
@@ -151,10 +156,6 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
             grouped(plan.workload.keys() as f64)
         );
         say(&text, None);
-    }
-    if done.verdict.has(SILENT) {
-        say("look after the server first: its log, and whether it still runs.", None);
-        return advice;
     }
     if !plan.is_open() && !own_fault {
         let rate = format!("--rate {:.0}", round(all.achieved_per_s() * CALM));

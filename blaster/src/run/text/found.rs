@@ -50,7 +50,9 @@ pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
         out.push_str("The search was ended before it was done.\n");
     }
     out.extend(done.verdict.remarks.iter().map(super::remarked));
-    out.extend(found.remark().map(|remark| super::remarked(&remark)));
+    let remark = found.remark().filter(|remark| !done.verdict.has(&remark.rule));
+    out.extend(remark.map(|remark| super::remarked(&remark)));
+    super::left(&mut out, done);
     out
 }
 
@@ -154,11 +156,12 @@ fn told(found: &Found, capacity: &Capacity) -> String {
     let mut text = format!("{} requests/s", grouped(rate));
     if let Some((least, most)) = capacity.interval_per_s {
         text += &format!(
-            ", between {} and {} with {:.0} % confidence ({} rounds{})",
+            ", between {} and {} with {:.0} % confidence ({} round{}{})",
             grouped(least),
             grouped(most),
             found.confidence * 100.0,
             capacity.rounds_per_s.len(),
+            if capacity.rounds_per_s.len() == 1 { "" } else { "s" },
             match capacity.rounds_of_none() {
                 0 => String::new(),
                 none => format!("; in {none} of them no rate tried held, which counts as 0"),

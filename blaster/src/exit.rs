@@ -1,0 +1,74 @@
+//! What scripts go by: the statuses with which kvblaster exits.
+//!
+//! Where: `main` exits with one; `--help` and README.md have them as a table. Invariant: each
+//! status has one meaning, whatever the command: a figure that is not to be trusted never passes
+//! for one that is, nor what was not measured for what was not met.
+
+use crate::words::wrapped;
+use std::process::ExitCode;
+
+/// A status. The later ones outweigh those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Exit {
+    /// All was done that was asked for, and what was asserted holds.
+    Met = 0,
+    /// Measured, and not what was asked for.
+    NotMet = 1,
+    /// Measured, and not to be trusted, though something was asserted.
+    Invalid = 2,
+    /// There is nothing to go by.
+    CouldNot = 3,
+    /// The command line is wrong (sysexits.h).
+    Usage = 64,
+}
+
+/// Each with its meaning, as `--help` tells it.
+const MEANINGS: [(Exit, &str); 5] = [
+    (Exit::Met, "done, or measured; all that was asserted is met"),
+    (
+        Exit::NotMet,
+        "measured; an assertion is not met, a server went away or came back as another process, or \
+         it was ended before its time",
+    ),
+    (
+        Exit::Invalid,
+        "measured, with an assertion, and INVALID: the figures do not tell what the server can do, \
+         and none is met or not met by them",
+    ),
+    (Exit::CouldNot, "could not: no server, no permission, nothing to write to"),
+    (Exit::Usage, "the command line is wrong"),
+];
+
+impl Exit {
+    /// For the system.
+    #[must_use]
+    pub fn code(self) -> ExitCode {
+        ExitCode::from(self as u8)
+    }
+}
+
+/// The table, for `--help`.
+pub(crate) fn table() -> String {
+    let mut out = "Exit status:\n".to_owned();
+    for (exit, meaning) in MEANINGS {
+        out += &wrapped(&format!("  {:>2}  ", exit as u8), meaning);
+    }
+    out.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_in_the_readme_has_the_statuses_of_the_code() {
+        let readme = include_str!("../README.md");
+        for (exit, meaning) in MEANINGS {
+            let row = format!("| {} | {} |", exit as u8, meaning);
+            assert!(readme.contains(&row), "{row}");
+        }
+        let wide = table().lines().find(|line| line.len() > 80).map(str::to_owned);
+        assert_eq!(wide, None);
+    }
+}

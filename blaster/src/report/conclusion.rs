@@ -1,0 +1,155 @@
+//! What the page is about, and what comes of it: its title, and what stands above all figures.
+//!
+//! Where: the top of the page. Invariant: no difference is told that the rounds do not tell, and no
+//! figure without saying whether it is to be taken as it is.
+
+use super::Entry;
+use super::words::{escaped, shortened};
+use crate::measure::steady::told_ns;
+use crate::run::compare::Comparison;
+use crate::run::text::compared::{findings as sentences, most_telling};
+use crate::words::{grouped, percent, sentence as whole_sentence, time, whole};
+use std::fmt::Write;
+
+/// Results that are named in the title, and told in a sentence.
+const NAMED_MAX: usize = 3;
+/// Characters of the title.
+const TITLE_CHARS: usize = 100;
+
+/// The servers of a comparison, by their letters and names.
+fn servers(one: &Comparison) -> Vec<(String, String)> {
+    let letters = ('A'..='Z').map(|letter| letter.to_string());
+    letters.zip(one.servers.iter().map(|server| server.manifest.label.clone())).collect()
+}
+
+/// What was measured.
+#[must_use]
+pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
+    let names: Vec<String> = match compared {
+        [one] if entries.len() == one.servers.len() => {
+            servers(one).into_iter().map(|(_, label)| label).collect()
+        }
+        _ => entries.iter().map(|entry| entry.name.clone()).collect(),
+    };
+    let between = if compared.is_empty() { ", " } else { " against " };
+    let more = names.len().saturating_sub(NAMED_MAX);
+    let some = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(between);
+    let some = shortened(&some, TITLE_CHARS);
+    if more > 0 { format!("{some} and {more} more") } else { some }
+}
+
+/// When: the first of all, and the last if that is another day.
+#[must_use]
+pub fn when(entries: &[Entry]) -> String {
+    let mut all: Vec<&str> =
+        entries.iter().map(|entry| entry.result.manifest.started.as_str()).collect();
+    all.retain(|started| !started.is_empty());
+    all.sort_unstable();
+    match (all.first(), all.last()) {
+        (Some(first), Some(last)) if first.get(..10) != last.get(..10) => {
+            format!("{first} to {last}")
+        }
+        (Some(first), _) => (*first).to_owned(),
+        _ => "nobody knows when".to_owned(),
+    }
+}
+
+/// What came of it, in a few sentences.
+#[must_use]
+pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
+    let mut told: Vec<String> = compared.iter().flat_map(of_comparison).collect();
+    if compared.is_empty() {
+        // Of one there is room for more.
+        let goals = if entries.len() > 1 { 1 } else { NAMED_MAX };
+        told.extend(entries.iter().take(NAMED_MAX).filter_map(|entry| of_entry(entry, goals)));
+    }
+    let doubted: Vec<&str> = entries
+        .iter()
+        .filter(|entry| super::said(&entry.result).iter().any(|(class, _)| *class == "invalid"))
+        .map(|entry| entry.name.as_str())
+        .collect();
+    if !doubted.is_empty() {
+        let names = doubted.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+        told.push(match doubted.len() == entries.len() && entries.len() > 1 {
+            true => "None of these is to be taken as it is; why stands below.".to_owned(),
+            false => {
+                whole_sentence(&format!("{names}: not to be taken as it is; why stands below"))
+            }
+        });
+    }
+    if told.is_empty() {
+        return "Nothing was measured.".to_owned();
+    }
+    told.join(" ")
+}
+
+fn of_comparison(one: &Comparison) -> Vec<String> {
+    let servers = servers(one);
+    let told = servers.iter().enumerate().skip(1).map(|(nth, (letter, label))| {
+        let none = || {
+            let first = servers.first().map_or("A", |(_, label)| label);
+            format!("No difference between {first} and {label} is known beyond the noise.")
+        };
+        most_telling(one, nth, letter).unwrap_or_else(none)
+    });
+    told.collect()
+}
+
+fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
+    if let Some(search) = &entry.result.search {
+        let told = search.capacities.iter().map(|one| match one.rate_per_s {
+            Some(rate) => format!("{} up to {} requests a second", one.objective, grouped(rate)),
+            None => format!("{} at no rate", one.objective),
+        });
+        let told: Vec<String> = told.take(goals).collect();
+        return (!told.is_empty()).then(|| format!("{} holds {}.", entry.name, told.join(", ")));
+    }
+    let all = entry.result.merged.as_ref()?;
+    let total = all.tally.total();
+    let mut told = format!("{} answered {} a second", entry.name, grouped(all.achieved_per_s()));
+    if all.asked_per_s.is_some() {
+        let _ = write!(told, " of {} due", grouped(all.offered_per_s()));
+    }
+    if let Some(ns) = total.response_ns.quantile_ns(0.5) {
+        let _ = write!(told, ", half of them within {}", time(ns));
+    }
+    if let Some(ns) = told_ns(&total.response_ns, 0.99) {
+        let _ = write!(told, ", all but one in a hundred within {}", time(whole(ns)));
+    }
+    let failed = all.tally.failure_ratio().filter(|ratio| *ratio > 0.0);
+    if let Some(ratio) = failed {
+        let _ = write!(told, "; {} failed", percent(ratio));
+    }
+    Some(told + ".")
+}
+
+/// What comparisons found, a sentence a figure.
+#[must_use]
+pub fn findings(compared: &[Comparison]) -> String {
+    let mut out = String::new();
+    for one in compared {
+        let servers = servers(one);
+        let names: Vec<&str> = servers.iter().map(|(_, label)| label.as_str()).collect();
+        let _ = write!(
+            out,
+            "<section class=\"findings\"><h2>What {} rounds in turns say</h2>\n\
+             <p class=\"note\">{}. In brackets stands what a ratio could as well have been, with \
+             {:.0} % confidence.</p>\n",
+            one.rounds,
+            escaped(&names.join("; ")),
+            100.0 * one.confidence
+        );
+        for (nth, (letter, _)) in servers.iter().enumerate().skip(1) {
+            out.push_str("<ul>");
+            for told in sentences(one, nth, letter) {
+                let _ = writeln!(out, "<li>{}</li>", escaped(&told));
+            }
+            out.push_str("</ul>\n");
+        }
+        if let Some(why) = one.failed.as_ref().filter(|_| one.is_interrupted) {
+            let _ = writeln!(out, "<p class=\"note\">Ended early: {}.</p>", escaped(why));
+        }
+        out.push_str("</section>\n");
+    }
+    out
+}

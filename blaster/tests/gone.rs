@@ -1,0 +1,111 @@
+//! Servers that go away while they are driven, or come back as others, as a user is told of them.
+//!
+//! Where: outside of everything. Invariant: what was due and never answered is in every figure that
+//! it belongs to, and the exit status says that something is wrong.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+use blaster::launch;
+use blaster::result::RunResult;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
+
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
+    let folder = std::env::temp_dir().join(format!("kvblaster-gone-{}", std::process::id()));
+    for signal in [Signal::KILL, Signal::TERM] {
+        let null = format!("'{KVBLASTER}' reflect 127.0.0.1:{{port}}");
+        let server = launch::start(&launch::shell(&null), &[]).expect("a server");
+        // Reports after its end are longer than the time after which a request is given up.
+        let words = "run --no-populate --keys 1000 -r 500 --timeout 300ms --schedule 0s+3x1s \
+                     -a errors<1% -a rate>1 -a late<100% -o";
+        let mut child = Command::new(KVBLASTER)
+            .args(words.split_whitespace())
+            .arg(&folder)
+            .arg(&server.target)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kvblaster starts");
+        let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(told.any(|line| line.starts_with("report 1 of 3: ")));
+        let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        told.for_each(drop);
+        let output = child.wait_with_output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{out}");
+        let words = flat(&out);
+        for said in [
+            &format!("INVALID: {} went away: ", server.target)[..],
+            "and it did not keep up",
+            "errors<1% is not met",
+            "rate>1 is met",
+            " attempts failed",
+            "were never sent, for no connection took them",
+        ] {
+            assert!(words.contains(said), "{said}: {out}");
+        }
+        for false_reason in ["fall due of the", "and it kept up", "waits for something else"] {
+            assert!(!words.contains(false_reason), "{false_reason}: {out}");
+        }
+        let done = RunResult::read(&folder).unwrap();
+        let merged = done.merged.unwrap();
+        let (total, offered) = (merged.tally.total(), merged.tally.offered);
+        assert_eq!(total.sent, total.answered + total.timeouts, "{out}");
+        // All that was due in three seconds, but for a loaded machine's last moment.
+        let ended = total.sent + total.unsent;
+        assert!(total.unsent > 300 && offered.abs_diff(ended) <= 1, "{offered} {ended}: {out}");
+        assert!(offered > 1300, "{offered}: {out}");
+        assert!(total.late_or_lost() >= total.unsent && total.failed() >= total.unsent, "{out}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+/// A server that says these statistics, one after the other, and has no key.
+fn saying(statistics: [&'static str; 2]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                for line in BufReader::new(&stream).lines().map_while(Result::ok) {
+                    let answer = match line.split(' ').next() {
+                        Some("version") => "VERSION 1\r\n",
+                        Some("stats") => {
+                            let nth = ASKED.fetch_add(1, Ordering::Relaxed).min(1);
+                            statistics[usize::try_from(nth).unwrap()]
+                        }
+                        _ => "END\r\n",
+                    };
+                    if (&stream).write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_came_back_as_another_process_is_told() {
+    let target = saying(["STAT pid 7\r\nEND\r\n", "STAT pid 8\r\nEND\r\n"]);
+    let words = "run -q --no-populate --mix get=1 --keys 100 -n 50 --schedule 1h+1x1h";
+    let output =
+        Command::new(KVBLASTER).args(words.split_whitespace()).arg(&target).output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    let told = format!("INVALID: {target} was started anew: its process was 7, and is 8");
+    assert!(flat(&out).contains(&told), "{out}");
+}

@@ -1,0 +1,165 @@
+//! Servers that hold somebody else's items, and what kvblaster leaves behind, as a user is told.
+//!
+//! Where: outside of everything, against real servers. Invariant: nobody's items go unless that was
+//! asked for, and what kvblaster stored does.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
+
+mod programs;
+
+use blaster::launch::{self, Server};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use testing::skip;
+
+const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
+/// Items of somebody else.
+const STRANGE: u64 = 50;
+const SHORT: &str = "--keys 100 -n 50 --schedule 1h+1x1h --timeout 60s";
+
+/// Whether it is told that nothing is left. memcached counts what was flushed until it is asked for
+/// it: there it is deleted as well.
+fn is_gone(text: &str) -> bool {
+    text.contains("was empty before, and was flushed")
+        || text.contains("was cleared of the 100 keys of this workload; it says that it holds 0")
+}
+
+/// Each kind of server that is there: how it is addressed, and the server.
+fn servers() -> Vec<(String, Server)> {
+    let hypostyle = programs::hypostyle_program().display().to_string();
+    let memcached = programs::memcached_program().into_string().unwrap();
+    let as_root = programs::as_root().join(" ");
+    let mut all = vec![format!("'{hypostyle}' -m 64 -l 127.0.0.1 -p {{port}} -U 0")];
+    for (program, words) in [
+        (memcached.as_str(), format!("{memcached} {as_root} -l 127.0.0.1 -p {{port}} -U 0")),
+        ("redis-server", "redis-server --port {port} --save ''".to_owned()),
+    ] {
+        match Command::new(program).arg("--version").output() {
+            Ok(_) => all.push(words),
+            Err(_) => skip(&format!("{program} is not there")),
+        }
+    }
+    let started = all.into_iter().map(|words| {
+        let server = launch::start(&launch::shell(&words), &[]).expect("a server");
+        (server.target.clone(), server)
+    });
+    started.collect()
+}
+
+/// What a server answers, once it ends with this.
+fn answer(server: &Server, question: &str, end: &str) -> String {
+    let place = server.target.trim_start_matches("redis://");
+    let mut stream = TcpStream::connect(place).unwrap();
+    stream.write_all(question.as_bytes()).unwrap();
+    let (mut answer, mut part) = (String::new(), [0; 4096]);
+    while !answer.ends_with(end) {
+        let bytes = stream.read(&mut part).unwrap();
+        assert!(bytes > 0, "{answer}");
+        answer.push_str(std::str::from_utf8(&part[..bytes]).unwrap());
+    }
+    answer
+}
+
+/// Stores somebody else's items.
+fn store(target: &str, server: &Server) {
+    let is_redis = target.starts_with("redis");
+    for nth in 0..STRANGE {
+        let [set, end] = match is_redis {
+            true => [format!("SET other{nth} x\r\n"), "+OK\r\n".to_owned()],
+            false => [format!("set other{nth} 0 0 1\r\nx\r\n"), "STORED\r\n".to_owned()],
+        };
+        answer(server, &set, &end);
+    }
+}
+
+/// Which of these keys are there.
+fn found(target: &str, server: &Server, prefix: &str, keys: u64) -> u64 {
+    let is_redis = target.starts_with("redis");
+    let is_there = |nth: &u64| match is_redis {
+        true => answer(server, &format!("EXISTS {prefix}{nth}\r\n"), "\r\n").starts_with(":1"),
+        false => answer(server, &format!("get {prefix}{nth}\r\n"), "END\r\n").starts_with("VALUE"),
+    };
+    (0..keys).filter(is_there).count() as u64
+}
+
+fn items(target: &str, server: &Server) -> u64 {
+    let text = match target.starts_with("redis") {
+        true => answer(server, "DBSIZE\r\n", "\r\n"),
+        false => answer(server, "stats\r\n", "END\r\n"),
+    };
+    let line = text.lines().find(|line| line.contains("curr_items") || line.starts_with(':'));
+    line.unwrap().rsplit([' ', ':']).next().unwrap().parse().unwrap()
+}
+
+fn kvblaster(words: &str, targets: &[&str]) -> (Output, String) {
+    let mut command = Command::new(KVBLASTER);
+    let output = command.args(words.split_whitespace()).args(targets).output().unwrap();
+    let text = [&output.stdout[..], &output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(" ");
+    (output, text)
+}
+
+#[test]
+fn somebody_elses_items_are_not_filled_over_without_being_asked() {
+    for (target, server) in servers() {
+        store(&target, &server);
+        let agent = format!("run {SHORT} -q --agent={KVBLASTER}~agent");
+        let words = [
+            format!("run {SHORT} -q"),
+            agent,
+            format!("capacity {SHORT} -q --start 500"),
+            format!("size {SHORT} -q -r 1000 --span 1s --memory 1"),
+            format!("compare {SHORT} -q --rounds 1 {target}"),
+        ];
+        for words in words {
+            let mut command = Command::new(KVBLASTER);
+            command.args(words.split_whitespace().map(|word| word.replace('~', " ")));
+            let output = command.arg(&target).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(3), "{words}: {text}");
+            assert!(text.contains(&format!("{target} holds {STRANGE} items")), "{words}: {text}");
+            assert!(text.contains("--force fills it all the same"), "{words}: {text}");
+        }
+        assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
+        // Asked for, it is filled, and cleared of what it was filled with.
+        let (output, text) = kvblaster(&format!("run {SHORT} --force"), &[&target]);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.contains(&format!("filling {target}: 100 keys, ")), "{text}");
+        assert!(text.contains("was cleared of the 100 keys of this workload"), "{text}");
+        let told = format!("it says that it holds {STRANGE} items, and held {STRANGE} before");
+        assert!(text.contains(&told), "{text}");
+        assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
+        assert_eq!(items(&target, &server), STRANGE, "{target}");
+    }
+}
+
+#[test]
+fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
+    for (target, server) in servers() {
+        for words in ["run", "capacity --start 500 --votes 1 --repeats 1 --highest 1000 -O p50<10s"]
+        {
+            let (output, text) = kvblaster(&format!("{words} {SHORT} -q"), &[&target]);
+            assert_eq!(output.status.code(), Some(0), "{text}");
+            assert!(is_gone(&text), "{text}");
+        }
+        let (_, text) = kvblaster(&format!("compare {SHORT} --rounds 1 {target}"), &[&target]);
+        assert!(is_gone(&text), "{text}");
+        assert_eq!(items(&target, &server), 0, "{target}: {text}");
+        let began = Instant::now();
+        let keep = format!("run {SHORT} --keep --fill-rate 200");
+        let (output, text) = kvblaster(&keep, &[&target]);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(began.elapsed() > Duration::from_millis(400), "{text}");
+        assert!(text.contains("at 200 a second (--fill-rate); kept (--keep)"), "{text}");
+        assert!(text.contains("is left with what was stored (--keep); it says"), "{text}");
+        assert_eq!(items(&target, &server), 100, "{target}: {text}");
+        // Its own items are in nobody's way; others beside them are.
+        let (output, text) = kvblaster(&keep, &[&target]);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        store(&target, &server);
+        let (output, text) = kvblaster(&keep, &[&target]);
+        assert_eq!(output.status.code(), Some(3), "{text}");
+    }
+}
