@@ -88,6 +88,8 @@ pub(crate) struct Sampler {
     weight: u32,
     /// Requests that may still be sampled in this loop.
     requests_left: u32,
+    /// Loops sampled so far.
+    number: u64,
     random: Random,
 }
 
@@ -95,7 +97,7 @@ impl Sampler {
     /// That of a column.
     pub(crate) fn new(column: usize) -> Sampler {
         let random = Random::new(column);
-        Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, random }
+        Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, number: 0, random }
     }
 
     /// A loop begins, so many milliseconds after the last one. Is it sampled?
@@ -118,7 +120,13 @@ impl Sampler {
     #[cold]
     fn sample(&mut self, weight: u32) -> bool {
         (self.weight, self.requests_left) = (weight, SAMPLED_LOOP_MAX);
+        self.number += 1;
         true
+    }
+
+    /// The number of the loop that is sampled.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// A request is sampled. Its weight; and whether the loop's next one is sampled too.
@@ -183,6 +191,7 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
 
     #[test]
     fn sampled_loops_count_for_all_and_each_behind_a_rest_for_itself() {
@@ -202,6 +211,65 @@ mod tests {
             assert!(sampler.begin_loop(REST_MS));
             assert_eq!(sampler.take().0, 1);
         }
+    }
+
+    /// What is told of the keys that `ask` draws, `together` in each loop, and how often each was.
+    fn told(
+        seed: usize,
+        together: u32,
+        mut ask: impl FnMut(&mut Random, u32) -> u32,
+    ) -> (Vec<hot::HotKey>, HashMap<u32, u64>) {
+        let (mut sampler, mut random) = (Sampler::new(seed), Random::new(seed + 1000));
+        let (mut hot, mut asked) = (Hot::default(), HashMap::new());
+        for number in 0..120_000 / together {
+            // One loop in fifty comes behind a rest.
+            let since_ms = if random.below(50) == 0 { REST_MS } else { 0 };
+            let mut goes_on = sampler.begin_loop(since_ms);
+            for nth in 0..together {
+                let key = ask(&mut random, number * together + nth);
+                *asked.entry(key).or_default() += 1;
+                if goes_on {
+                    let weight;
+                    (weight, goes_on) = sampler.take();
+                    hot.asked(&key.to_le_bytes(), (weight, sampler.number()));
+                }
+            }
+        }
+        let told = Hot::hottest([&hot]).0.into_iter().filter(|key| key.at_least() > 0).collect();
+        (told, asked)
+    }
+
+    #[test]
+    fn no_key_is_told_to_have_more_requests_than_it_had() {
+        let once = |_: &mut Random, nth: u32| nth;
+        let uniform = |random: &mut Random, _: u32| random.below(200);
+        // Of each power of two the same part: a Zipf law with an exponent of 1.
+        let zipf = |random: &mut Random, _: u32| {
+            let bits = 1 + random.below(15);
+            random.below(1 << bits)
+        };
+        let (mut bounds, mut found) = (0, 0);
+        for seed in 0..40 {
+            for together in [1, 8, 32] {
+                for (law, at) in
+                    [(0, &once as &dyn Fn(&mut Random, u32) -> u32), (1, &uniform), (2, &zipf)]
+                {
+                    let (told, asked) = told(seed, together, at);
+                    for key in &told {
+                        let number = u32::from_le_bytes(key.key[..].try_into().unwrap());
+                        let (had, said) = (asked[&number], key.at_least());
+                        // Those of one loop behind a rest are certain.
+                        assert!(said <= had, "{law}, {together}, seed {seed}: {said} of {had}");
+                    }
+                    bounds += told.len();
+                    // The two most frequent keys have a fifteenth of all requests or more.
+                    let is_first = |key: &hot::HotKey| key.key[..] == 0_u32.to_le_bytes();
+                    found += usize::from(law == 2 && together == 1 && told.iter().any(is_first));
+                }
+            }
+        }
+        assert!(bounds > 500, "{bounds} bounds were looked at");
+        assert_eq!(found, 40, "a key that is asked for most is told");
     }
 
     #[test]

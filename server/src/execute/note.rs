@@ -117,6 +117,7 @@ pub(super) fn sample(context: &mut Context, of: (Kind, Option<&[u8]>), took: Opt
 #[cold]
 fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u64) {
     let (weight, goes_on) = context.sampler.take();
+    let number = context.sampler.number();
     if !goes_on {
         context.noted.watched = context.noted.watched.without(SAMPLED);
     }
@@ -125,7 +126,7 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     samples.add(|samples| {
         samples.took(kind, ns, weight);
         if let Some(key) = key {
-            samples.hot.asked(key, weight);
+            samples.hot.asked(key, (weight, number));
         }
         if let (Some(key), Some(bytes)) = (key, bytes) {
             samples.hot.seen(key, bytes);

@@ -1,8 +1,8 @@
 //! `stats hot`: the keys that are asked for most, and those with the longest values.
 //!
 //! Where: `stats::answer` calls it; memcached has no such thing.
-//! Invariant: at most `HOT_KEYS_TOLD` and `BIG_KEYS_MAX` keys. One with a long value is there, and
-//! its value is as long as is said.
+//! Invariant: at most `HOT_KEYS_TOLD` and `BIG_KEYS_MAX` keys. A key of which the samples prove
+//! nothing is not told. One with a long value is there, and its value is as long as is said.
 
 use std::cmp::Reverse;
 
@@ -20,10 +20,13 @@ pub(super) fn write(context: &mut Context, form: Form, out: &mut Vec<u8>) {
     let all: Vec<Hot> = columns.map(|column| column.with(|samples| samples.hot.clone())).collect();
     let (hottest, requests) = Hot::hottest(&all);
     stat!(rows, "requests", requests);
-    for hot in hottest.iter().take(HOT_KEYS_TOLD) {
+    let told =
+        hottest.iter().map(|hot| (hot, hot.at_least())).filter(|(_, at_least)| *at_least > 0);
+    for (hot, at_least) in told.take(HOT_KEYS_TOLD) {
         let key = escaped(&hot.key);
-        stat!(rows, &format!("hot:{key}:requests"), hot.requests);
-        stat!(rows, &format!("hot:{key}:at_least"), hot.requests - hot.error);
+        stat!(rows, &format!("hot:{key}:requests"), hot.requests - hot.error);
+        stat!(rows, &format!("hot:{key}:at_least"), at_least);
+        stat!(rows, &format!("hot:{key}:error"), hot.error);
     }
     let mut keys: Vec<_> = all.iter().flat_map(Hot::biggest).map(|big| &big.key).collect();
     keys.sort_unstable();
