@@ -24,6 +24,7 @@ fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
     let (host, port) = (Some("0.0.0.0".to_owned()), Port::Number(port));
     Settings {
         datagrams: vec![Listen { host, port, protocol: Speak::Auto }],
+        udp_allow: datagrams::everybody(),
         xdp: Some(Xdp {
             allow: allow.iter().map(|it| it.parse::<IpNet>().unwrap()).collect(),
             ..Xdp::of(WIRE)
