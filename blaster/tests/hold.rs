@@ -8,9 +8,10 @@
 mod programs;
 
 use blaster::launch::{self, Server};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use testing::skip;
 
@@ -161,5 +162,43 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
         store(&target, &server);
         let (output, text) = kvblaster(&keep, &[&target]);
         assert_eq!(output.status.code(), Some(3), "{text}");
+    }
+}
+
+/// A pseudo-terminal: our end, and that of who believes in it.
+fn terminal() -> [File; 2] {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    [ours.into(), File::options().read(true).write(true).open(name).unwrap()]
+}
+
+#[test]
+fn at_a_terminal_a_yes_allows_it_and_nothing_else() {
+    let (target, server) = servers().swap_remove(0);
+    store(&target, &server);
+    for (said, status) in [("no\n", 3), ("\n", 3), ("yes\n", 0)] {
+        let [mut ours, theirs] = terminal();
+        let mut command = Command::new(KVBLASTER);
+        command.args(format!("run {SHORT} -q").split(' ')).arg(&target).stdout(Stdio::piped());
+        command.stdin(theirs.try_clone().unwrap()).stderr(theirs);
+        let child = command.spawn().unwrap();
+        // It has the other end as well: nothing would end.
+        drop(command);
+        let (mut seen, mut part, mut is_said) = (String::new(), [0; 4096], false);
+        // Ends with an error, as terminals do when nobody has their other end any more.
+        while let Ok(bytes @ 1..) = ours.read(&mut part) {
+            seen.push_str(&String::from_utf8_lossy(&part[..bytes]));
+            if !is_said && seen.contains("Fill it all the same? [y/N]") {
+                ours.write_all(said.as_bytes()).unwrap();
+                is_said = true;
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(is_said && seen.contains(&format!("holds {STRANGE} items")), "{seen}");
+        assert_eq!(output.status.code(), Some(status), "{said:?}: {seen}");
+        assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{said:?}");
     }
 }

@@ -49,20 +49,21 @@ impl Guard {
         Guard { ports, broadcasts, allow, charges }
     }
 
-    /// May a message of `request_bytes` be answered by so many `bytes` in this second?
+    /// May a message of `request_bytes` be answered by so many `bytes` at this time?
     #[inline]
     pub(super) fn lets_out(
         &self,
         (bytes, request_bytes): (usize, usize),
         to: impl FnOnce() -> Option<SocketAddr>,
-        second: u64,
+        now_ms: u64,
     ) -> bool {
         let free_bytes = AMPLIFIED_TIMES_FREE * request_bytes;
         if bytes <= free_bytes {
             return true;
         }
-        let (Some(charges), Some(to)) = (&self.charges, to()) else { return true };
-        let second = u32::try_from(second).unwrap_or(u32::MAX);
+        let Some(charges) = &self.charges else { return true };
+        let Some(to) = to() else { return true };
+        let second = u32::try_from(now_ms / 1000).unwrap_or(u32::MAX);
         charges.admit(to.ip(), bytes - free_bytes, second)
     }
 

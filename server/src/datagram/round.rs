@@ -53,6 +53,15 @@ struct Message<'i, P> {
     bytes: &'i [u8],
 }
 
+/// A message that is executed.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    /// Bytes of its answer.
+    bytes: usize,
+    /// What it costs beside its own bytes, as `MESSAGES_TURN_BYTES` counts.
+    cost_bytes: usize,
+}
+
 impl<'r, D: Datapath> Round<'r, D> {
     /// Executes what is left of the datagrams that `arrived`. What is left then, if anything.
     pub(super) fn run(
@@ -127,7 +136,8 @@ impl<'r, D: Datapath> Round<'r, D> {
             Special::TooLong(message) => {
                 let refusal = Refusal::MessageTooLong;
                 protocol::refusal_of(message.bytes, refusal).write(&mut turn.out.buf);
-                message.answer(from, (self.guard, self.answers), &self.outgoing, turn);
+                let bytes = turn.out.bytes_between(from, turn.out.mark());
+                message.answer((from, bytes), (self.guard, self.answers), &self.outgoing, turn);
                 return Some(0);
             }
             Special::Whole(message) => message,
@@ -141,12 +151,12 @@ impl<'r, D: Datapath> Round<'r, D> {
             return Some(0);
         }
         turn.context.may_wait = cannot_wait != Some(message.datagram);
-        let cost_bytes = match value {
+        let Done { bytes, cost_bytes } = match value {
             Some(value) => message.store(value, turn, from),
             None => message.run(self.speak, turn, from, self.answers),
         }?;
         *value = None;
-        message.answer(from, (self.guard, self.answers), &self.outgoing, turn);
+        message.answer((from, bytes), (self.guard, self.answers), &self.outgoing, turn);
         Some(cost_bytes)
     }
 }
@@ -333,13 +343,14 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
         if self.left.is_some() {
             return;
         }
-        let Some(cost_bytes) = message.end(end, turn, self.from, self.answers.reply_bytes_max())
+        let Some(Done { bytes, cost_bytes }) =
+            message.end(end, turn, self.from, self.answers.reply_bytes_max())
         else {
             self.left = Some(Left { first: message.datagram, waits: true });
             return;
         };
         self.executed_bytes += cost_bytes;
-        message.answer(self.from, (self.guard, self.answers), self.outgoing, turn);
+        message.answer((self.from, bytes), (self.guard, self.answers), self.outgoing, turn);
         if self.answers.are_enough(&turn.out) {
             self.answers.send(self.outgoing, turn);
         }
@@ -347,18 +358,18 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
 }
 
 impl<P: Sender> Message<'_, P> {
-    /// Adds what stands in the turn's replies `from` there on to the answers, if it may go out.
+    /// Adds what stands in the turn's replies `from` there on, `bytes` bytes, to the answers, if it
+    /// may go out.
     #[inline]
     fn answer<O>(
         &self,
-        from: Mark,
+        (from, bytes): (Mark, usize),
         (guard, answers): (&Guard, &mut Answers<P>),
         way: &Way<O>,
         turn: &mut TurnState,
     ) {
-        let bytes = turn.out.bytes_between(from, turn.out.mark());
         let to = || self.peer.address();
-        if guard.lets_out((bytes, self.bytes.len()), to, turn.now_ms / 1000) {
+        if guard.lets_out((bytes, self.bytes.len()), to, turn.now_ms) {
             answers.add((self.peer, self.id), (from, bytes), way.payload_bytes(), &mut turn.out);
         } else {
             turn.context.counters.udp_dropped_amplified.add(1);
@@ -373,7 +384,7 @@ impl<P: Sender> Message<'_, P> {
         turn: &mut TurnState,
         from: Mark,
         answers: &Answers<P>,
-    ) -> Option<usize> {
+    ) -> Option<Done> {
         let mut session = Session::of_message(speak, self.bytes);
         let mut budget = answers.budget(from, &turn.out);
         let (stopped, at) = turn::run(turn, &mut session, (self.bytes, 0), &mut budget);
@@ -382,7 +393,7 @@ impl<P: Sender> Message<'_, P> {
     }
 
     /// Stores the value to which its bytes are what stood before. What it costs is as in `end`.
-    fn store(&self, value: &mut Value, turn: &mut TurnState, from: Mark) -> Option<usize> {
+    fn store(&self, value: &mut Value, turn: &mut TurnState, from: Mark) -> Option<Done> {
         let TurnState { context, out, .. } = turn;
         let Value { draft, terminated } = value;
         match execute_with_draft(context, self.bytes, draft, *terminated, out) {
@@ -390,20 +401,20 @@ impl<P: Sender> Message<'_, P> {
                 take_back(from, out);
                 None
             }
-            _ => Some(0),
+            _ => Some(Done { bytes: out.bytes_between(from, out.mark()), cost_bytes: 0 }),
         }
     }
 
-    /// Its requests have been executed up to `end`, with replies since `from`. What it costs beside
-    /// its own bytes, as `MESSAGES_TURN_BYTES` counts. `None`: its first request waits for room,
-    /// and nothing was done.
+    /// Its requests have been executed up to `end`, with replies since `from`. `None`: its first
+    /// request waits for room, and nothing was done.
+    #[inline]
     fn end(
         &self,
         end: End<'_>,
         turn: &mut TurnState,
         from: Mark,
         reply_bytes_max: usize,
-    ) -> Option<usize> {
+    ) -> Option<Done> {
         let End { stopped, at, session, budget } = end;
         if stopped != Stopped::Wait {
             return Some(self.finish(
@@ -425,7 +436,7 @@ impl<P: Sender> Message<'_, P> {
         Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Its execution has `stopped` for good. What it costs.
+    /// Its execution has `stopped` for good.
     #[inline]
     fn finish(
         &self,
@@ -434,7 +445,7 @@ impl<P: Sender> Message<'_, P> {
         turn: &mut TurnState,
         from: Mark,
         reply_bytes_max: usize,
-    ) -> usize {
+    ) -> Done {
         let is_whole = match stopped {
             Stopped::Hungry => at == self.bytes.len() && session.is_between_requests(),
             Stopped::Body => false,
@@ -443,16 +454,27 @@ impl<P: Sender> Message<'_, P> {
         if !is_whole {
             turn.context.counters.udp_dropped_incomplete.add(1);
         }
-        let reply_bytes = turn.out.bytes_between(from, turn.out.mark());
-        if reply_bytes > reply_bytes_max || stopped == Stopped::Enough && !budget.is_worked_off() {
-            turn.context.counters.udp_replies_too_long.add(1);
-            turn.out.truncate(from);
-            protocol::refusal_of(self.bytes, Refusal::ReplyTooLong).write(&mut turn.out.buf);
-        } else if stopped == Stopped::Enough {
-            turn.context.counters.udp_dropped_work.add(1);
-            let rest = self.bytes.get(at..).unwrap_or_default();
-            protocol::refusal_of(rest, Refusal::MessageSpent).write(&mut turn.out.buf);
+        let made_bytes = turn.out.bytes_between(from, turn.out.mark());
+        let cost_bytes = budget.spent_bytes() + made_bytes;
+        if stopped != Stopped::Enough && made_bytes <= reply_bytes_max {
+            return Done { bytes: made_bytes, cost_bytes };
         }
-        budget.spent_bytes() + reply_bytes
+        let is_spent = made_bytes <= reply_bytes_max && budget.is_worked_off();
+        self.refuse(is_spent.then_some(at), turn, from);
+        Done { bytes: turn.out.bytes_between(from, turn.out.mark()), cost_bytes }
+    }
+
+    /// Says that it asks for too much from a byte on, or that its answer is too long.
+    #[cold]
+    fn refuse(&self, spent_at: Option<usize>, turn: &mut TurnState, from: Mark) {
+        let TurnState { context, out, .. } = turn;
+        if let Some(at) = spent_at {
+            context.counters.udp_dropped_work.add(1);
+            let rest = self.bytes.get(at..).unwrap_or_default();
+            return protocol::refusal_of(rest, Refusal::MessageSpent).write(&mut out.buf);
+        }
+        context.counters.udp_replies_too_long.add(1);
+        out.truncate(from);
+        protocol::refusal_of(self.bytes, Refusal::ReplyTooLong).write(&mut out.buf);
     }
 }

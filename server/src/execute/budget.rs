@@ -110,9 +110,10 @@ impl Budget {
     /// Of a message's, what the requests so far count for.
     #[inline]
     pub(crate) fn spent_bytes(&self) -> usize {
-        let requests = MESSAGE_REQUESTS_MAX.saturating_sub(self.requests) as usize;
-        let keys = KEYS_TURN_MAX.saturating_sub(self.keys) as usize;
-        requests * REQUEST_COST_BYTES + keys * KEY_COST_BYTES
+        let cost = |requests: u32, keys: u32| {
+            requests as usize * REQUEST_COST_BYTES + keys as usize * KEY_COST_BYTES
+        };
+        cost(MESSAGE_REQUESTS_MAX, KEYS_TURN_MAX).saturating_sub(cost(self.requests, self.keys))
     }
 
     /// No request or no key is left to it.
