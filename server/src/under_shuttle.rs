@@ -175,12 +175,12 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
                 let (moves, gives_back) = (random.below(2), random.one_in(4));
                 thread::spawn(move || {
                     context.clock.now += late;
-                    let place = Place::take(&context);
+                    let mut place = Place::take(&context);
                     (0..moves).for_each(|_| {
-                        _ = place.as_ref().map(|it| it.keep(context.clock.now));
+                        _ = place.as_mut().map(|it| it.keep(context.clock.now));
                     });
                     // What is dropped was lost before, or not.
-                    let lost = place.as_ref().is_some_and(|it| !it.keep(context.clock.now));
+                    let lost = place.as_mut().is_some_and(|it| !it.keep(context.clock.now));
                     if gives_back && !lost { (None, place) } else { (place, None) }
                 })
             })
@@ -191,8 +191,9 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
             places.extend(kept);
             back.extend(given_back);
         }
-        let lost = |places: &[Place]| places.iter().filter(|it| !it.keep(0)).count();
-        let (all, lost) = (places.len() + back.len(), lost(&places) + lost(&back));
+        let mut lost = 0;
+        places.iter_mut().chain(&mut back).for_each(|it| lost += usize::from(!it.keep(0)));
+        let all = places.len() + back.len();
         assert!(all - lost <= DUMPS_MAX, "{all} were given, and {lost} lost");
         assert_eq!(lost as u64, shared.sums().dumps_stalled, "who loses a place is told");
         assert_eq!(shared.places.any(), all > lost);
