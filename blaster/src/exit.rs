@@ -1,4 +1,4 @@
-//! What scripts go by: the statuses with which kvblaster exits.
+//! The statuses with which kvblaster exits: scripts go by them.
 //!
 //! Where: `main` exits with one; `--help` and README.md have them as a table. Invariant: each
 //! status has one meaning, whatever the command: a figure that is not to be trusted never passes

@@ -100,13 +100,13 @@ impl Gather {
 
     /// Requests may wait for parts.
     #[inline]
-    pub(crate) fn any(&self) -> bool {
+    pub(super) fn any(&self) -> bool {
         // Relaxed: pairs with the store of `with`. Who sees it late looks again in the next turn.
         self.waits.load(Ordering::Relaxed)
     }
 
     /// Drops the requests that have waited too long for their parts; how many. Any column may ask.
-    pub(crate) fn drop_late(&self, now_ms: u64) -> u64 {
+    pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
         self.with(|assembly| assembly.drop_late(now_ms))
     }
 

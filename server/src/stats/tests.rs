@@ -129,6 +129,7 @@ fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
         column.put(&put, store::Body::Bytes(&[1; 5000])).unwrap();
     }
     shared.columns[1].read_buf_bytes.set(1_000_000);
+    shared.prefixes.count(b"prefix:key", |counts| counts.asked.gets += 1);
     let text = answer(&shared, "memory");
     let number = |name: &str| value(&text, name).unwrap().parse::<u64>().unwrap();
     let parts = [
@@ -145,6 +146,7 @@ fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
         "connection_bytes",
         "read_buf_bytes",
         "response_obj_bytes",
+        "prefix_bytes",
         "heap_free_bytes",
         "program_bytes",
     ];
