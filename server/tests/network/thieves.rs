@@ -6,7 +6,7 @@
 //! Invariant: what was asked by a queue is answered by it, once, whoever answers.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::bypass::bypassing;
 use super::{Network, Veth};
@@ -19,8 +19,11 @@ use protocol::udp::Header;
 use testing::namespace::WIRE;
 
 const OWN_PORT: u16 = 40_000;
-/// Requests that the client has under way, and that it asks before more are numbered.
-const WINDOW: usize = 200;
+/// Most requests that the client has under way. A veth's queue holds 256 packets and drops what
+/// comes beyond; attempts of `is_answered` may stand in it too.
+const WINDOW: usize = 128;
+/// Time for which an attempt waits for its answer.
+const ATTEMPT: Duration = Duration::from_millis(20);
 const REQUESTS: u16 = 2000;
 /// Keys of a request, none of which is there.
 const MISSES: usize = 700;
@@ -97,7 +100,14 @@ impl Client {
         let head = Header::request(REQUESTS, 0).bytes();
         self.ports[ASKED].outbox.add(&self.to, &head, [&b"get n\r\n"[..]]);
         self.ports[ASKED].outbox.post_or_drop(&self.calls);
-        self.hears()
+        let until = Instant::now() + ATTEMPT;
+        while Instant::now() < until {
+            if self.hears() {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
     }
 
     /// Something has come.
