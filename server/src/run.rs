@@ -200,6 +200,7 @@ fn store(
         nodes: nodes.of_columns(settings.columns, &settings.cpus),
         arena,
         arena_value_bytes_min: settings.zero_copy_bytes_min,
+        hash_seed: None,
     };
     let store = Store::with_start(&config, start)?;
     if let Err(error) = store.place_memory() {

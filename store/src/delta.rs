@@ -59,6 +59,7 @@ impl Column {
     }
 
     /// `None`: the value does not lie in the log.
+    #[inline(always)]
     fn delta_in_log(&mut self, delta: &Delta<'_>) -> Result<Option<Counted>, Refused> {
         let key = self.handle.view().key(delta.key);
         let mut done = None;

@@ -74,8 +74,11 @@ impl KeyHash {
     pub(crate) fn new() -> Self {
         // The standard library's hasher is seeded by the system. A schedule that is to be explored
         // again meets the same collisions again.
-        let random = if cfg!(shuttle) { 1 } else { RandomState::new().build_hasher().finish() };
-        Self { secrets: RapidSecrets::seed(random) }
+        Self::seeded(if cfg!(shuttle) { 1 } else { RandomState::new().build_hasher().finish() })
+    }
+
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self { secrets: RapidSecrets::seed(seed) }
     }
 
     #[inline]

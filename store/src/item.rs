@@ -350,41 +350,23 @@ impl<'r> Item<'r> {
             unsafe { self.store(self.flags_at(), fields.client_flags.to_le_bytes()) };
         }
         let [value, more] = fields.value;
-        if more.is_empty() {
-            // Its own value stays.
-            if value.as_ptr() != self.value_at() {
-                // SAFETY: the caller's.
-                unsafe { self.store_value(value) };
-            }
-        } else {
-            // SAFETY: the caller's.
-            unsafe { self.store_pieces(value, more) };
+        let is_its_own = more.is_empty() && value.as_ptr() == self.value_at();
+        if is_its_own {
+            return;
         }
-    }
-
-    /// # Safety
-    /// As `rewrite`.
-    #[inline(never)]
-    unsafe fn store_pieces(&self, value: &[u8], more: &[u8]) {
-        let mut both = [0; REWRITTEN_BYTES_MAX];
-        let both = &mut both[..value.len() + more.len()];
-        both[..value.len()].copy_from_slice(value);
-        both[value.len()..].copy_from_slice(more);
-        // SAFETY: the caller's.
-        unsafe { self.store_value(both) };
-    }
-
-    /// # Safety
-    /// As `rewrite`.
-    #[inline(always)]
-    unsafe fn store_value(&self, value: &[u8]) {
         assert!(
-            value.len() == self.shape.log_bytes as usize && self.shape.is_short(),
+            value.len() + more.len() == self.shape.log_bytes as usize && self.shape.is_short(),
             "a value of the old one's length, which readers copy"
         );
+        let to = self.value_at().cast_mut();
         // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock, which the
         // caller holds, keeps other writers, and readers that use no atomics, out.
-        unsafe { copy_in(value.as_ptr(), self.value_at().cast_mut(), value.len()) };
+        unsafe {
+            match more.is_empty() {
+                true => copy_in(value.as_ptr(), to, value.len()),
+                false => copy_pieces_in([value, more], to),
+            }
+        }
     }
 
     #[inline]
@@ -408,6 +390,20 @@ impl<'r> Item<'r> {
             accessed: self.accessed(),
         }
     }
+}
+
+/// Copies both pieces, which readers copy at the same time as one, to `to`.
+///
+/// # Safety
+/// As for `copy_in`, of all their bytes.
+#[inline(never)]
+unsafe fn copy_pieces_in([value, more]: [&[u8]; 2], to: *mut u8) {
+    let mut both = [0; REWRITTEN_BYTES_MAX];
+    let both = &mut both[..value.len() + more.len()];
+    both[..value.len()].copy_from_slice(value);
+    both[value.len()..].copy_from_slice(more);
+    // SAFETY: the caller's.
+    unsafe { copy_in(both.as_ptr(), to, both.len()) };
 }
 
 /// Are two keys the same? For most lengths a call of `memcmp` would cost as much as this

@@ -126,6 +126,9 @@ pub struct Start {
     pub arena: Option<Arc<Arena>>,
     /// The shortest value that lies in the arena; not of less than a byte.
     pub arena_value_bytes_min: usize,
+    /// Seeds the hash of keys, for programs that count what a key's place costs. `None`: the system
+    /// does, so that nobody outside can choose keys that collide.
+    pub hash_seed: Option<u64>,
 }
 
 /// The one shared store.
@@ -215,7 +218,7 @@ impl Store {
         Ok(Arc::new(Store {
             layout,
             log_bytes_max,
-            hash: KeyHash::new(),
+            hash: start.hash_seed.map_or_else(KeyHash::new, KeyHash::seeded),
             index,
             log: log.map_err(failed)?,
             limit: CachePadded(limit),

@@ -22,7 +22,7 @@ use store::{Column, Config, Start, Store, Value};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 use crate::datagrams::{Site, TOGETHER};
-use crate::measure::in_process::{Key, START};
+use crate::measure::in_process::{HASH_SEED, Key, START};
 use crate::measure::{Outcome, fail};
 
 /// Where the port takes UDP.
@@ -89,6 +89,7 @@ impl Packets {
         let start = Start {
             arena: opened.arena.clone(),
             arena_value_bytes_min: settings.zero_copy_bytes_min,
+            hash_seed: Some(HASH_SEED),
             ..Start::default()
         };
         Ok(Store::with_start(&config, start)?)

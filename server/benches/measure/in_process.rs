@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use store::policy::Eviction;
-use store::{Body, Column, Config, Put, Refused, Store, Stored, Value, Verb};
+use store::{Body, Column, Config, Put, Refused, Start, Store, Stored, Value, Verb};
 
 use super::{Outcome, fail};
 
@@ -46,6 +46,9 @@ pub(crate) fn key_of(number: u32) -> Key {
     key
 }
 
+/// Seeds the hash of keys: two runs meet the same collisions.
+pub(crate) const HASH_SEED: u64 = 1;
+
 /// A store of so many bytes.
 pub(crate) fn store_of(
     memory_bytes: usize,
@@ -54,7 +57,8 @@ pub(crate) fn store_of(
 ) -> Outcome<Arc<Store>> {
     let config =
         Config { memory_bytes, item_bytes_max: 1 << 20, columns, eviction, cas: true, now: START };
-    Ok(Store::new(&config)?)
+    let start = Start { hash_seed: Some(HASH_SEED), ..Start::default() };
+    Ok(Store::with_start(&config, start)?)
 }
 
 /// The next column of a store, ready.

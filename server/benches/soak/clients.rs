@@ -15,7 +15,7 @@ use testing::random::{Random, hash};
 /// Longest wait between two of them.
 const PAUSE_MS_MAX: u32 = 60;
 /// What readers that do not read ask for, so often.
-const WIDE: &str = "wide";
+pub(crate) const WIDE: &str = "wide";
 const WIDE_BYTES: usize = 300_000;
 const GETS: usize = 100;
 

@@ -7,6 +7,7 @@
 //!            registers: right, or gone for good    registers: right, and there
 //!            the limit up and down, flushes        the limit up and down, above what is there
 //!            clients stall, come and go; the process is stopped; descriptors run out
+//!            datagrams ask for as much as they may, 2,000 a second
 //! ```
 //!
 //! With `--moving` there is one server instead, all of whose load moves between its columns. With
@@ -19,6 +20,7 @@
 mod audit;
 mod blasters;
 mod clients;
+mod floods;
 #[path = "../measure/mod.rs"]
 mod measure;
 mod moving;
@@ -118,6 +120,8 @@ fn run_at(options: &Options, far: Option<&Namespace>) -> Outcome<()> {
         let extra = ["-U", PORT, "-o", "udp_port_per_column"].map(str::to_owned);
         vec![site(Launch { extra: &extra, ..launch }, ("moving", false), (64, 64))?]
     } else {
+        let extra = ["-U", PORT].map(str::to_owned);
+        let launch = Launch { extra: &extra, ..launch };
         vec![site(launch, ("narrow", true), (24, 128))?, site(launch, ("roomy", false), (40, 128))?]
     };
     let stage = options.moving.then(|| Stage::of(&sites[0])).transpose()?;
@@ -243,6 +247,7 @@ impl<'scope, 'env> Cast<'scope, 'env> {
             self.add("flushes", move |bell, deeds| trouble::flushes(site, seed, bell, deeds));
         }
         self.add("stallers", move |bell, deeds| Stallers::new(site, seed).run(bell, deeds));
+        self.add("floods", move |bell, deeds| floods::run(site, seed, bell, deeds));
         self.add("churn", move |bell, deeds| clients::churn(site, seed, bell, deeds));
         self.add("limits", move |bell, deeds| trouble::limits(site, seed, bell, deeds));
         self.add("stops", move |bell, deeds| trouble::stops(site, seed, bell, deeds));

@@ -45,6 +45,7 @@ fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
         "connection_bytes",
         "read_buf_bytes",
         "response_obj_bytes",
+        "prefix_bytes",
         "heap_free_bytes",
         "program_bytes",
     ];

@@ -1,0 +1,145 @@
+//! Floods of datagrams: each asks for as much as a datagram may, or is a part of what never comes.
+//!
+//! Where: beside the other actors, from loopback or from the other end of the link.
+//! Invariant: whatever comes, somebody who asks for one key over UDP is answered, and a message
+//! that ends, flushes or limits a server does nothing: the other actors would see it.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use protocol::udp::Header;
+
+use crate::MTU;
+use crate::clients::WIDE;
+use crate::measure::{Outcome, fail};
+use crate::site::{Bell, Deeds, Site};
+use testing::random::{Random, hash};
+
+/// Datagrams sent at once, and the longest pause behind them: 2,000 a second.
+const BURST: u64 = 32;
+const PAUSE_MS_MAX: u32 = 32;
+/// Sockets, each of which is another sender to the server.
+const SENDERS: usize = 64;
+/// Longest message: packets past the kernel are not fragmented.
+const MESSAGE_BYTES: usize = MTU as usize - 48;
+/// Somebody who asks for one key sends it again after this, and is answered within that.
+const AGAIN: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Requests that are repeated until a message is full.
+const REPEATED: [&str; 8] = [
+    "get n\r\n",
+    "stats slabs\r\n",
+    "stats columns\r\n",
+    "stats latency\r\n",
+    "stats conns\r\n",
+    "stats detail dump\r\n",
+    "lru_crawler metadump all\r\n",
+    "mg n v k O123\r\n",
+];
+/// Requests that an operator makes, and none over UDP.
+const OPERATORS: [&str; 6] = [
+    "flush_all\r\n",
+    "shutdown\r\n",
+    "cache_memlimit 1\r\n",
+    "verbosity 2\r\n",
+    "stats reset\r\n",
+    "stats detail on\r\n",
+];
+/// Of a binary request: `stats detail dump`.
+const BINARY_DUMP: &[u8] = b"\x80\x10\x00\x0b\0\0\0\0\0\0\0\x0b\0\0\0\0\0\0\0\0\0\0\0\0detail dump";
+
+/// One message that asks for too much.
+fn message(random: &mut Random) -> Vec<u8> {
+    let fill = |text: &[u8]| text.repeat(MESSAGE_BYTES / text.len());
+    match random.number(6) {
+        0 => fill(random.pick(&OPERATORS).as_bytes()),
+        1 => fill(BINARY_DUMP),
+        2 => [b"get", &b" n".repeat(MESSAGE_BYTES / 2 - 4)[..], b"\r\n"].concat(),
+        // Its answer has hundreds of datagrams.
+        3 => format!("get {WIDE}\r\n").into_bytes(),
+        4 => (0..MESSAGE_BYTES).map(|_| random.next().to_le_bytes()[0]).collect(),
+        _ => fill(random.pick(&REPEATED).as_bytes()),
+    }
+}
+
+/// A datagram with one: whole, or as a part of a message whose others do not come.
+fn datagram(random: &mut Random) -> Vec<u8> {
+    let id = random.next().to_le_bytes();
+    let id = u16::from_le_bytes([id[0], id[1]]);
+    let header = match random.one_in(4) {
+        true => Header { id, number: id % 8, total: 8, flow: 0 },
+        false => Header::request(id, 0),
+    };
+    [&header.bytes()[..], &message(random)].concat()
+}
+
+fn socket(at: SocketAddr) -> Outcome<UdpSocket> {
+    let socket = UdpSocket::bind(if at.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+    socket.connect(at)?;
+    Ok(socket)
+}
+
+/// Burst after burst; after each, somebody asks for one key.
+pub(crate) fn run(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    let mut random = Random::new(hash(seed, 10_000));
+    let at: SocketAddr = site.address().parse()?;
+    let senders: Vec<UdpSocket> = (0..SENDERS).map(|_| socket(at)).collect::<Outcome<_>>()?;
+    let asker = socket(at)?;
+    asker.set_read_timeout(Some(AGAIN))?;
+    let (mut unsent, mut again) = (0_u64, 0_u64);
+    while bell.goes_on() {
+        for _ in 0..BURST {
+            // Nobody reads: the kernel drops answers, and tells when the link is down.
+            let sender = &senders[random.index(SENDERS)];
+            unsent += u64::from(sender.send(&datagram(&mut random)).is_err());
+        }
+        deeds.add(BURST);
+        again += ask(&asker, deeds.count(), bell)?;
+        bell.pause(Duration::from_millis(random.number(PAUSE_MS_MAX).into()));
+    }
+    let told = refused(site)?;
+    Ok(format!("{} datagrams, {unsent} not sent, {again} asked again, {told}", deeds.count()))
+}
+
+/// Asks for a key that is not there, until it is answered. How often it was asked again.
+fn ask(asker: &UdpSocket, number: u64, bell: &Bell) -> Outcome<u64> {
+    let [low, high, ..] = number.to_le_bytes();
+    let id = u16::from_le_bytes([low, high]);
+    let request = [&Header::request(id, 0).bytes()[..], b"get flooded\r\n"].concat();
+    let (start, mut again, mut answer) = (Instant::now(), 0, [0; 64]);
+    loop {
+        // Without a link, neither goes through.
+        let _ = asker.send(&request);
+        let sent = Instant::now();
+        while sent.elapsed() < AGAIN {
+            let Ok(bytes) = asker.recv(&mut answer) else { continue };
+            // Others are answers to what was asked before.
+            match Header::read(&answer[..bytes]) {
+                Some((header, b"END\r\n")) if header.id == id => return Ok(again),
+                Some((_, b"END\r\n")) => {}
+                _ => return fail(format!("{:?}", answer[..bytes].escape_ascii().to_string())),
+            }
+        }
+        if !bell.goes_on() {
+            return Ok(again);
+        }
+        if start.elapsed() > PATIENCE {
+            return fail(format!("not answered for {PATIENCE:?}"));
+        }
+        again += 1;
+    }
+}
+
+/// What the server has refused and dropped: something of each.
+fn refused(site: &Site<'_>) -> Outcome<String> {
+    let mut wire = site.text()?;
+    let names = ["udp_refused", "udp_dropped_work", "udp_dropped_incomplete"];
+    let told = names.map(|name| Ok((name, site.stat(&mut wire, "stats", name)?)));
+    let told = told.into_iter().collect::<Outcome<Vec<(&str, u64)>>>()?;
+    let words: Vec<String> = told.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    match told.iter().any(|(_, count)| *count == 0) {
+        true => fail(format!("nothing of a kind: {}", words.join(", "))),
+        false => Ok(words.join(", ")),
+    }
+}
