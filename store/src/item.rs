@@ -255,7 +255,8 @@ impl<'r> Item<'r> {
     ///
     /// # Panics
     /// It has no exptime: where that would stand, other fields or the key do.
-    #[inline]
+    // Whoever has looked at the shape pays nothing; a call would want the item in memory.
+    #[inline(always)]
     pub(crate) fn set_exptime(&self, exptime: u32) {
         assert!(self.shape.has_exp(), "an item that has room for an exptime");
         // SAFETY: it has the field.

@@ -407,6 +407,7 @@ impl<'r> View<'r> {
     }
 
     /// The key's item, dead or live, found under its group's lock.
+    #[inline(always)]
     pub(crate) fn find_locked<'l>(self, locked: &'l Locked<'r>, key: &[u8]) -> Option<Old<'l, 'r>> {
         let mut found = None;
         let at = locked.find(

@@ -18,8 +18,9 @@ const HEAD: &str = "\
 # Instructions a request, at most
 
 `cargo bench --bench instructions -- --check` counts again, as root, and fails where a row takes
-more than 1 % above this table. `--write` writes what it counts, and keeps the reasons. Whoever
-raises a row says why in its last column.
+more than 1 % above this table. Keys hash by a fixed seed, so that two runs count the same.
+`--write` writes what it counts, and keeps the reasons. Whoever raises a row says why in its last
+column.
 
 | row | instructions | why it was raised |
 |---|---:|---|

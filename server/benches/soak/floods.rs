@@ -135,7 +135,7 @@ fn ask(asker: &UdpSocket, number: u64, bell: &Bell) -> Outcome<u64> {
 fn refused(site: &Site<'_>) -> Outcome<String> {
     let mut wire = site.text()?;
     let names = ["udp_refused", "udp_dropped_work", "udp_dropped_incomplete"];
-    let told = names.map(|name| Ok((name, site.stat(&mut wire, "stats", name)?)));
+    let told = names.map(|name| Ok((name, site.stat(&mut wire, "stats udp", name)?)));
     let told = told.into_iter().collect::<Outcome<Vec<(&str, u64)>>>()?;
     let words: Vec<String> = told.iter().map(|(name, count)| format!("{name} {count}")).collect();
     match told.iter().any(|(_, count)| *count == 0) {
