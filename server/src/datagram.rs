@@ -1,4 +1,4 @@
-//! Datagrams: requests behind memcached's frame, each answered by one message.
+//! Datagrams: requests behind memcached's UDP frame header, each answered by one message.
 //!
 //! ```text
 //! request   | frame 0 of 1 | requests |
