@@ -1,9 +1,9 @@
-//! Any bytes, cut anywhere, into the text protocol's parser, classic and meta.
+//! Fuzzes the text protocol's parser, classic and meta, with any bytes, cut anywhere.
 //!
 //! Where: `cargo fuzz run --sanitizer none text -- -dict=fuzz/text.dict -max_total_time=20`. The
 //! first two bytes of the input say how it is cut, the rest is the stream.
-//! Invariant: no panic; what a step consumes is there; what the stream comes to does not depend on
-//! the cuts.
+//! Invariant: no panic; a step consumes only bytes that are there; the requests in the stream do
+//! not depend on the cuts.
 //! Source: the invariants of `protocol/src/session.rs`, checked in `protocol/tests/stream`.
 #![no_main]
 

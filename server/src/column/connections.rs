@@ -17,11 +17,11 @@ const BIRTH_MASK: u64 = 0x7fff_ffff;
 /// The first token that names no connection.
 pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 
-/// Connections by token: the birth number, above the 32 bits of the entry's index.
+/// Connections by token. A token is a birth number, above the 32 bits of the entry's index.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Slab<(u64, Connection)>,
-    /// Entries that were ever used.
+    /// Number of entries that were ever used.
     entries_max: usize,
     births: u64,
 }
@@ -38,7 +38,7 @@ impl Connections {
         token
     }
 
-    /// The connection of `token`, unless it was removed.
+    /// Returns the connection of `token`, unless it was removed.
     #[inline]
     pub(crate) fn get(&mut self, token: u64) -> Option<&mut Connection> {
         let (own, connection) = self.entries.get_mut(index(token))?;
@@ -56,7 +56,7 @@ impl Connections {
         self.entries.len()
     }
 
-    /// The number of entries that were ever used, and the bytes of all.
+    /// The number of entries that were ever used, and the bytes of all entries.
     pub(crate) fn entries(&self) -> (usize, usize) {
         (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())
     }
@@ -66,7 +66,7 @@ impl Connections {
         self.entries.iter_mut().map(|(_, (_, connection))| connection)
     }
 
-    /// The connections from an entry on, with their entries.
+    /// The connections from entry `entry` on, with their entries.
     pub(crate) fn from(&self, entry: usize) -> impl Iterator<Item = (usize, &Connection)> {
         let found = |entry: usize| self.entries.get(entry).map(|(_, it)| (entry, it));
         (entry..self.entries_max).filter_map(found)
