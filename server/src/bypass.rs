@@ -21,8 +21,8 @@ use crate::settings::{Settings, Xdp, ZeroCopy};
 
 /// Pause between two looks at the interface's health.
 const LOOK_MS: u64 = 1000;
-/// A part of a value is copied into the packet if it is shorter than this and than `-o
-/// zero_copy_min`: each part that is sent in place costs the kernel one more descriptor and page.
+/// A part of a value is copied into the packet if it is shorter than this and than
+/// `-o zero_copy_min`: each part sent in place costs the kernel one more descriptor and page.
 const PART_BYTES_MIN: usize = 256;
 
 /// The reason why no port was opened.

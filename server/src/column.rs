@@ -242,8 +242,9 @@ impl Column {
                     is_woken = true;
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
-                    // While an interface is down, the kernel loses what it had to report. If all
-                    // chunks hold packets by then, no packet comes that it would report.
+                    // The kernel withdraws its report of packets while the interface is down. If
+                    // all chunks hold packets by then, none can arrive to be reported again: look
+                    // without a report.
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token == TOKEN_PACKETS {
                     self.packets.iter_mut().for_each(|it| it.note_input(0));

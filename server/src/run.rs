@@ -164,9 +164,9 @@ impl Bound {
             let (stealing, migration) = (stealing.next(), migrations.next());
             let packets = packets.next();
             let sockets = Sockets { waker, stealing, migration, listeners, datagrams, packets };
-            // The first column wakes each second to advance the store's clock. With `-o
-            // idle_timeout` all columns do, to look for idle connections; with `--xdp` the columns
-            // that have a port do, to look at the port and the interface.
+            // The first column wakes each second to advance the store's clock. With
+            // `-o idle_timeout` all columns do, to look for idle connections; with `--xdp` the
+            // columns that have a port do, to look at the port and the interface.
             let looks = settings.idle_seconds_max > 0
                 || sockets.packets.as_ref().is_some_and(|it| it.path().has_port());
             let timers = Timers::new(start, index == 0 || looks);

@@ -147,8 +147,8 @@ pub struct Settings {
     pub unix_mask: u32,
     /// The bound on items, index and all per-item state together (`-m`).
     pub memory_bytes: usize,
-    /// The index holds this many items before it grows; 0: the least for a store of this size (`-o
-    /// hashpower`).
+    /// The index holds this many items before it grows; 0: the least for a store of this size
+    /// (`-o hashpower`).
     pub index_items: u64,
     /// Huge pages are asked for, whatever the size of the region (`-L`).
     pub huge_pages: bool,
@@ -189,8 +189,8 @@ pub struct Settings {
     /// `lru_crawler` may list items, and expired items are removed in the background, until a
     /// command changes that (`-o lru_crawler`).
     pub crawler: bool,
-    /// `stats` includes the names that memcached has only with its LRU maintainer (off: `-o
-    /// no_lru_maintainer`).
+    /// `stats` includes the names that memcached has only with its LRU maintainer
+    /// (off: `-o no_lru_maintainer`).
     pub maintainer_told: bool,
     /// If false, `slabs reassign` is refused (`-o no_slab_reassign`).
     pub slab_reassign: bool,
@@ -206,13 +206,13 @@ pub struct Settings {
     pub idle_seconds_max: u32,
     /// How often `-v` was given; the initial value of `Shared::verbosity`.
     pub verbosity: u32,
-    /// Microseconds for which a column without work looks for more before it sleeps (`-o
-    /// busy_poll`).
+    /// Microseconds for which a column without work looks for more before it sleeps
+    /// (`-o busy_poll`).
     pub busy_poll_us: u32,
     /// A column with nothing to do takes datagrams from one that is behind (off: `-o no_steal`).
     pub steal: bool,
-    /// A column also takes from another's AF_XDP queue if the kernel copies the packets (`-o
-    /// steal_rings`).
+    /// A column also takes from another's AF_XDP queue if the kernel copies the packets
+    /// (`-o steal_rings`).
     pub steal_rings: bool,
     /// When connections move to another column.
     pub migrate: Migrate,

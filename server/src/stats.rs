@@ -1,10 +1,10 @@
 //! Answers `stats` and its subcommands.
 //!
 //! Where: called by the executor; writes the whole reply, or begins an errand.
-//! Invariant: a statistic that memcached has too has memcached's name and place in the order; no
-//! answer of memcached's lacks a name or has another one. Statistics of this server alone have
-//! subcommands of their own. The length of a reply depends only on the settings; an answer whose
-//! length depends on items, keys or connections is an errand.
+//! Invariant: an answer that memcached gives too has all of memcached's names, in memcached's
+//! order, and no other name; only `stats settings` has ours behind them. All other statistics of
+//! this server have subcommands of their own. The length of a reply depends only on the settings;
+//! an answer whose length depends on items, keys or connections is an errand.
 //! Source: memcached 1.6.45 `process_stat`, `process_bin_stat`.
 
 #[cfg(debug_assertions)]

@@ -1,5 +1,5 @@
-//! Tests of the state that columns share beside the store, under schedules drawn at random: `stats
-//! conns`, dumps of all items, `watch`.
+//! Tests of the state that columns share beside the store, under schedules drawn at random:
+//! `stats conns`, dumps of all items, `watch`.
 //!
 //! Where: `make explore`.
 //! Invariant: the code under test is the shipped source. A column is a thread that does the parts

@@ -99,8 +99,8 @@ impl<P: Copy> Answers<P> {
         self.all.push(Answer { peer: *peer, id, from, to, bytes });
     }
 
-    /// True if the answers are to be sent before more is executed: they are `ANSWERS_MAX`, or as
-    /// long as the replies of a connection's turn.
+    /// True if the answers are to be sent before more is executed: there are `ANSWERS_MAX`, or they
+    /// are as long as the replies of a connection's turn may be.
     #[inline]
     pub(super) fn are_enough(&self, out: &Out) -> bool {
         self.all.len() >= ANSWERS_MAX || Budget::new(u32::MAX, OUT_BYTES_MAX).is_spent(out)

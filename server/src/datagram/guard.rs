@@ -4,8 +4,8 @@
 //! Invariant: a datagram that is not to be answered has nothing executed. These are refused: port
 //! 0, which no sender has; our own UDP ports, because two servers would answer each other for ever
 //! (CVE-2024-2169); senders that are no single host, among them the broadcast addresses of this
-//! machine's networks when the server starts; datagrams sent to many; and senders that `-o
-//! udp_allow` leaves out.
+//! machine's networks when the server starts; datagrams sent to many; and senders that
+//! `-o udp_allow` leaves out.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -125,8 +125,8 @@ impl<'r, D: Datapath> Round<'r, D> {
         }
     }
 
-    /// Executes a message that did not come in one datagram, or refuses it. Returns its cost;
-    /// `None`: its request waits for room.
+    /// Executes a message that came in several datagrams or pieces, or refuses one that is too
+    /// long. Returns its cost; `None`: its request waits for room.
     fn execute(
         &mut self,
         special: Special<'_, D::Peer>,
