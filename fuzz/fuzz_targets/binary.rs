@@ -1,5 +1,4 @@
-//! Fuzzes the parser of a connection whose protocol is told from its first byte (0x80: binary),
-//! with any bytes, cut anywhere.
+//! Fuzzes the parser of a connection that speaks any protocol, with any bytes, cut anywhere.
 //!
 //! Where: `cargo fuzz run --sanitizer none binary -- -dict=fuzz/binary.dict -max_total_time=20`.
 //! The first two bytes of the input say how it is cut, the rest is the stream.

@@ -79,8 +79,7 @@ fn put_right_header(frame: &mut [u8]) {
     header[10..12].copy_from_slice(&right.to_be_bytes());
 }
 
-/// Puts UDP's checksum right, by the length in UDP's header; for packets without options or
-/// extensions.
+/// Puts UDP's checksum right, of a packet without options or extensions.
 fn put_right_udp(frame: &mut [u8]) {
     let (ips, at) = match frame.get(12..14) {
         Some([0x86, 0xdd]) => (22..54, 54),

@@ -19,8 +19,7 @@ fuzz_target!(|data: &[u8]| {
     let whole = feed(Speak::Ascii, [stream]);
     for piece_bytes in [usize::from(*first) + 1, usize::from(*second) * 16 + 1] {
         let cut = feed(Speak::Ascii, stream.chunks(piece_bytes));
-        // A line of keys that came whole is checked whole, while an endless one is answered as it
-        // arrives.
+        // A line of keys that came whole is checked whole, an endless one as it arrives.
         assert!(stream.len() >= LINE_BYTES_MAX || whole.agrees(&cut));
     }
 });

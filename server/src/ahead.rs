@@ -21,7 +21,6 @@ const IDLE: Duration = Duration::from_secs(1);
 /// How long a server that stops waits for the thread to end.
 const STOP: Duration = Duration::from_millis(100);
 
-/// The running thread.
 #[derive(Debug)]
 pub(crate) struct Populator {
     thread: JoinHandle<()>,
@@ -36,7 +35,6 @@ struct Requests {
     stopping: AtomicBool,
 }
 
-/// A column's handle to wake the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct PopulatorHandle {
     thread: Thread,
@@ -63,7 +61,6 @@ impl Populator {
         Ok(Populator { thread, requests })
     }
 
-    /// Makes a handle for a column.
     pub(crate) fn handle(&self) -> PopulatorHandle {
         let (thread, requests) = (self.thread.thread().clone(), Arc::clone(&self.requests));
         PopulatorHandle { thread, requests }

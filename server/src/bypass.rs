@@ -184,8 +184,7 @@ fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, Bypa
     Ok(its)
 }
 
-/// Returns the most bytes of `-m` that packets may take: two of the largest items must have room
-/// beside them.
+/// Returns the most bytes that packets may take: `-m` keeps room for two of the largest items.
 fn ring_bytes_max(settings: &Settings) -> usize {
     let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
     (settings.memory_bytes / RING_PART).min(beside_items)
@@ -315,8 +314,7 @@ impl Bypass {
         seen.0 == Health::Gone
     }
 
-    /// True if packets leave by the interface now, or if the system does not say. Costs two system
-    /// calls.
+    /// True if packets leave by the interface now, or if the system does not say. Two system calls.
     pub(crate) fn is_up(&self) -> bool {
         self.watch.health().is_none_or(|now| matches!(now, Health::Up { .. }))
     }

@@ -56,7 +56,6 @@ const TOKEN_PACKETS: u64 = TOKEN_DATAGRAMS + 64;
 /// The token of the timer that wakes the column once a second, larger than any listener's.
 const TOKEN_TIMER: u64 = u64::MAX;
 
-/// One column.
 #[derive(Debug)]
 pub(crate) struct Column {
     turn: TurnState,
@@ -66,7 +65,6 @@ pub(crate) struct Column {
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     listeners: Vec<ColumnListener>,
-    /// Present with `-U`.
     datagrams: Option<Datagrams<Udp>>,
     /// Present with `--xdp`, on a column with a queue or one that steals from queues.
     packets: Option<Datagrams<Xdp>>,
@@ -103,7 +101,6 @@ pub(crate) struct Column {
     ending: Ending,
 }
 
-/// The parameters of `Column::new`.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) context: Context,
@@ -274,8 +271,7 @@ impl Column {
         Ok(())
     }
 
-    /// Returns how long to wait for events: not at all while work is left, and `ROOM_RETRY` while
-    /// connections wait for room.
+    /// How long to wait: not while work is left, `ROOM_RETRY` while connections wait for room.
     #[inline]
     fn timeout(&mut self) -> Timeout {
         // If a connection found room on its last try, the next one may find room as well.
@@ -414,7 +410,6 @@ impl Column {
         }
     }
 
-    /// Closes a connection and releases what it holds.
     fn close(&mut self, token: u64) {
         self.close_for(token, "normal");
     }
@@ -429,8 +424,7 @@ impl Column {
         }
     }
 
-    /// Does periodic work that is due: resumes listeners, drops stalled values, closes idle
-    /// connections.
+    /// Does work that is due: resumes listeners, drops stalled values, closes idle connections.
     fn housekeeping(&mut self) {
         if self.turn.context.end_loop() {
             self.answer_asks();
@@ -486,7 +480,6 @@ impl Column {
         holding.system_calls.set(calls.sum());
     }
 
-    /// Closes connections that have been idle for longer than `-o idle_timeout`.
     fn close_idle(&mut self) {
         let limit_seconds = self.turn.context.shared.settings.idle_seconds_max;
         if limit_seconds == 0 {

@@ -57,7 +57,6 @@ pub(crate) enum Next {
 pub(crate) enum Received {
     /// The connection does not read in this turn: it has work left over.
     Unasked,
-    /// Number of bytes of input.
     Input(usize),
     /// Nothing to execute; the turn is over.
     Nothing(Next),
@@ -115,15 +114,13 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// The socket is watched for room to write instead of for input.
     pub(crate) awaits_write: bool,
-    /// When the connection last received, executed or sent something: by `TurnState::served_ms`,
-    /// and by `TurnState::now_ms`.
+    /// When it last received, executed or sent: by `TurnState::served_ms`, by `TurnState::now_ms`.
     pub(crate) moved_ms: u64,
     pub(crate) active_ms: u64,
     /// The cost of the connection since the count began anew, in bytes: those received and sent,
     /// and `TURN_COST_BYTES` for each read.
     work_bytes: u64,
-    /// Until then the connection stays in its column, by `TurnState::now_ms`, which all columns
-    /// share.
+    /// Until then the connection stays in its column, by `TurnState::now_ms`.
     stays_until_ms: u64,
 }
 
@@ -156,7 +153,6 @@ impl Connection {
         &self.stream
     }
 
-    /// The socket's file descriptor.
     pub(crate) fn descriptor(&self) -> i32 {
         self.stream.as_fd().as_raw_fd()
     }
@@ -217,8 +213,7 @@ impl Connection {
         }
     }
 
-    /// True if the turn only executes what was `received` or held: no replies wait, no large value
-    /// arrives, and there is no errand.
+    /// True if the turn only executes input: no reply waits, no large value arrives, no errand.
     pub(crate) fn only_executes(&self, received: Received) -> bool {
         let has_input = match received {
             Received::Input(_) => true,
@@ -228,7 +223,6 @@ impl Connection {
         has_input && self.arrival.is_none()
     }
 
-    /// Takes the input that the turn executes.
     #[inline]
     pub(crate) fn take_input(&mut self, turn: &TurnState, received: Received) -> TurnInput {
         if let Received::Input(bytes) = received {
@@ -238,7 +232,6 @@ impl Connection {
         TurnInput::Held(mem::take(&mut self.held))
     }
 
-    /// The parser in its current state.
     #[inline]
     pub(crate) fn session(&self) -> &Session {
         &self.session
@@ -273,14 +266,12 @@ impl Connection {
         if stop == Stop::Enough {
             self.errand = turn.context.errand.take();
         }
-        // The parser never needs more than the buffer holds; closing keeps this from spinning if it
-        // did.
+        // The parser never needs more than the buffer holds; if it did, this would spin.
         self.closing |= used == 0 && fills_buffer && !self.resumable;
         self.send(turn, streams)
     }
 
-    /// Keeps the input that is not `used`. Of received input it may take `buffer` itself and leave
-    /// another buffer there.
+    /// Keeps the input that is not `used`. It may take `buffer` and leave another one there.
     #[inline]
     pub(crate) fn keep(
         &mut self,
@@ -333,7 +324,6 @@ impl Connection {
         next
     }
 
-    /// Takes a turn that is a step of the errand.
     #[cold]
     fn go_on_errand(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
         self.note_move(turn);
@@ -353,8 +343,7 @@ impl Connection {
         }
     }
 
-    /// Reads once into `buffer`, behind the input kept from before. Returns how many bytes in it
-    /// are input.
+    /// Reads once into `buffer`, behind the kept input. Returns how many bytes in it are input.
     #[inline]
     fn read(&mut self, turn: &mut TurnState, streams: &mut StreamState, buffer: &mut [u8]) -> Got {
         let kept = self.held.bytes().len();
@@ -409,7 +398,6 @@ impl Connection {
         }
     }
 
-    /// Notes a read that had `room` bytes of room.
     #[inline]
     fn note_read(&mut self, turn: &TurnState, got: Got, room: usize) {
         let Got::Bytes(bytes) = got else { return };
@@ -452,7 +440,6 @@ impl Connection {
         self.unsent.is_none() && self.errand.as_ref().is_some_and(|it| it.ends_with_input())
     }
 
-    /// True if it pins values that it is yet to send.
     pub(crate) fn pins_memory(&self) -> bool {
         self.unsent.as_ref().is_some_and(|unsent| unsent.pinned_bytes() > 0)
     }

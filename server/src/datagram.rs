@@ -45,9 +45,7 @@ use whole::Whole;
 #[derive(Debug)]
 pub struct Datagrams<D: Datapath> {
     path: D,
-    /// The datagrams that were received and are yet to be executed.
     rest: Option<Rest>,
-    /// The gathers of all columns.
     gathers: Arc<[Gather]>,
     /// The last request that a part made whole.
     whole: Whole,
@@ -65,8 +63,7 @@ struct Rest {
     /// The position of the first datagram that is yet to be looked at: those before it are counted,
     /// and are in the assembly if they are parts.
     counted: usize,
-    /// A part that completed or overran its request, and is answered when its turn comes; and the
-    /// result of adding it.
+    /// A part to be answered when its turn comes: its position, and the result of adding it.
     put_off: Option<(usize, Added)>,
     /// Since when the first one waits for room in the store, by `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
@@ -154,13 +151,11 @@ impl<D: Datapath> Datagrams<D> {
         came
     }
 
-    /// Most datagrams that were received at once.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Takes a turn: receives once, unless datagrams are left; executes and answers. Returns how
-    /// many were received.
+    /// Receives once, unless datagrams are left; executes, answers. Returns how many were received.
     fn turn(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
         let rest = self.rest.take().unwrap_or_else(|| {
@@ -186,8 +181,7 @@ impl<D: Datapath> Datagrams<D> {
             answers: &mut self.answers,
             outgoing: Way { out: outgoing, datagram_bytes_max },
         };
-        // The answers of many messages wait together, and a later message may move a value that an
-        // earlier one found.
+        // Answers of many messages wait together, and a message may move a value found before.
         turn.out.keeps = false;
         turn.context.by_datagram = true;
         self.rest = round.run(arrived, rest, turn);
@@ -209,7 +203,6 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Bytes of memory that the datagrams take beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
         let gathered = self.gathers[self.path.column()].held_bytes() + self.whole.held_bytes();
         self.path.held_bytes() + gathered + self.answers.held_bytes()

@@ -66,8 +66,7 @@ pub trait Datapath {
     /// The datagrams of the last receive, and the way to answer them.
     fn halves(&mut self) -> (Self::Arrived<'_>, Self::Outgoing<'_>);
 
-    /// Ends the use of the received datagrams, all of which are executed and answered: their memory
-    /// may be used again.
+    /// Ends the use of the received datagrams: their memory may be used again.
     fn release(&mut self);
 
     /// Bytes of memory that the datapath takes beside the store.

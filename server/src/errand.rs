@@ -20,16 +20,11 @@ use conns::Conns;
 use detail::Detail;
 use dump::Dump;
 
-/// One errand.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// A list of all items.
     Dump(Dump),
-    /// A count of all items.
     Census(Census),
-    /// A list of prefixes.
     Detail(Detail),
-    /// A list of sockets.
     Conns(Conns),
     /// Events, as they happen, until the client goes.
     Watch(Seat),
@@ -42,10 +37,8 @@ pub(crate) enum Progress {
     More,
     /// There may be more to do a little later.
     Idle,
-    /// The errand is done.
     Done,
-    /// The errand cannot go on, and its connection closes, so that the client does not take a part
-    /// of the answer for all of it.
+    /// The errand cannot go on. Its connection closes, lest a part be taken for the whole answer.
     Ended,
 }
 

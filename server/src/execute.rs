@@ -53,19 +53,15 @@ pub struct Context {
     pub counters: Arc<Counters>,
     /// The state that all columns share.
     pub shared: Arc<Shared>,
-    /// The column's number.
     pub(crate) column: usize,
     /// The column's view of the time. Set by the column's loop once per turn.
     pub clock: Clock,
-    /// True if a request for which the store has no room yet is to wait (`After::Wait`); if false,
-    /// it is refused. Set once per turn.
+    /// If there is no room yet, a request waits (true) or is refused (false). Set once per turn.
     pub may_wait: bool,
-    /// True if the requests came in datagrams: each has this turn alone, and its sender may be
-    /// forged.
+    /// True if the requests came in datagrams: their sender may be forged.
     pub(crate) by_datagram: bool,
     /// The errand with which the connection goes on after this turn.
     pub(crate) errand: Option<Box<Errand>>,
-    /// Lines noted for connections that watch.
     pub(crate) noted: Noted,
     /// Decides which loops are sampled.
     pub(crate) sampler: Sampler,
@@ -157,8 +153,8 @@ impl Context {
         }
     }
 
-    /// Ends a loop: hands noted lines to those who watch. Returns true if a connection asks for the
-    /// column's sockets.
+    /// Ends a loop: hands lines to watchers. Returns true if somebody asks for the column's
+    /// sockets.
     #[inline]
     pub(crate) fn end_loop(&mut self) -> bool {
         #[cfg(debug_assertions)]
@@ -258,7 +254,6 @@ fn execute_store(
     put::store(context, request, hash, value, out)
 }
 
-/// Executes meta commands.
 #[inline(never)]
 fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     if begin_other(context, out) {
@@ -276,7 +271,6 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     }
 }
 
-/// Executes all other commands.
 #[inline(never)]
 fn execute_other(
     context: &mut Context,

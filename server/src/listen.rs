@@ -40,12 +40,9 @@ pub(crate) struct ColumnListener {
     pub(crate) shared: bool,
 }
 
-/// The open listeners.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    /// The listeners of each column.
     pub(crate) columns: Vec<Vec<ColumnListener>>,
-    /// The UDP sockets of each column.
     pub(crate) datagrams: Vec<Vec<ColumnSocket>>,
     /// The UDP addresses and ports; all of them, if each column has a port of its own.
     pub(crate) datagram_addresses: Vec<SocketAddr>,
@@ -131,7 +128,6 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     Ok(listeners)
 }
 
-/// Opens all UDP sockets.
 fn open_udp(listeners: &mut Listeners, settings: &Settings) -> Result<(), ListenError> {
     for listen in &settings.datagrams {
         let Some(port) = number(listen.port) else { continue };
@@ -153,8 +149,7 @@ fn number(port: Port) -> Option<u16> {
     }
 }
 
-/// Opens all addresses of one `-l` entry. Logs those that are skipped, because clients may look for
-/// the server there.
+/// Opens all addresses of one `-l` entry. Logs those that are skipped.
 fn open_entry(
     settings: &Settings,
     (listen, port): (&Listen, u16),

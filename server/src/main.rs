@@ -58,7 +58,6 @@ fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Starts the server, waits for a signal, and stops it.
 fn serve(settings: Settings) -> Result<(), Failure> {
     log_to_stderr(settings.verbosity);
     let user = user(&settings)?;

@@ -56,13 +56,11 @@ impl Nodes {
         Nodes(nodes)
     }
 
-    /// The number of a processor's node.
     pub(crate) fn of(&self, cpu: usize) -> Option<usize> {
         self.place(cpu).map(|at| self.0[at].number)
     }
 
-    /// The distance from the node of processor `from` to that of `to`, in tenths of the distance to
-    /// one's own.
+    /// The distance from `from`'s node to `to`'s, in tenths of the distance to one's own.
     fn distance(&self, from: usize, to: usize) -> Option<u32> {
         self.0[self.place(from)?].distances.get(self.place(to)?).copied()
     }

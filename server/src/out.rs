@@ -31,17 +31,14 @@ pub struct Out {
     usual_bytes: usize,
 }
 
-/// A value that is spliced in.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// In frames.
     Frames(store::Pinned),
     /// In the log, with its length in bytes.
     Log(store::Kept, usize),
 }
 
 impl Body {
-    /// Bytes that are not sent yet.
     fn bytes_left(&self) -> usize {
         match self {
             Body::Frames(value) => value.bytes_left(),
@@ -92,8 +89,7 @@ impl Out {
         }
     }
 
-    /// Copies the values that lie in the log into `buf`. To be called before the column may pass a
-    /// quiescent point.
+    /// Copies values in the log into `buf`. To be called before a quiescent point may be passed.
     #[inline(always)]
     pub(crate) fn settle(&mut self, store: &store::Column) {
         if self.kept_bytes > 0 {
@@ -205,8 +201,7 @@ impl Out {
         }
     }
 
-    /// Takes over the pins of `from`; this buffer lacks the first `text_bytes` bytes of the other
-    /// one.
+    /// Takes over the pins of `from`, whose first `text_bytes` bytes this buffer lacks.
     pub(crate) fn take_pins(&mut self, from: &mut Out, text_bytes: usize) {
         self.pins.extend(from.pins.drain(..).map(|(at, body)| (at - text_bytes, body)));
         self.pinned_bytes += mem::take(&mut from.pinned_bytes);
@@ -222,8 +217,7 @@ impl Out {
         (self.pinned_bytes, self.kept_bytes, self.is_lost) = (0, 0, false);
     }
 
-    /// Gives back memory that a reply of unusual length added to `buf`. To be called before the
-    /// column sleeps.
+    /// Gives back memory that a long reply added to `buf`. To be called before the column sleeps.
     pub(crate) fn shrink(&mut self) {
         self.buf.shrink_to(self.usual_bytes);
     }
@@ -234,7 +228,6 @@ impl Out {
         size_of::<Out>() + self.buf.capacity() + self.pins.capacity() * size_of::<(usize, Body)>()
     }
 
-    /// Bytes of all replies.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> usize {
         self.buf.len() + self.pinned_bytes + self.kept_bytes
@@ -267,7 +260,6 @@ pub(crate) struct Pieces<'o> {
     value: Option<BodyPieces<'o>>,
 }
 
-/// The rest of a value.
 #[derive(Clone, Debug)]
 enum BodyPieces<'o> {
     Frames(store::PinnedPieces<'o>),

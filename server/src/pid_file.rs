@@ -18,8 +18,7 @@ const PID_BYTES_MAX: u64 = 32;
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes our process id to the file at `path`. Warns if the process that the file named before
-    /// still runs.
+    /// Writes our process id. Warns if the process that the file at `path` named still runs.
     ///
     /// # Errors
     /// The file cannot be written; the text says why.

@@ -15,11 +15,9 @@ use protocol::text::list::Asked;
 
 use crate::limits::{PREFIX_BYTES_MAX, PREFIX_SHELVES, PREFIXES_MAX};
 
-/// Counts of one prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) asked: Asked,
-    /// Number of items evicted.
     pub(crate) evictions: u64,
 }
 
@@ -36,19 +34,16 @@ struct Shelf {
     left_out: u64,
 }
 
-/// The counts of all prefixes.
 #[derive(Debug)]
 pub(crate) struct Prefixes {
     /// The byte that ends a prefix.
     end: u8,
     hasher: RandomState,
-    /// Each shelf has a share of the hashes. A shelf's lock guards that shelf only, and is the last
-    /// in the order of locks.
+    /// Each shelf has a share of the hashes. Its lock is the last in the order of locks.
     shelves: Box<[Mutex<Shelf>]>,
 }
 
 impl Prefixes {
-    /// Makes an empty set of counts.
     pub(crate) fn new(end: u8) -> Prefixes {
         let shelves = (0..PREFIX_SHELVES).map(|_| Mutex::default()).collect();
         Prefixes { end, hasher: RandomState::new(), shelves }
@@ -84,13 +79,11 @@ impl Prefixes {
         change(shelf.counts.entry(prefix.into()).or_default());
     }
 
-    /// Returns the counts of `prefix`.
     pub(crate) fn counts(&self, prefix: &[u8]) -> Counts {
         self.lock(prefix).and_then(|shelf| shelf.counts.get(prefix).copied()).unwrap_or_default()
     }
 
-    /// Calls `show` for each prefix of one shelf that requests have named. Returns false if there
-    /// is no such shelf.
+    /// Calls `show` for each prefix of one shelf that was asked for. False: no such shelf.
     pub(crate) fn show(&self, shelf: usize, mut show: impl FnMut(&[u8], &Asked)) -> bool {
         let Some(shelf) = self.shelves.get(shelf) else { return false };
         for (prefix, counts) in &shelf.lock().unwrap_or_else(PoisonError::into_inner).counts {
@@ -111,7 +104,6 @@ impl Prefixes {
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Forgets all prefixes.
     pub(crate) fn clear(&self) {
         for shelf in &self.shelves {
             *shelf.lock().unwrap_or_else(PoisonError::into_inner) = Shelf::default();

@@ -288,8 +288,7 @@ pub fn become_user(user: User) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets the system write a core file of this process (`-r`), which it does not do by default after
-/// a change of user.
+/// Lets the system write a core file of this process (`-r`), even after a change of user.
 ///
 /// # Errors
 /// The system refuses.

@@ -1,5 +1,4 @@
-//! Writes small files for other programs, in one step, without being tricked into writing another
-//! file instead.
+//! Writes small files for other programs, in one step and never through somebody's link.
 //!
 //! Where: `pid_file` and `port_file`, once, while the server starts.
 //! Invariant: nobody sees a half-written file: it is made new beside `path` and renamed. No link is
@@ -20,8 +19,7 @@ const ATTEMPTS_MAX: usize = 3;
 /// The file's mode: everybody may read it, only its owner may write it.
 const MODE: u32 = 0o644;
 
-/// Makes `path` a file of this text: writes it beside `path`, with `ending` added to the name, and
-/// renames it.
+/// Makes `path` a file of this text: writes it beside `path`, as `path` + `ending`, and renames.
 ///
 /// # Errors
 /// The file cannot be made or renamed; the text says which. Nothing is left beside `path`.

@@ -209,8 +209,7 @@ fn store(
     Ok(store)
 }
 
-/// Finds out if the system gives the huge pages that the store asks for, and logs a warning if it
-/// does not and `-L` was given.
+/// Looks if the system gives huge pages where the store wants them; warns if `-L` gets none.
 fn look_for_huge_pages(shared: &Shared) {
     if !shared.store.wants_huge_pages() {
         return;
@@ -238,7 +237,6 @@ fn tell_of_open_udp(settings: &Settings) {
     }
 }
 
-/// Makes the guard of a server with these addresses.
 fn guard(settings: &Settings, addresses: &[SocketAddr]) -> Guard {
     let own = net::own_addresses().unwrap_or_default();
     Guard::new(

@@ -45,7 +45,6 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// All kinds with their names.
 pub(crate) const KINDS: [(Kind, &str); 10] = [
     (Kind::Get, "get"),
     (Kind::Touch, "touch"),
@@ -90,13 +89,11 @@ pub(crate) struct Sampler {
     weight: u32,
     /// Requests that may still be sampled in this loop.
     requests_left: u32,
-    /// Loops sampled so far.
     number: u64,
     random: Random,
 }
 
 impl Sampler {
-    /// Makes the sampler of a column.
     pub(crate) fn new(column: usize) -> Sampler {
         let random = Random::new(column);
         Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, number: 0, random }
@@ -126,7 +123,6 @@ impl Sampler {
         true
     }
 
-    /// The number of the loop that is sampled.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -148,8 +144,7 @@ pub(crate) struct Samples {
 
 impl Default for Samples {
     fn default() -> Samples {
-        // One digit of precision: two values in one bucket differ by at most a tenth. The bounds
-        // are valid.
+        // One digit of precision: values in a bucket differ by a tenth. The bounds are valid.
         let times = || Histogram::new_with_bounds(1, NS_MAX, 1).ok();
         Samples { times: KINDS.iter().filter_map(|_| times()).collect(), hot: Hot::default() }
     }
@@ -182,7 +177,6 @@ impl Samples {
         }
     }
 
-    /// Adds the times of another column.
     pub(crate) fn add_times(&mut self, more: &Samples) {
         for (times, more) in self.times.iter_mut().zip(&more.times) {
             // Cannot fail: both have the same bounds.
@@ -216,8 +210,7 @@ mod tests {
         }
     }
 
-    /// Draws keys by `ask`, `together` in each loop. Returns the keys reported as hot, and how
-    /// often each key was drawn.
+    /// Draws keys by `ask`, `together` in each loop. Returns the hot keys, and all keys' counts.
     fn told(
         seed: usize,
         together: u32,

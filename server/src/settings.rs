@@ -53,11 +53,9 @@ pub struct Listen {
 pub struct Xdp {
     /// The interface's name.
     pub interface: String,
-    /// The queues to take packets from, one for each column; `None`: all, up to the number of
-    /// columns.
+    /// The queues to use, one per column; `None`: as many as there are of queues and columns.
     pub queues: Option<Range<u32>>,
-    /// The networks that are answered (`--xdp-allow`); empty: all. Packets of others pass to the
-    /// kernel.
+    /// The networks that are answered (`--xdp-allow`); empty: all. Others pass to the kernel.
     pub allow: Vec<IpNet>,
     /// The place in the driver or kernel where packets are taken (`--xdp-mode`).
     pub mode: Mode,

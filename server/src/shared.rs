@@ -279,7 +279,6 @@ pub struct Shared {
     pub(crate) places: Arc<Places>,
     /// The connections that ask for columns' sockets.
     pub(crate) asks: Asks,
-    /// Each column's samples.
     pub(crate) samples: Vec<SharedSamples>,
     /// Requests by the prefixes of their keys.
     pub(crate) prefixes: Prefixes,
@@ -299,10 +298,8 @@ pub struct Shared {
     planted_ms: std::sync::atomic::AtomicU64,
 }
 
-/// The sums at the last `stats reset`.
 #[derive(Debug, Default)]
 struct Reset {
-    /// Each column's sums.
     columns: Vec<Sums>,
     store: store::Stats,
 }
@@ -340,7 +337,6 @@ impl Shared {
         })
     }
 
-    /// Notes the steps of a loop, see `Context::work`.
     #[cfg(debug_assertions)]
     pub(crate) fn note_steps(&self, steps: u64) {
         // Relaxed, paired with the swap below: the number orders nothing.
@@ -353,8 +349,7 @@ impl Shared {
         self.steps_max.swap(0, Ordering::Relaxed)
     }
 
-    /// Has columns use this time instead of the clock's, in milliseconds since the start. It must
-    /// never decrease.
+    /// Makes columns use this time, in milliseconds since the start. It must never decrease.
     #[cfg(debug_assertions)]
     pub fn plant_clock(&self, now_ms: u64) {
         // Relaxed, paired with the load in `planted_ms`: the number orders nothing.

@@ -129,11 +129,8 @@ enum Left {
     Act(Act),
     /// List items, as `stats cachedump` does.
     Items,
-    /// List sockets.
     Sockets,
-    /// Count items by their sizes.
     Sizes,
-    /// Count items by their prefixes.
     Prefixes,
     /// List the requests by prefixes.
     Detail,
@@ -202,7 +199,6 @@ fn errand(context: &Context, left: Left, args: Args<'_>, form: Form) -> Result<E
     }
 }
 
-/// Obeys an operator's order. Returns the outcome.
 fn obey(shared: &Shared, act: Act, form: Form) -> Outcome {
     match act {
         Act::Reset => {

@@ -27,7 +27,6 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::watch::{ASKED, Seat};
 
-/// Seconds that each test takes.
 const SECONDS: u64 = 10;
 
 /// Makes the contexts of `columns` columns over an empty store.

@@ -31,10 +31,8 @@ pub(crate) const ASKED: Streams = Streams(1 << 9);
 /// All watchers, and the bits that columns read once a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The streams that any watcher watches, `DETAIL`, `ASKED`. Changed under the lock of
-    /// `watchers`.
+    /// The streams that anybody watches, `DETAIL`, `ASKED`. Changed under `watchers`' lock.
     watched: AtomicU32,
-    /// Number of events so far.
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
 }
@@ -52,8 +50,7 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// Number of lines left out after these. Once one is left out, none is added until they are
-    /// taken.
+    /// Number of lines left out after these: none is added until they are taken.
     skipped: u64,
 }
 
@@ -86,7 +83,6 @@ impl Watch {
         Streams(self.watched.load(Ordering::Relaxed))
     }
 
-    /// Number of watchers.
     pub(crate) fn watchers(&self) -> usize {
         self.lock().len()
     }

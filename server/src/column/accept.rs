@@ -44,7 +44,6 @@ impl Column {
         self.listeners_watched &= if is(Fault::RestNotNoted) { u64::MAX } else { 0 };
     }
 
-    /// Closes the column's listeners for good.
     pub(super) fn close_listeners(&mut self) {
         self.unwatch_listeners();
         self.listeners_ready = 0;
@@ -145,7 +144,6 @@ mod tests {
     use crate::settings::{Listen, Port, Settings};
     use crate::shared::Shared;
 
-    /// A column with three listeners on loopback.
     fn column() -> Column {
         let listen =
             Listen { host: Some("127.0.0.1".to_owned()), port: Port::Any, protocol: Speak::Auto };

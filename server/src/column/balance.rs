@@ -1,5 +1,4 @@
-//! Decides which connections move to which column, so that no column queues while another has time
-//! to spare.
+//! Decides which connections move, so that no column queues while another has time to spare.
 //!
 //! ```text
 //! load of a column   | its load in its last period, and when  | claimed until  |
@@ -44,14 +43,12 @@ struct Load {
     claimed_until_ms: AtomicU64,
 }
 
-/// The loads of all columns.
 #[derive(Debug)]
 pub(crate) struct Loads(Box<[Load]>);
 
 /// A column's task at the end of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing.
     Even,
     /// Count the cost of each connection from now on.
     Count,
@@ -80,7 +77,6 @@ pub(super) struct Balance {
     takers: Vec<Taker>,
 }
 
-/// A connection's cost in a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connection {
     pub(super) token: u64,
@@ -116,12 +112,10 @@ impl Loads {
         (load <= MIGRATION_SPARE).then_some(load)
     }
 
-    /// Claims a column, so that it takes from no other column for a while. Returns false if it is
-    /// claimed already.
+    /// Claims a column: it takes from no other for a while. Returns false if it is claimed already.
     fn claim(&self, column: usize, now_ms: u64) -> bool {
         let until = &self.0[column].claimed_until_ms;
-        // Relaxed, both: of several columns only one changes the number, and nothing is ordered by
-        // it.
+        // Relaxed, both: only one column changes the number, and nothing is ordered by it.
         let before = until.load(Ordering::Relaxed);
         let after = now_ms + u64::from(MIGRATION_PERIODS) * MIGRATION_PERIOD_MS;
         is(Fault::ClaimedByTwo)
@@ -146,7 +140,6 @@ impl Balance {
         }
     }
 
-    /// The number of columns.
     pub(super) fn columns(&self) -> usize {
         self.loads.0.len()
     }
@@ -228,8 +221,7 @@ impl Balance {
         work_sum
     }
 
-    /// Fills `takers` with the columns that have time to spare. `own_work` is the work behind this
-    /// column's load.
+    /// Fills `takers` with the columns that have time to spare. `own_work` made this one's load.
     fn choose_takers(&mut self, now_ms: u64, own_work: u64) {
         self.takers.clear();
         for column in self.others() {

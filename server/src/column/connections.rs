@@ -27,7 +27,6 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Adds a connection and returns its token.
     pub(crate) fn insert(&mut self, connection: Connection) -> u64 {
         let entry = self.entries.vacant_entry();
         self.entries_max = self.entries_max.max(entry.key() + 1);
@@ -45,13 +44,11 @@ impl Connections {
         if *own == token || is(Fault::TokenNotCompared) { Some(connection) } else { None }
     }
 
-    /// Removes and returns the connection of `token`.
     pub(crate) fn remove(&mut self, token: u64) -> Option<Connection> {
         self.get(token)?;
         self.entries.try_remove(index(token)).map(|(_, connection)| connection)
     }
 
-    /// The number of connections.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -61,7 +58,6 @@ impl Connections {
         (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())
     }
 
-    /// All connections.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.entries.iter_mut().map(|(_, (_, connection))| connection)
     }
@@ -72,7 +68,6 @@ impl Connections {
         (entry..self.entries_max).filter_map(found)
     }
 
-    /// All connections with their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
         self.entries.iter().map(|(_, (token, connection))| (*token, connection))
     }

@@ -32,7 +32,6 @@ impl End {
     }
 }
 
-/// How far a graceful end has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ending {
     /// There is none.
@@ -81,7 +80,6 @@ impl Column {
             }
     }
 
-    /// Notes the number of events that a wait brought.
     #[inline]
     pub(super) fn note_events(&mut self, events: usize) {
         if self.ending == Ending::Looking && events < EVENTS_MAX {

@@ -34,7 +34,6 @@ struct Door {
     waker: Arc<Waker>,
 }
 
-/// The doors of all columns.
 #[derive(Debug)]
 struct Doors(Box<[Door]>);
 
@@ -48,7 +47,6 @@ pub(crate) struct Migration {
     at_each_turn: bool,
     /// When to act next, by `TurnState::now_ms`; 0: in each loop.
     due_ms: u64,
-    /// When the period ends.
     period_ends_ms: u64,
     meter: Meter,
     /// Connections that move as soon as they are free to go, in the order of columns.
@@ -175,8 +173,7 @@ impl Column {
         }
     }
 
-    /// Puts a connection into another column's mailbox. Returns false if it stays, because the
-    /// mailbox is full.
+    /// Puts a connection into another column's mailbox. Returns false if that is full: it stays.
     fn give_one(&mut self, token: u64, door: &Door) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         if is(Fault::GivenConnectionKept)
@@ -246,8 +243,7 @@ impl Column {
     }
 }
 
-/// Measures how busy the column's thread is: the share of the time in which it ran or was ready to
-/// run.
+/// Measures how busy the column's thread is: the share of time that it ran or was ready to run.
 #[derive(Debug, Default)]
 struct Meter {
     /// The thread's `schedstat`, whose second number is how long the thread was ready to run and

@@ -7,7 +7,6 @@
 
 use net::{Timeout, monotonic_ns};
 
-/// The time until which a column looks for work.
 #[derive(Debug)]
 pub(super) struct Spin {
     /// How long the column looks after its last work; 0: never.
@@ -31,7 +30,6 @@ impl Spin {
         }
     }
 
-    /// Notes that there is work.
     #[inline]
     pub(super) fn note_work(&mut self) {
         self.has_worked = true;

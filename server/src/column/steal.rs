@@ -47,7 +47,6 @@ struct Post {
     waker: Arc<Waker>,
 }
 
-/// The posts of all columns.
 #[derive(Debug)]
 pub(crate) struct Posts(Box<[Post]>);
 
@@ -57,7 +56,6 @@ pub(crate) struct Victim {
     pub(crate) column: usize,
     /// The number of the column's socket, or `PACKETS`.
     pub(crate) socket: usize,
-    /// Number of datagrams to receive at once.
     pub(crate) at_once: usize,
     pub(crate) is_near: bool,
 }
@@ -65,7 +63,6 @@ pub(crate) struct Victim {
 /// The datagrams of one loop of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Came {
-    /// Number of datagrams received.
     pub(super) datagrams: usize,
     /// Most datagrams that one receive brought. It is 1 if one client sends each request after the
     /// answer to the one before.
@@ -74,7 +71,6 @@ pub(super) struct Came {
     pub(super) socket: usize,
     /// The sockets have more.
     pub(super) is_undrained: bool,
-    /// Number of times that others have ever taken from the column.
     pub(super) steals_given: u64,
 }
 
@@ -87,7 +83,6 @@ pub(crate) struct Stealing {
     neighbours: Vec<Neighbour>,
     /// When the last loop ended, by `monotonic_ns`, if that loop was busy.
     loop_began_ns: Option<u64>,
-    /// Loops in a row that were behind.
     loops_behind: u32,
     /// The last `Came::steals_given`, and the time until which others are believed to help, by
     /// `monotonic_ns`.
@@ -205,8 +200,7 @@ impl Stealing {
         }
     }
 
-    /// True if the column is to look for input once more before it sleeps, to learn if the next
-    /// loop is behind as well.
+    /// True if a last look for input is due before sleep: the next loop may be behind as well.
     #[inline]
     pub(super) fn looks_again(&self) -> bool {
         self.loop_began_ns.is_some()

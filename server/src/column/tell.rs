@@ -14,7 +14,6 @@ use crate::errand::conns::{Asks, Page, Row, address};
 use crate::limits::CONNECTIONS_TOLD_MAX;
 
 impl Column {
-    /// Answers some of the connections that ask.
     #[cold]
     pub(super) fn answer_asks(&mut self) {
         let context = &self.turn.context;

@@ -14,7 +14,6 @@ use crate::clock::START;
 use crate::execute::Context;
 use crate::limits::{ARRIVALS_CHECK_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX};
 
-/// Nanoseconds in a second.
 const NANOS: i64 = 1_000_000_000;
 
 /// The longest step of the coarse clock: that of a kernel with a hundred ticks a second.
@@ -30,7 +29,6 @@ pub(crate) struct Timers {
     second_ms: u64,
     /// When listeners resume; `None` unless they rest.
     rest_until_ms: Option<u64>,
-    /// When the listeners began to rest.
     rest_since_ms: u64,
     /// When to look for stalled values; `None` unless values arrive.
     arrivals_due_ms: Option<u64>,

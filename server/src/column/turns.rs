@@ -93,7 +93,6 @@ impl Column {
         self.follow(token, next);
     }
 
-    /// Does what a connection needs after its turn.
     #[inline]
     fn follow(&mut self, token: u64, next: Next) {
         let Some(connection) = self.connections.get(token) else { return };
@@ -134,7 +133,6 @@ struct Together<'c, 'i> {
     connections: &'c mut Connections,
     streams: &'c mut StreamState,
     tokens: &'c [u64],
-    /// The bytes of each connection that has input.
     inputs: [Option<&'i [u8]>; TURNS_AHEAD],
     buffer_bytes: usize,
     /// The position of the connection to be asked next.

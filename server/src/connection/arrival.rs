@@ -29,22 +29,19 @@ pub(super) enum Fill {
     Done(After),
 }
 
-/// One large value on its way in.
 #[derive(Debug)]
 struct Arrival {
     /// The command before the value, in its shortest form.
     header: Vec<u8>,
-    /// The store's draft; `None` once the value gave way.
+    /// `None` once the value gave way.
     draft: Option<Draft>,
     missing_bytes: usize,
     /// Length of the line end behind the value.
     end_bytes: u32,
     received_bytes: usize,
-    /// When the value last completed a step of `ARRIVAL_STEP_BYTES`, or ended a wait; by
-    /// `TurnState::served_ms`.
+    /// When it last completed an `ARRIVAL_STEP_BYTES` or a wait; by `TurnState::served_ms`.
     moved_ms: u64,
-    /// Since when the value has waited for a frame for its next bytes or, once it is whole, for a
-    /// place in the log.
+    /// Since when it has waited for a frame or, once it is whole, for a place in the log.
     waits_since_ms: Option<u64>,
     /// Bytes of the copy that the draft keeps.
     copied_bytes: usize,
@@ -58,7 +55,6 @@ impl Arrival {
     }
 }
 
-/// A column's large values on their way in.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     /// Allocates only if more values arrive at the same time than ever before.
@@ -69,8 +65,7 @@ pub(crate) struct Arrivals {
     bytes: usize,
     /// Bytes that they take beside the store: headers, and the copies that drafts keep.
     beside_bytes: usize,
-    /// Above this number of bytes stalled values give way unasked, so that other columns find
-    /// frames.
+    /// Above this number of bytes stalled values give way unasked: other columns need frames.
     bytes_share: usize,
     /// A value may wait for frames of others (false with `-M`).
     waits: bool,
@@ -86,7 +81,6 @@ impl Arrivals {
         self.bytes_share = bytes;
     }
 
-    /// True if values are on their way in.
     pub(crate) fn any(&self) -> bool {
         self.live > 0
     }
@@ -96,13 +90,11 @@ impl Arrivals {
         self.beside_bytes
     }
 
-    /// Bytes of memory that the values take beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
         self.all.capacity() * size_of::<Option<Arrival>>() + self.beside_bytes
     }
 
-    /// Adds a value. Returns its index, of 32 bits: a connection keeps it, and fewer than 2^32
-    /// values arrive at a time.
+    /// Adds a value. Returns its index: fewer than 2^32 values arrive at a time.
     fn add(&mut self, arrival: Arrival) -> u32 {
         self.beside_bytes += arrival.header.capacity();
         self.live += 1;
@@ -179,7 +171,6 @@ impl Arrivals {
         (spaces.into_iter().flat_map(|(spaces, _)| spaces), missing)
     }
 
-    /// Notes that `bytes` bytes of `spaces` have been written.
     pub(crate) fn filled(&mut self, index: u32, bytes: usize, served_ms: u64) {
         let Some(arrival) = self.all.get_mut(index as usize) else { return };
         let Some(draft) = arrival.draft.as_mut() else { return };
@@ -217,8 +208,7 @@ impl Arrivals {
 }
 
 impl Connection {
-    /// Begins a large value: the following input is the value of the command in `header`, parsed as
-    /// `request`.
+    /// Begins a large value: the input that follows belongs to the command in `header`.
     pub(super) fn expect(
         &mut self,
         turn: &mut TurnState,

@@ -41,14 +41,12 @@ impl Held {
         Held { buffer: spares.copy_of(bytes), from: 0, to: bytes.len() }
     }
 
-    /// The kept bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.from..self.to]
     }
 
-    /// Returns the input that is kept after `used` bytes were executed. `partial`: the rest waits
-    /// for more.
+    /// Returns the input left after `used` bytes were executed. `partial`: it waits for more.
     pub(crate) fn after(
         mut self,
         used: usize,
@@ -69,12 +67,10 @@ impl Held {
         copy
     }
 
-    /// Bytes of memory that the input takes.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Gives the buffer back.
     #[inline]
     pub(crate) fn release(self, spares: &mut Spares) {
         if self.buffer.capacity() > 0 {

@@ -22,10 +22,8 @@ pub(super) enum Stop {
     Hungry,
     /// The turn has done enough; there may be more to execute.
     Enough,
-    /// There is no room yet for a request, or for a large value's next bytes: the same input is
-    /// tried again a little later.
+    /// A request, or a large value's next bytes, have no room yet: tried again a little later.
     Wait,
-    /// The connection ends here.
     Close,
 }
 
@@ -57,8 +55,7 @@ impl Connection {
         self.go_on(turn, streams, (input, at), &mut budget, stopped)
     }
 
-    /// Sets `may_wait` for the next request: false once it has waited too long. Sets the descriptor
-    /// for watchers.
+    /// Sets `may_wait` (false after too long a wait) and, for watchers, the descriptor.
     #[inline]
     pub(crate) fn set_may_wait(&self, turn: &mut TurnState) {
         turn.context.may_wait = self
@@ -106,8 +103,7 @@ impl Connection {
         }
     }
 
-    /// Takes the value of the storage command at byte `at`, if the value is too long for the log,
-    /// and executes what follows it.
+    /// Takes the value at byte `at`, if it is too long for the log, and executes what follows it.
     #[cold]
     fn take_body(
         &mut self,

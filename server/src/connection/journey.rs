@@ -20,7 +20,6 @@ impl Connection {
         self.work_bytes
     }
 
-    /// Begins to count the cost anew.
     pub(crate) fn count_anew(&mut self) {
         self.work_bytes = 0;
     }
@@ -40,13 +39,11 @@ impl Connection {
         is_between && !waits && !holds && (self.queued || !self.is_under_way())
     }
 
-    /// Takes the connection's input off the column of these `streams`.
     pub(crate) fn leaves(&self, streams: &mut StreamState) {
         streams.spares.leaves(self.held.capacity());
     }
 
-    /// Adds the connection's input to the column of these `streams`, as it comes or stays after
-    /// all.
+    /// Adds its input to the column of these `streams`: it comes, or stays after all.
     pub(crate) fn comes(&self, streams: &mut StreamState) {
         streams.spares.comes(self.held.capacity());
     }

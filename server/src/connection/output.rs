@@ -14,16 +14,13 @@ use crate::limits::PIECES_MAX;
 use crate::out::Mark;
 use crate::turn::TurnState;
 
-/// The result of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrote {
-    /// Everything is out.
     All,
     /// The socket takes no more.
     Full,
     /// The write took all its pieces, and there are more.
     Some,
-    /// The connection is broken.
     Broken,
 }
 
@@ -34,7 +31,6 @@ pub(crate) struct Waiting {
     pub(crate) held_bytes: usize,
     /// Bytes of large values pinned.
     pub(crate) pinned_bytes: usize,
-    /// Number of connections with waiting replies.
     pub(crate) count: usize,
 }
 
@@ -45,7 +41,6 @@ impl Waiting {
         self.pinned_bytes += unsent.pinned_bytes();
     }
 
-    /// Takes a connection's replies off the sums.
     pub(crate) fn remove(&mut self, unsent: &Unsent) {
         self.count -= 1;
         self.held_bytes -= unsent.held_bytes();
@@ -82,7 +77,6 @@ impl Connection {
         }
     }
 
-    /// Sends replies that waited.
     pub(super) fn send_rest(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
         let Some(mut unsent) = self.unsent.take() else { return self.rest() };
         streams.waiting.remove(&unsent);
@@ -125,8 +119,7 @@ impl Connection {
 }
 
 impl Wrote {
-    /// Returns the result of a write to which `offered` of `all_bytes` bytes were offered, and how
-    /// many bytes it took.
+    /// Returns the result of a write of `offered` of `all_bytes` bytes, and how many it took.
     #[inline]
     fn of(sent: Sent, offered: usize, all_bytes: usize) -> (Wrote, usize) {
         match sent {
@@ -138,8 +131,7 @@ impl Wrote {
     }
 }
 
-/// Writes once as many replies as one write takes. Returns its result and how many bytes were
-/// offered.
+/// Writes once as many replies as one write takes. Returns how many bytes were offered, too.
 #[inline]
 fn write(stream: &Stream, turn: &TurnState) -> (Sent, usize) {
     let TurnState { out, context, calls, .. } = turn;

@@ -29,7 +29,6 @@ impl Spares {
         }
     }
 
-    /// Length of a receive buffer.
     pub(crate) fn large_bytes(&self) -> usize {
         self.large_bytes
     }
@@ -54,7 +53,6 @@ impl Spares {
         self.large.pop().unwrap_or_else(|| vec![0; self.large_bytes])
     }
 
-    /// Takes back a buffer that a connection held.
     pub(crate) fn put_back(&mut self, mut buffer: Vec<u8>) {
         self.held -= 1;
         self.held_bytes -= buffer.capacity();
@@ -68,15 +66,13 @@ impl Spares {
         }
     }
 
-    /// Notes that a connection leaves the column, with a buffer of `held_bytes` bytes, or with none
-    /// if 0.
+    /// Notes that a connection leaves the column, with a buffer of `held_bytes` bytes unless 0.
     pub(crate) fn leaves(&mut self, held_bytes: usize) {
         self.held -= usize::from(held_bytes > 0);
         self.held_bytes -= held_bytes;
     }
 
-    /// Notes that a connection joins the column, with a buffer of `held_bytes` bytes, or with none
-    /// if 0.
+    /// Notes that a connection joins the column, with a buffer of `held_bytes` bytes unless 0.
     pub(crate) fn comes(&mut self, held_bytes: usize) {
         self.held += usize::from(held_bytes > 0);
         self.held_bytes += held_bytes;
@@ -87,12 +83,10 @@ impl Spares {
         self.held + self.small.len() + self.large.len()
     }
 
-    /// Bytes of the spare buffers.
     pub(crate) fn spare_bytes(&self) -> usize {
         self.small.len() * SPARE_SMALL_BYTES + self.large.len() * self.large_bytes
     }
 
-    /// Bytes of the buffers that connections hold.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }

@@ -20,8 +20,7 @@ pub(crate) struct StreamState {
     pub(crate) waiting: Waiting,
     /// Most requests that a turn executes (`-R`).
     pub(crate) requests_turn_max: u32,
-    /// Length of the longest value that is kept in the log; longer ones are received into frames,
-    /// by `arrivals`.
+    /// Most bytes of a value in the log; longer ones are received into frames, by `arrivals`.
     pub(crate) log_value_bytes: usize,
     /// The store's memory limit, from which the two bounds below follow.
     memory_bytes: usize,
@@ -64,7 +63,6 @@ impl StreamState {
         self.arrivals.set_bytes_share(limits::arriving_bytes_share(memory_bytes, columns));
     }
 
-    /// The budget of one turn.
     #[inline]
     pub(crate) fn budget(&self) -> Budget {
         let reply_bytes_max =
@@ -84,14 +82,12 @@ impl StreamState {
         self.keeps_much(divisor) || self.pins_much(divisor)
     }
 
-    /// True if connections keep more than a `divisor`th of `kept_bytes_max`.
     #[inline]
     pub(crate) fn keeps_much(&self, divisor: usize) -> bool {
         let kept = self.spares.held_bytes() + self.arrivals.beside_bytes();
         kept + self.waiting.held_bytes > self.kept_bytes_max / divisor
     }
 
-    /// True if connections pin more than a `divisor`th of `pinned_bytes_max`.
     #[inline]
     pub(crate) fn pins_much(&self, divisor: usize) -> bool {
         self.waiting.pinned_bytes > self.pinned_bytes_max / divisor

@@ -35,7 +35,6 @@ impl Unsent {
         Unsent { replies: rest, text_sent: 0 }
     }
 
-    /// Drops `bytes` bytes that have been sent.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
         while let Some((at, body)) = self.replies.pins.first_mut() {
             let Body::Frames(value) = body else { return };
@@ -58,7 +57,6 @@ impl Unsent {
         Mark { text: self.text_sent, pins: 0 }
     }
 
-    /// Number of bytes left.
     pub(crate) fn left_bytes(&self) -> usize {
         self.replies.bytes_between(self.sent(), self.replies.mark())
     }
@@ -68,12 +66,10 @@ impl Unsent {
         gather(self.replies.pieces(self.sent(), self.replies.mark(), None), pieces)
     }
 
-    /// Bytes of memory beside the pinned values.
     pub(crate) fn held_bytes(&self) -> usize {
         self.replies.held_bytes()
     }
 
-    /// Bytes of the pinned values.
     pub(crate) fn pinned_bytes(&self) -> usize {
         self.replies.pinned_bytes()
     }

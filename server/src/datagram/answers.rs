@@ -19,7 +19,6 @@ use crate::limits::{ANSWERS_MAX, OUT_BYTES_MAX};
 use crate::out::{Mark, Out, Pieces};
 use crate::turn::TurnState;
 
-/// Answers that are to be sent.
 #[derive(Debug)]
 pub(super) struct Answers<P> {
     all: Vec<Answer<P>>,
@@ -34,7 +33,6 @@ struct Answer<P> {
     /// The start of the replies, behind the room for a header.
     from: Mark,
     to: Mark,
-    /// Bytes of the replies.
     bytes: usize,
 }
 
@@ -58,8 +56,7 @@ impl<P: Copy> Answers<P> {
         Answers { all: Vec::with_capacity(ANSWERS_MAX), reply_bytes_max }
     }
 
-    /// Begins an answer at the end of `out`, with room for a header. Returns where its replies
-    /// begin.
+    /// Begins an answer at the end of `out`, behind room for a header. Returns its start.
     #[inline]
     pub(super) fn begin(&self, out: &mut Out) -> Mark {
         out.buf.extend_from_slice(&[0; HEADER_BYTES]);
@@ -72,7 +69,6 @@ impl<P: Copy> Answers<P> {
         Budget::of_message(from, out.pinned_bytes(), self.reply_bytes_max)
     }
 
-    /// Most bytes that the replies to one message may have.
     pub(super) fn reply_bytes_max(&self) -> usize {
         self.reply_bytes_max
     }
@@ -131,8 +127,7 @@ impl<P: Copy> Answers<P> {
                     tally += letters.post_or_drop(calls);
                     rest = before;
                     if !letters.add(peer, &head, rest.take(payload_bytes)) {
-                        // Without this part the others are of no use, and `rest` is no longer at
-                        // the start of the next one.
+                        // Without this part the others are of no use: drop them all.
                         tally.full += parts - number;
                         break;
                     }
@@ -151,7 +146,6 @@ impl<P: Copy> Answers<P> {
         out.clear();
     }
 
-    /// Bytes of memory that the list takes.
     pub(super) fn held_bytes(&self) -> usize {
         self.all.capacity() * size_of::<Answer<P>>()
     }
@@ -179,7 +173,6 @@ struct Rest<'o> {
 }
 
 impl<'o> Rest<'o> {
-    /// Takes the next `bytes` bytes.
     #[inline]
     fn take(&mut self, bytes: usize) -> Take<'_, 'o> {
         Take { rest: self, left: bytes }
@@ -189,7 +182,6 @@ impl<'o> Rest<'o> {
 /// The bytes of one datagram, in pieces.
 struct Take<'r, 'o> {
     rest: &'r mut Rest<'o>,
-    /// Number of bytes that are yet to come.
     left: usize,
 }
 

@@ -31,8 +31,7 @@ pub enum Added {
     Whole,
     /// The part contradicts its request, or came before.
     Ignored,
-    /// The request is longer than `MESSAGE_BYTES_MAX`, or has more than `PARTS_MAX` parts. Returned
-    /// once, not for each part.
+    /// The request is longer than `MESSAGE_BYTES_MAX` or `PARTS_MAX` parts. Returned once only.
     TooLong,
 }
 
@@ -54,12 +53,10 @@ pub enum Piece<'d> {
     Kept(Kept),
 }
 
-/// One request.
 #[derive(Debug)]
 struct Parts {
     whose: Whose,
     total: u16,
-    /// Number of parts that have come.
     came: u16,
     since_ms: u64,
     /// Bytes of all parts that have come.
@@ -74,7 +71,6 @@ struct Parts {
     is_refused: bool,
 }
 
-/// The place of a piece.
 #[derive(Debug)]
 enum Place {
     Copied { start: usize, end: usize },
@@ -135,8 +131,7 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Adds a part, in at most as many pieces as a packet has. Also returns how many other requests
-    /// were dropped to make room.
+    /// Adds a part. Also returns how many other requests were dropped to make room.
     pub fn add<'d>(
         &mut self,
         whose: Whose,
@@ -285,7 +280,6 @@ mod tests {
         assembly.add(whose, header, [Piece::Here(bytes)], 0)
     }
 
-    /// Takes a whole request.
     fn taken(assembly: &mut Assembly, whose: Whose) -> Vec<u8> {
         let mut whole = Whole::default();
         assembly.take_whole(whose, &mut whole);

@@ -25,7 +25,6 @@ pub(super) struct Charges {
 }
 
 impl Charges {
-    /// Makes an empty table.
     pub(super) fn new() -> Charges {
         Charges {
             hasher: RandomState::new(),
@@ -33,8 +32,7 @@ impl Charges {
         }
     }
 
-    /// Charges `bytes` to the network of `ip` in this second. Returns false if the network's share
-    /// is used up.
+    /// Charges `bytes` to the network of `ip`. Returns false if this second's share is used up.
     pub(super) fn admit(&self, ip: IpAddr, bytes: usize, second: u32) -> bool {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let hash = self.hasher.hash_one(network(ip)) % CHARGES as u64;

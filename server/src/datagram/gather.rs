@@ -32,7 +32,6 @@ pub struct Gather {
     assembly: Mutex<Assembly>,
     /// True if requests wait for parts.
     waits: AtomicBool,
-    /// Bytes of memory that the assembly takes.
     held_bytes: AtomicUsize,
     /// The arena in which received bytes may be kept.
     arena: Option<Arc<Arena>>,
@@ -102,18 +101,15 @@ impl Gather {
     /// True if requests may wait for parts.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        // Relaxed: pairs with the store of `with`. A column that sees it late looks again in the
-        // next turn.
+        // Relaxed: pairs with the store of `with`. A late reader looks again in its next turn.
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Drops the requests that have waited too long for their parts. Returns how many. Any column
-    /// may call it.
+    /// Drops requests that waited too long for their parts. Returns how many. For any column.
     pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
         self.with(|assembly| assembly.drop_late(now_ms))
     }
 
-    /// Bytes of memory that the gather takes.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed) // pairs with the store of `with`; orders nothing
     }

@@ -57,15 +57,13 @@ struct Message<'i, P> {
 /// The result of executing a message.
 #[derive(Clone, Copy, Debug)]
 struct Done {
-    /// Bytes of its answer.
     bytes: usize,
     /// Its cost beside its own bytes, as `MESSAGES_TURN_BYTES` counts.
     cost_bytes: usize,
 }
 
 impl<'r, D: Datapath> Round<'r, D> {
-    /// Executes the `rest` of the datagrams that `arrived`. Returns what is left of them, if
-    /// anything.
+    /// Executes the `rest` of the datagrams that `arrived`. Returns what is left of them.
     pub(super) fn run(
         &mut self,
         arrived: D::Arrived<'r>,
@@ -179,7 +177,6 @@ impl<P> Special<'_, P> {
         }
     }
 
-    /// The value for `Rest::put_off`.
     fn put_off(&self) -> (usize, Added) {
         match self {
             Special::Whole(message) => (message.datagram, Added::Whole),
@@ -188,8 +185,7 @@ impl<P> Special<'_, P> {
     }
 }
 
-/// The part of the inbox that is left: datagrams from `first` on. `waits`: the first one waits for
-/// room.
+/// The rest of the inbox: datagrams from `first` on. `waits`: the first one waits for room.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     first: usize,
@@ -212,7 +208,6 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     /// See `Rest::put_off`.
     put_off: Option<(usize, Added)>,
     open: [Option<Message<'r, D::Peer>>; OPEN_MAX],
-    /// Messages opened so far.
     opened: usize,
     /// The sender that the guard admitted last.
     admitted: Option<&'r D::Peer>,
@@ -297,8 +292,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         added
     }
 
-    /// Returns `Some` if the guard admits the sender; otherwise counts `count` datagrams as
-    /// dropped.
+    /// Returns `None` if the guard refuses the sender, and counts `count` datagrams as dropped.
     fn admit(&mut self, peer: &'r D::Peer, count: u64) -> Option<()> {
         let Err(refused) = self.guard.check(peer.address()?, peer.is_for_many()) else {
             self.admitted = Some(peer);
@@ -362,8 +356,7 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
 }
 
 impl<P: Sender> Message<'_, P> {
-    /// Adds the `bytes` bytes of replies since `from` to the answers, if the guard lets them out;
-    /// otherwise drops them.
+    /// Adds the `bytes` bytes since `from` to the answers, or drops them if the guard says no.
     #[inline]
     fn answer<O>(
         &self,
@@ -468,8 +461,7 @@ impl<P: Sender> Message<'_, P> {
         Done { bytes: turn.out.bytes_between(from, turn.out.mark()), cost_bytes }
     }
 
-    /// Refuses the requests from byte `spent_at` on, which ask for too much; or the whole answer,
-    /// which is too long.
+    /// Refuses the requests from byte `spent_at` on, or the whole answer, which is too long.
     #[cold]
     fn refuse(&self, spent_at: Option<usize>, turn: &mut TurnState, from: Mark) {
         let TurnState { context, out, .. } = turn;

@@ -33,7 +33,6 @@ impl Column {
         self.datagrams.steal(other, 0, &mut self.turn)
     }
 
-    /// Receives from its own socket.
     fn turns(&mut self) -> usize {
         self.datagrams.note_input(0);
         self.datagrams.turns(&mut self.turn)
@@ -76,7 +75,6 @@ fn site() -> ([Column; 2], UdpSocket) {
     ([column(0), column(1)], client)
 }
 
-/// Makes the state of a column's turn.
 pub(super) fn turn() -> TurnState {
     let ([column, _], _) = site();
     column.turn
@@ -153,8 +151,7 @@ fn parts_that_two_columns_receive_are_one_request() {
 fn a_part_that_was_stolen_waits_no_longer_than_others() {
     let ([mut victim, mut thief], client) = site();
     let dropped = |of: &Column| of.turn.context.counters.udp_dropped_incomplete.get();
-    // The time that a column has served stands still while it sleeps; late requests are dropped all
-    // the same.
+    // A column's served time stands still while it sleeps; late requests are dropped all the same.
     (victim.turn.now_ms, thief.turn.now_ms) = (50_000, 50_000);
     send_part(&client, 2, (0, 2), "get ");
     assert_eq!(thief.steal(), 1);

@@ -62,13 +62,11 @@ impl Whole {
         &self.bytes
     }
 
-    /// Bytes of memory beside the arena.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.kept.capacity() * size_of::<Kept>()
     }
 
-    /// Puts the request together, if that is yet to be done. Returns its bytes, and its value if
-    /// the value stays in chunks.
+    /// Puts the request together. Returns its bytes, and its value if that stays in chunks.
     pub(super) fn settle(&mut self, speak: Speak, store: &Column) -> (&[u8], &mut Option<Value>) {
         if let Some(first) = self.kept.first() {
             let all_bytes = self.kept.iter().map(|piece| piece.len()).sum();
@@ -100,8 +98,7 @@ impl Whole {
     }
 }
 
-/// Parses the first piece of a request of `all_bytes` bytes. Returns its lengths if the request
-/// only stores a value.
+/// Returns the lengths in a request of `all_bytes` bytes that only stores, from its first piece.
 fn said(speak: Speak, first: &[u8], all_bytes: usize) -> Option<Said> {
     let step = Session::of_message(speak, first).next(first);
     let Step::Body { request, header_bytes, value_bytes, end_bytes } = step else { return None };

@@ -44,8 +44,7 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// Makes the datapath of column `column`, given all columns' sockets. Returns `None` if it has
-    /// none.
+    /// Makes the datapath of one column, given all columns' sockets. `None` if it has none.
     pub fn new(sockets: Arc<[Vec<ColumnSocket>]>, column: usize) -> Option<Udp> {
         if sockets.get(column).is_none_or(Vec::is_empty) {
             return None;

@@ -35,8 +35,7 @@ pub struct Xdp {
     datagram_bytes_max: Arc<AtomicUsize>,
     /// Packets may have arrived.
     is_ready: bool,
-    /// The last receive brought packets. More may arrive before the epoll is asked, and looking for
-    /// them takes no system call.
+    /// The last receive brought packets: more are looked for without a system call.
     is_flowing: bool,
 }
 
@@ -80,7 +79,6 @@ impl Xdp {
         self.stolen.is_some()
     }
 
-    /// True if the column has a queue.
     pub(crate) fn has_port(&self) -> bool {
         self.port.is_some()
     }
@@ -185,8 +183,7 @@ impl Datapath for Xdp {
 }
 
 impl Xdp {
-    /// Has the next receive post packets that have not left by `queue`, because its owner may
-    /// sleep.
+    /// Has the next receive post what has not left by `queue`, because its owner may sleep.
     fn owe(&mut self, queue: &Arc<Queue>) {
         if queue.is_unsettled() {
             self.owed = Arc::downgrade(queue);

@@ -28,7 +28,6 @@ const ROW_BYTES: u64 = 32;
 /// Bytes of one row of sizes above `SIZES_FINE_BYTES`.
 const COARSE_BYTES: u64 = 1 << 20;
 
-/// A count under way.
 #[derive(Debug)]
 pub(crate) struct Census {
     form: Form,
@@ -54,23 +53,19 @@ struct Taken {
     bytes: u64,
 }
 
-/// The counts so far.
 #[derive(Debug)]
 enum Counted {
     /// Items of each size.
     Sizes(BTreeMap<u64, u64>),
-    /// Items and bytes of each prefix, of prefixes beyond those that are kept, and of keys without
-    /// one.
+    /// Items and bytes of each prefix, of prefixes for which there is no room, and of none.
     Prefixes { each: HashMap<Box<[u8]>, Taken>, others: Taken, without: Taken },
 }
 
 impl Census {
-    /// Begins to count items by their sizes.
     pub(crate) fn of_sizes(place: Place, form: Form) -> Census {
         Census::of(place, form, Counted::Sizes(BTreeMap::new()))
     }
 
-    /// Begins to count items by their prefixes.
     pub(crate) fn of_prefixes(place: Place, form: Form) -> Census {
         let (others, without) = (Taken::default(), Taken::default());
         let counted = Counted::Prefixes { each: HashMap::new(), others, without };
@@ -167,8 +162,7 @@ impl Counted {
 }
 
 impl Row {
-    /// Appends the row's lines. Those of a prefix include its evictions, as far as they were
-    /// counted.
+    /// Appends the row's lines. Those of a prefix include its evictions, if counted.
     fn write(&self, form: Form, prefixes: &Prefixes, out: &mut Vec<u8>) {
         let mut line = |name: &str, number: u64| form.stat(name, format_args!("{number}"), out);
         match self {

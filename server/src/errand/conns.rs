@@ -24,7 +24,6 @@ use crate::watch::ASKED;
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
     waiting: Mutex<Vec<Arc<Ask>>>,
-    /// The wakers, one for each column.
     wakers: Mutex<Vec<Arc<Waker>>>,
 }
 
@@ -46,7 +45,6 @@ pub(crate) struct Page {
     pub(crate) next: Option<usize>,
 }
 
-/// One socket.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) descriptor: i32,
@@ -58,7 +56,6 @@ pub(crate) struct Row {
     pub(crate) idle_seconds: u64,
 }
 
-/// A list of sockets under way.
 #[derive(Debug)]
 pub(crate) struct Conns {
     form: Form,
@@ -124,7 +121,6 @@ impl Ask {
 }
 
 impl Conns {
-    /// Asks the first column.
     pub(crate) fn begin(context: &Context, form: Form) -> Conns {
         let mut conns = Conns { form, next: (0, 0), ask: None };
         conns.post(context);

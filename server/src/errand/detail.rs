@@ -15,7 +15,6 @@ use crate::execute::Context;
 use crate::limits::{DETAIL_VALUE_BYTES_MAX, DUMP_STEP_BYTES};
 use crate::prefixes::Prefixes;
 
-/// A list of prefixes under way.
 #[derive(Debug)]
 pub(crate) struct Detail {
     shelf: usize,
@@ -82,7 +81,6 @@ impl Value {
         Progress::More
     }
 
-    /// Sends the next bytes of the answer.
     fn send(&mut self, sent: usize, out: &mut Vec<u8>) -> Progress {
         let rest = self.bytes.get(sent..).unwrap_or_default();
         let now = rest.get(..DUMP_STEP_BYTES).unwrap_or(rest);

@@ -33,7 +33,6 @@ impl Lines {
     }
 }
 
-/// A dump under way.
 #[derive(Debug)]
 pub(crate) struct Dump {
     /// The position in the index; `None` at the end.
@@ -43,8 +42,7 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Begins a dump: of all items, or of none if `all` is false. Returns `None` if as many dumps
-    /// as possible are under way.
+    /// Begins a dump of all items, or of none. `None` if as many as possible are under way.
     pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
         let place = Place::take(context)?;
         context.counters.dumps.add(1);

@@ -40,7 +40,6 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if a place is taken.
     pub(crate) fn any(&self) -> bool {
         !self.lock().is_empty()
     }

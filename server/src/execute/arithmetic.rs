@@ -12,7 +12,6 @@ use store::{Counted, Vivify};
 use super::{After, Context, refuse};
 use crate::out::Out;
 
-/// Executes `incr` and `decr`.
 pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> After {
     let wanted = store::Delta {
         key: delta.key,
@@ -34,7 +33,7 @@ pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// The result of counting.
+/// The number that `incr`, `decr` or `ma` came to.
 struct Now {
     value: u64,
     cas: u64,
@@ -73,7 +72,6 @@ fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Now, 
     })
 }
 
-/// Executes `ma`.
 pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,

@@ -264,8 +264,7 @@ pub(super) fn read_one<'i>(
     }
 }
 
-/// Like `read_one`, but for a request that `next_get` does not know. Returns `None` if bytes were
-/// skipped: call again.
+/// Like `read_one`, but for any request. Returns `None` if bytes were skipped: call again.
 #[inline(always)]
 fn read_other<'i>(
     bytes: &'i [u8],
@@ -287,7 +286,6 @@ fn read_other<'i>(
     }
 }
 
-/// Returns the key that `request` looks up.
 #[inline]
 fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
     match *request {

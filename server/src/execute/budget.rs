@@ -36,8 +36,7 @@ pub enum Stopped {
     Enough,
     /// The connection ends here.
     Close,
-    /// The next request is a storage command whose value is not all here: the session returns it
-    /// once more.
+    /// A storage command lacks a part of its value: the session returns it once more.
     Body,
     /// The next request must wait for room in the store, and is executed again a little later.
     Wait,
@@ -58,8 +57,7 @@ impl Budget {
         }
     }
 
-    /// The budget of a message whose answer begins at `from`: up to `reply_bytes_max` bytes each of
-    /// text and of pinned values.
+    /// The budget of a message: `reply_bytes_max` bytes each of text and of pinned values.
     pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
         Budget {
             requests: MESSAGE_REQUESTS_MAX,
@@ -75,8 +73,7 @@ impl Budget {
         Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
     }
 
-    /// Spends one request. The keys of a retrieval line are one request to `-R`; a `stats` is
-    /// several.
+    /// Spends one request. A retrieval line's keys are one request to `-R`, a `stats` is several.
     #[inline(always)]
     pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {
@@ -91,7 +88,6 @@ impl Budget {
         }
     }
 
-    /// Spends requests.
     #[inline(always)]
     pub(crate) fn spend_requests(&mut self, requests: u32) {
         self.requests = self.requests.saturating_sub(requests);
@@ -105,7 +101,6 @@ impl Budget {
         }
     }
 
-    /// Leaves at most one request.
     pub(crate) fn spend_all_but_one(&mut self) {
         self.requests = self.requests.min(1);
     }
@@ -124,7 +119,6 @@ impl Budget {
         self.requests == 0 || self.keys == 0
     }
 
-    /// True if no request is left.
     pub(super) fn has_no_requests(&self) -> bool {
         self.requests == 0
     }

@@ -15,7 +15,6 @@ use crate::out::Out;
 use crate::sampled::Kind;
 use crate::shared::Counters;
 
-/// Answers one key.
 #[inline(always)]
 pub(super) fn get(
     context: &mut Context,

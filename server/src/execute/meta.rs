@@ -18,7 +18,6 @@ use crate::clock::Clock;
 use crate::out::Out;
 use crate::sampled::Kind;
 
-/// Executes `mg`.
 #[inline(always)]
 pub(super) fn get(
     context: &mut Context,
@@ -65,8 +64,7 @@ pub(super) fn get_value(
     }
 }
 
-/// Executes `mg` under the item's lock: it changes the item, or its answer is certain only under
-/// the lock.
+/// Executes `mg` under the item's lock: it changes the item, or is certain only under the lock.
 #[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
@@ -146,7 +144,6 @@ fn step_of(change: Change, clock: &Clock) -> MetaStep {
     }
 }
 
-/// Executes `md`.
 pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) if flags.opaque_too_long => return refuse(out, Refusal::OpaqueTooLong),
@@ -194,7 +191,6 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
     After::Continue
 }
 
-/// Executes `me`.
 pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let mut place = None;
     let key = match request.debug_key(&mut place) {

@@ -41,8 +41,7 @@ pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome 
     }
     let Some(exptime) = exptime else { return Outcome::Refused(Refusal::BadExptime) };
     let oldest_live = match exptime {
-        // A time before the server started becomes 0: nothing is flushed, and a planned flush is
-        // called off.
+        // A time before the start becomes 0: nothing is flushed, a planned flush is called off.
         1.. => Some(context.clock.realtime(exptime) - u32::from(!is(Fault::FlushTakesItsSecond))),
         _ => None,
     };
@@ -145,7 +144,6 @@ fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result
     Dump::begin(context, lines, all).map(Errand::Dump).ok_or(Refusal::CrawlerBusy)
 }
 
-/// Begins `watch`.
 fn watch(context: &Context, streams: Streams) -> Result<Seat, Refusal> {
     if !context.shared.settings.watch_enabled {
         return Err(Refusal::WatchOff);
@@ -169,7 +167,6 @@ fn reassign(context: &Context, classes: Option<(i32, i32)>) -> Refusal {
     }
 }
 
-/// Checks `shutdown`.
 fn shutdown(context: &Context, mode: Option<Shutdown>) -> Result<Stop, Refusal> {
     match mode {
         _ if !context.shared.settings.shutdown_enabled => Err(Refusal::ShutdownOff),
@@ -179,7 +176,6 @@ fn shutdown(context: &Context, mode: Option<Shutdown>) -> Result<Stop, Refusal> 
     }
 }
 
-/// Obeys `cache_memlimit`.
 fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
     Outcome::Refused(match megabytes {
         ..MEMLIMIT_MIN => Refusal::LimitTooSmall,

@@ -66,7 +66,6 @@ pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
     count_refused(context, Refused::NoMemory)
 }
 
-/// Executes a classic storage command with its value.
 #[inline(always)]
 pub(super) fn store(
     context: &mut Context,
@@ -99,8 +98,7 @@ pub(super) fn store(
     After::Continue
 }
 
-/// Refuses a value that no line end follows. If there is no room for the value, that refusal comes
-/// first.
+/// Refuses a value without a line end. A refusal for lack of room comes before this one.
 #[cold]
 fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>) -> Refusal {
     if !value.is_admitted()
@@ -220,7 +218,6 @@ fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> Refus
     count_refused(context, refused)
 }
 
-/// Executes `ms` with its value.
 pub(super) fn meta_store(
     context: &mut Context,
     request: &Meta<'_>,

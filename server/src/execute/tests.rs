@@ -52,7 +52,6 @@ impl Server {
         Server::new(Settings::default())
     }
 
-    /// Lets time pass.
     fn later(&mut self, seconds: u32) {
         self.turn.context.clock.now += seconds;
         self.turn.context.store.set_now(self.turn.context.clock.now);

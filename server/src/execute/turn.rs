@@ -26,8 +26,7 @@ pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option
     Some(after != After::Wait)
 }
 
-/// Executes the requests in `bytes` from byte `at` on, appending replies to the turn's. Returns why
-/// it stopped, and at which byte.
+/// Executes the requests in `bytes` from byte `at` on. Returns why it stopped, and at which byte.
 #[inline(never)]
 pub fn run(
     turn: &mut TurnState,

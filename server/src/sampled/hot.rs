@@ -66,8 +66,7 @@ impl Default for Hot {
 }
 
 impl HotKey {
-    /// Makes the entry of a key that was asked for once. It inherits `error` requests from the
-    /// entry that it replaces.
+    /// A key asked for once. It inherits `error` requests from the entry that it replaces.
     fn new(key: &[u8], error: u64, (weight, number): (u64, u64)) -> HotKey {
         let (requests, squares) = (error, 0.0);
         let mut new =
@@ -178,8 +177,7 @@ impl Hot {
         self.big.iter_mut().for_each(|known| known.is_new = false);
     }
 
-    /// Returns the keys of all columns together, those asked for most first, and the number of all
-    /// requests.
+    /// The keys of all columns, those asked for most first, and the number of all requests.
     pub(crate) fn hottest<'h>(all: impl IntoIterator<Item = &'h Hot>) -> (Vec<HotKey>, u64) {
         let (mut keys, mut requests) = (Vec::<HotKey>::new(), 0);
         for hot in all {
@@ -200,7 +198,6 @@ impl Hot {
         (keys, requests)
     }
 
-    /// The keys with the longest values.
     pub(crate) fn biggest(&self) -> &[BigKey] {
         &self.big
     }

@@ -44,8 +44,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// Returns -1 for an unknown number: of a column that is not pinned, or from a system that does not
-/// report it.
+/// Returns -1 for an unknown number, such as the processor of a column that is not pinned.
 fn or_none(number: Option<usize>) -> i64 {
     number.and_then(|number| i64::try_from(number).ok()).unwrap_or(-1)
 }

@@ -56,8 +56,7 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
 /// Bytes of a memcached page, by which programs multiply the number of pages.
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// Writes the memory of segments in pages of memcached's size, in which a chunk is an item of mean
-/// length.
+/// Writes segments as pages of memcached's size, of which an item of mean length is a chunk.
 pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     let usage = shared.store.usage_estimate();

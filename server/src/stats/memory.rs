@@ -73,15 +73,13 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// The file in which the system reports the process's memory. It is kept open, because it is read
-/// even when no descriptor is left.
+/// The system's file on the process's memory, kept open for when no descriptor is left.
 #[derive(Debug)]
 pub(crate) struct Statm(Option<File>);
 
 /// Bytes of the longest text in the file: seven numbers.
 const STATM_BYTES_MAX: usize = 256;
 
-/// The process's memory as the system counts it.
 #[derive(Clone, Copy)]
 struct Resident {
     all_bytes: u64,

@@ -98,8 +98,7 @@ fn what_room_is_made_of_is_told() {
         column.put(&put, store::Body::Bytes(&value)).unwrap();
         column.quiesce();
     };
-    // Sets over and over with other lengths, in no order: dead items are compacted, and nothing is
-    // evicted.
+    // Sets over and over with other lengths: dead items are compacted, and none is evicted.
     let any = |at: u32| (at.wrapping_mul(2_654_435_761) >> 16) % 9_000;
     (0..80_000).for_each(|at| set(any(at), 100 + at % 90));
     let number = |name: &str| {

@@ -16,7 +16,6 @@ struct Client {
     moved: u32,
 }
 
-/// A server.
 struct Machine {
     columns: Vec<Balance>,
     clients: Vec<Client>,
@@ -41,14 +40,12 @@ impl Machine {
         self.clients.iter().filter(|it| it.column == column).map(|it| it.wants).sum()
     }
 
-    /// The thousandths that a client gets: a saturated column gives all clients the same part of
-    /// what they want.
+    /// A client's thousandths: a saturated column gives all the same part of what they want.
     fn got(&self, client: &Client) -> u64 {
         client.wants * 1000 / self.wanted(client.column).max(u64::from(LOAD_MAX))
     }
 
-    /// Lets a period pass, in which each column that is awake decides. Returns how many clients
-    /// moved.
+    /// Lets a period pass, at whose end each busy column decides. Returns how many clients moved.
     fn period(&mut self) -> usize {
         self.now_ms += MIGRATION_PERIOD_MS;
         // Costs are measured before any client moves.

@@ -9,7 +9,6 @@ use crate::under_shuttle::wakes;
 use shuttle::thread;
 use testing::schedules::explore_drawn;
 
-/// Seconds that the test takes.
 const SECONDS: u64 = 10;
 
 #[test]

@@ -9,17 +9,14 @@ use shuttle::thread;
 use std::net::SocketAddr;
 use testing::schedules::explore_drawn;
 
-/// Seconds that the test takes.
 const SECONDS: u64 = 10;
-/// Parts of each request.
 const TOTAL: u16 = 3;
 
 fn text(id: u16, number: u16) -> String {
     format!("{id}-{number} ")
 }
 
-/// Receives parts, each given by its request and its number. Returns the requests that became
-/// whole.
+/// Receives parts, each given as (request, number). Returns the requests that became whole.
 fn receive(gather: &Gather, parts: &[(u16, u16)]) -> Vec<(u16, Vec<u8>)> {
     let (mut whole, mut wholes) = (Whole::default(), Vec::new());
     for &(id, number) in parts {
