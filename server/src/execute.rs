@@ -54,9 +54,9 @@ pub struct Context {
     /// The state that all columns share.
     pub shared: Arc<Shared>,
     pub(crate) column: usize,
-    /// The column's view of the time. Set by the column's loop once per turn.
+    /// The column's view of the time, set once per loop.
     pub clock: Clock,
-    /// If there is no room yet, a request waits (true) or is refused (false). Set once per turn.
+    /// If there is no room yet, a request waits (true) or is refused. Set for each turn or message.
     pub may_wait: bool,
     /// True if the requests came in datagrams: their sender may be forged.
     pub(crate) by_datagram: bool,

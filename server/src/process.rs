@@ -40,7 +40,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
         raise_core()?;
     }
     if settings.lock_memory {
-        // Only root may raise it. If the limit stays too low, mlockall will fail.
+        // Only root may raise this limit. If it stays too low, mlockall will fail.
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     }
     let connections = u64::from(settings.connections_max);

@@ -220,7 +220,7 @@ impl Column {
     }
 
     /// Adds a connection to the column and to its epoll; closes it if the kernel has no memory for
-    /// that. The epoll announces earlier input like later input.
+    /// that. The epoll announces input that came before, too.
     pub(super) fn watch(&mut self, connection: Connection) {
         connection.comes(&mut self.streams);
         let token = self.connections.insert(connection);

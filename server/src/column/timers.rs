@@ -1,9 +1,10 @@
 //! A column's clock, and the times at which the column must wake without an event.
 //!
 //! Where: asked before each wait, set after it.
-//! Invariant: a loop reads the clock once. The first column wakes once a second to advance the
-//! store's clock, and with `-o idle_timeout` every column does, by a `SecondTimer`. Otherwise a
-//! column sleeps until an event, unless listeners rest, values arrive, or the store has work.
+//! Invariant: a loop reads the clock once. A `SecondTimer` wakes the first column once a second to
+//! advance the store's clock; with `-o idle_timeout` it wakes every column, and with `--xdp` those
+//! with a port. Otherwise a column sleeps until an event, unless listeners rest, values arrive, or
+//! the store has work.
 
 use std::time::Duration;
 

@@ -433,7 +433,7 @@ impl<P: Sender> Message<'_, P> {
         Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Counts and refuses what must not be answered, once execution has `stopped` for good.
+    /// Ends the message, whose execution `stopped`: refuses too long an answer, or too much work.
     #[inline]
     fn finish(
         &self,

@@ -72,7 +72,7 @@ struct Part<'i> {
     before: Session,
     /// Some of the input's requests were in the window before.
     goes_on: bool,
-    /// The position in the window behind the last of them.
+    /// The position in the window behind the input's last request.
     behind: usize,
     /// The reason why the input ends behind them, and the byte; `None` if the window was full.
     ends: Option<(Stopped, usize)>,

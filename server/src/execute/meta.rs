@@ -64,7 +64,7 @@ pub(super) fn get_value(
     }
 }
 
-/// Executes `mg` under the item's lock: it changes the item, or is certain only under the lock.
+/// Executes `mg` under the item's lock: it changes the item, or its answer needs the lock.
 #[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {

@@ -73,7 +73,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// The system's file on the process's memory, kept open for when no descriptor is left.
+/// The system's report of the process's memory. Kept open: descriptors may run out.
 #[derive(Debug)]
 pub(crate) struct Statm(Option<File>);
 
