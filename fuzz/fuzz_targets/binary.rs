@@ -1,10 +1,10 @@
-//! Any bytes, cut anywhere, into the parser of a connection whose protocol is told from its first
-//! byte: frames where it is 0x80.
+//! Fuzzes the parser of a connection that speaks any protocol, with any bytes, cut anywhere.
 //!
 //! Where: `cargo fuzz run --sanitizer none binary -- -dict=fuzz/binary.dict -max_total_time=20`.
 //! The first two bytes of the input say how it is cut, the rest is the stream.
-//! Invariant: no panic; what a step consumes is there; what a stream of frames comes to does not
-//! depend on the cuts at all; a request that was read, written again, is read as the same.
+//! Invariant: no panic; a step consumes only bytes that are there; the requests in a binary stream
+//! do not depend on the cuts at all; a request that was parsed and written again is parsed as the
+//! same.
 //! Source: the invariants of `protocol/src/session.rs`, checked in `protocol/tests/stream`.
 #![no_main]
 

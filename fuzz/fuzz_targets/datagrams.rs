@@ -1,7 +1,7 @@
-//! Any datagrams, from any senders, at any times, to what puts requests together.
+//! Fuzzes the assembly of requests, with any datagrams, from any senders, at any times.
 //!
 //! Where: `cargo fuzz run --sanitizer none datagrams -- -max_total_time=20`.
-//! Invariant: no panic; each datagram comes to what a model says; the memory is bounded.
+//! Invariant: no panic; each datagram has the result that a model predicts; the memory is bounded.
 //! Source: the invariants of `server/src/datagram/assembly.rs`, checked in `server/tests/parts`.
 #![no_main]
 
@@ -12,7 +12,7 @@ mod script;
 
 use libfuzzer_sys::fuzz_target;
 
-/// First parts of requests, of which as many wait as may: fifteen each from nine hosts.
+/// First parts of as many requests as may wait: fifteen each from nine hosts.
 fn flood() -> impl Iterator<Item = u8> {
     (0..135).flat_map(|at| [at % 9 * 2 + 1, at / 9 << 4, 0, 2, 1])
 }

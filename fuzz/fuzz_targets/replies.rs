@@ -1,8 +1,8 @@
-//! Any bytes into the client's half: text replies, binary answers, RESP both ways, UDP headers.
+//! Fuzzes the client's half: text replies, binary answers, RESP both ways, UDP headers.
 //!
 //! Where: `cargo fuzz run --sanitizer none replies -- -max_total_time=20`.
-//! Invariant: no panic; a reply is never longer than what is there; a text reply that was read,
-//! written again, is read as the same.
+//! Invariant: no panic; a reply is never longer than the bytes that are there; a text reply that
+//! was parsed and written again is parsed as the same.
 //! Source: the invariants of `protocol/src/reply.rs`, `protocol/src/binary/frame.rs` and
 //! `protocol/src/resp.rs`.
 #![no_main]

@@ -1,9 +1,9 @@
-//! Any bytes, cut anywhere, into the text protocol's parser, classic and meta.
+//! Fuzzes the text protocol's parser, classic and meta, with any bytes, cut anywhere.
 //!
 //! Where: `cargo fuzz run --sanitizer none text -- -dict=fuzz/text.dict -max_total_time=20`. The
 //! first two bytes of the input say how it is cut, the rest is the stream.
-//! Invariant: no panic; what a step consumes is there; what the stream comes to does not depend on
-//! the cuts.
+//! Invariant: no panic; a step consumes only bytes that are there; the requests in the stream do
+//! not depend on the cuts.
 //! Source: the invariants of `protocol/src/session.rs`, checked in `protocol/tests/stream`.
 #![no_main]
 
@@ -19,8 +19,7 @@ fuzz_target!(|data: &[u8]| {
     let whole = feed(Speak::Ascii, [stream]);
     for piece_bytes in [usize::from(*first) + 1, usize::from(*second) * 16 + 1] {
         let cut = feed(Speak::Ascii, stream.chunks(piece_bytes));
-        // A line of keys that came whole is checked whole, while an endless one is answered as it
-        // arrives.
+        // A line of keys that came whole is checked whole, an endless one as it arrives.
         assert!(stream.len() >= LINE_BYTES_MAX || whole.agrees(&cut));
     }
 });

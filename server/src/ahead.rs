@@ -1,7 +1,7 @@
 //! A thread that populates free segments of the store ahead of need, so that no request waits while
 //! the system finds and clears a page.
 //!
-//! Where: beside the columns. Each column asks the store once per loop whether there is anything to
+//! Where: beside the columns. Each column asks the store once per loop if there is anything to
 //! populate, and then wakes the thread.
 //! Invariant: the thread populates no more than the store wants, which is bounded by `-m` and by
 //! what the items take; no column waits for the thread. It runs only where no other thread wants
@@ -15,28 +15,26 @@ use std::time::{Duration, Instant};
 
 use store::Store;
 
-/// Memory populated ahead of need goes back to the system when no segment was opened for so long.
+/// Memory populated ahead of need goes back to the system after this time without a new segment.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// How long a server that stops waits for the thread to end.
 const STOP: Duration = Duration::from_millis(100);
 
-/// The running thread.
 #[derive(Debug)]
 pub(crate) struct Populator {
     thread: JoinHandle<()>,
     requests: Arc<Requests>,
 }
 
-/// What others ask of the thread.
+/// Requests to the thread.
 #[derive(Debug, Default)]
 struct Requests {
-    /// A column has woken the thread, which has not looked at the store since.
+    /// True from when a column wakes the thread until the thread looks at the store.
     asked: AtomicBool,
     stopping: AtomicBool,
 }
 
-/// A column's handle to wake the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct PopulatorHandle {
     thread: Thread,
@@ -45,7 +43,7 @@ pub(crate) struct PopulatorHandle {
 
 impl Populator {
     /// Starts the thread, which sleeps until a column wakes it. With `yields` it runs only where no
-    /// other thread wants the processor; `-k` promises memory, so there it runs at once.
+    /// other thread wants the processor. With `-k`, which promises memory, it does not yield.
     ///
     /// # Errors
     /// The system starts no further thread.
@@ -63,7 +61,6 @@ impl Populator {
         Ok(Populator { thread, requests })
     }
 
-    /// Makes a handle for a column.
     pub(crate) fn handle(&self) -> PopulatorHandle {
         let (thread, requests) = (self.thread.thread().clone(), Arc::clone(&self.requests));
         PopulatorHandle { thread, requests }

@@ -1,9 +1,11 @@
 //! UDP past the kernel's network stack, by AF_XDP: a port for each of the first columns.
 //!
-//! Where: `run` opens it behind the listeners, while the process may still be root. The UDP sockets
-//! of the kernel stay open: they get what passes to the kernel, and all once the interface is gone.
-//! Invariant: what packets lie in is a part of `-m`, taken at the start. If nothing can be opened,
-//! the server does not start, or with `--xdp-fallback` serves by the kernel alone; it says why.
+//! Where: `run` opens the ports after the listeners, while the process may still be root. The
+//! kernel's UDP sockets stay open: they receive the packets that the ports pass on, and all packets
+//! once the interface is gone.
+//! Invariant: the memory of packets is a part of `-m`, taken at the start. If no port can be
+//! opened, the server says why and does not start; with `--xdp-fallback` it serves UDP by the
+//! kernel alone.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +19,13 @@ use crate::limits::{RING_CHUNKS_MAX, RING_PART};
 use crate::listen::datagram_bytes_for;
 use crate::settings::{Settings, Xdp, ZeroCopy};
 
-/// The interface is looked at so often.
+/// Pause between two looks at the interface's health.
 const LOOK_MS: u64 = 1000;
-/// A part of a value that is shorter than this, and than what `-o zero_copy_min` says, is copied
-/// into the packet: a part more is a descriptor and a page more for the kernel.
+/// A part of a value is copied into the packet if it is shorter than this and than
+/// `-o zero_copy_min`: each part sent in place costs the kernel one more descriptor and page.
 const PART_BYTES_MIN: usize = 256;
 
-/// Why there is none.
+/// The reason why no port was opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BypassError {
     /// The interface, the system or the process does not allow it.
@@ -32,14 +34,14 @@ pub enum BypassError {
     /// `-l` and `-U` name several ports or protocols.
     #[error("--xdp takes one UDP port and one protocol, the same for all addresses of -l")]
     Ports,
-    /// What `-l` names is not the interface's.
+    /// No address of `-l` is the interface's.
     #[error("--xdp {interface}: {listened} is not its address; it has {own}")]
     Addresses {
         /// The interface's name.
         interface: String,
-        /// Those that are listened on.
+        /// The addresses that are listened on.
         listened: String,
-        /// Those that it has.
+        /// The interface's addresses.
         own: String,
     },
     /// Packets would take too much of `-m`.
@@ -50,25 +52,25 @@ pub enum BypassError {
     Memory {
         /// The interface's name.
         interface: String,
-        /// Memory that they take at least, in MiB.
+        /// The least memory that packets take, in MiB.
         ring_mb: usize,
     },
 }
 
-/// Ports that no column has yet.
+/// Ports that are not given to columns yet.
 #[derive(Debug)]
 pub struct Opened {
     /// One for each of the first columns.
     pub ports: Vec<Port>,
     /// The protocols that may be spoken to them.
     pub speak: Speak,
-    /// What is told of them.
+    /// The state of the interface and the ports, for `stats` and the log.
     pub bypass: Bypass,
-    /// Where packets lie, if values lie there as well.
+    /// The memory of packets, if values lie there as well.
     pub arena: Option<Arc<Arena>>,
 }
 
-/// What is told of the interface and its ports.
+/// The state of the interface and its ports, for `stats` and the log.
 #[derive(Debug)]
 pub struct Bypass {
     watch: xdp::Watch,
@@ -76,18 +78,19 @@ pub struct Bypass {
     first_queue: u32,
     /// Bytes of the chunks of ports that are open.
     ring_bytes: AtomicUsize,
-    /// The most bytes that a datagram carries: the interface's MTU may change.
+    /// Most bytes that a datagram carries. It changes with the interface's MTU.
     datagram_bytes_max: Arc<AtomicUsize>,
-    /// As it was seen last, and when it is to be looked at again.
+    /// The health that was seen last, and when to look again, in milliseconds since the start.
     seen: Mutex<(Health, u64)>,
-    /// What values and packets share.
+    /// How values are sent; `Off` if they are copied into packets.
     zero_copy: ZeroCopy,
 }
 
-/// Opens what the settings ask for. None where they ask for none, or for the kernel instead.
+/// Opens the ports that the settings ask for. Returns `None` if they ask for none, or if opening
+/// failed and `--xdp-fallback` is set.
 ///
 /// # Errors
-/// It cannot be, and the settings do not say what to do then.
+/// Opening failed, and `--xdp-fallback` is not set.
 pub fn open(settings: &Settings, addresses: &[SocketAddr]) -> Result<Option<Opened>, BypassError> {
     let Some(wanted) = &settings.xdp else { return Ok(None) };
     match open_wanted(settings, wanted, addresses) {
@@ -129,7 +132,7 @@ fn open_wanted(
             if opened.watch.facts().sends_in_place {
                 return Ok(opened);
             }
-            // Beside packets they would take memory for nothing.
+            // An arena for values would only take memory from items.
             log::warn!("{name} sends nothing from where it lies: -o zero_copy is off");
             drop(opened);
             open(None)
@@ -165,7 +168,7 @@ fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, Speak
     is_one.then_some((port, speak))
 }
 
-/// Of the addresses that are listened on, those that may be the interface's.
+/// Returns the addresses listened on that the interface has, wildcard addresses included.
 fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, BypassError> {
     let own = net::own_addresses().unwrap_or_default();
     let own: Vec<IpAddr> = own.iter().filter(|it| it.interface == name).map(|it| it.ip).collect();
@@ -177,17 +180,18 @@ fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, Bypa
             [ips, own].map(|all| all.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "));
         return Err(BypassError::Addresses { interface: name.to_owned(), listened, own });
     }
-    // An interface without any says so itself.
+    // Without any address, `xdp::open` refuses the interface with a reason of its own.
     Ok(its)
 }
 
-/// What packets may have of `-m`: two of the largest items must have room beside them.
+/// Returns the most bytes that packets may take: `-m` keeps room for two of the largest items.
 fn ring_bytes_max(settings: &Settings) -> usize {
     let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
     (settings.memory_bytes / RING_PART).min(beside_items)
 }
 
-/// What of these bytes values may have beside packets: what the most packets leave, half at least.
+/// Returns how values lie in the arena, if `-o zero_copy` is on: they may take what the most
+/// packets leave of `all_bytes_max`, and at least half of it.
 fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
     let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
     (settings.zero_copy != ZeroCopy::Off).then(|| Values {
@@ -198,45 +202,45 @@ fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
 }
 
 impl Bypass {
-    /// Memory of packets, a part of `-m`.
+    /// Bytes of `-m` that packets take.
     #[must_use]
     pub fn ring_bytes(&self) -> usize {
         self.ring_bytes.load(Ordering::Relaxed) // a number by itself, as below
     }
 
-    /// A port of so many bytes is closed: its memory is the system's again, unless values lie
-    /// beside it.
+    /// Notes that a port of `memory_bytes` is closed. Its memory goes back to the system, unless
+    /// values lie in the same arena.
     pub(crate) fn closed(&self, memory_bytes: usize) {
         if self.zero_copy == ZeroCopy::Off {
             self.ring_bytes.fetch_sub(memory_bytes, Ordering::Relaxed);
         }
     }
 
-    /// What values and packets share: nothing, if values are copied to be sent.
+    /// How values are sent in place; `Off` if they are copied.
     #[must_use]
     pub fn zero_copy(&self) -> ZeroCopy {
         self.zero_copy
     }
 
-    /// The most bytes that a datagram carries, for whoever sends some.
+    /// Most bytes that a datagram carries, shared with the columns that send.
     #[must_use]
     pub fn datagram_bytes_max(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.datagram_bytes_max)
     }
 
-    /// What was got.
+    /// The interface's properties, as found when it was opened.
     #[must_use]
     pub fn facts(&self) -> &xdp::Facts {
         self.watch.facts()
     }
 
-    /// The first of the queues, and how many they are.
+    /// The first queue in use, and the number of queues in use.
     #[must_use]
     pub fn queues(&self) -> (u32, usize) {
         (self.first_queue, self.meters.len())
     }
 
-    /// What the kernel has dropped before the ports.
+    /// Packets that the kernel dropped before they reached the ports.
     #[must_use]
     pub fn dropped(&self) -> xdp::Statistics {
         let mut sum = xdp::Statistics::default();
@@ -249,7 +253,7 @@ impl Bypass {
         sum
     }
 
-    /// How the driver takes part, such as `native, copied`.
+    /// The driver's mode, such as `native, copied`.
     #[must_use]
     pub fn mode(&self) -> &'static str {
         match self.facts() {
@@ -259,8 +263,8 @@ impl Bypass {
         }
     }
 
-    /// True if columns may take what has come to others' queues. Where packets are copied that pays
-    /// seldom: the kernel has one column at a time send by a queue, whoever answers.
+    /// True if columns may take packets from others' queues. Where packets are copied that seldom
+    /// pays: the kernel lets only one column at a time send by a queue.
     pub(crate) fn may_steal(&self, settings: &Settings) -> bool {
         settings.steal && (settings.steal_rings || self.facts().is_zero_copy)
     }
@@ -296,8 +300,8 @@ impl Bypass {
         }
     }
 
-    /// Looks how the interface is, once a second whoever asks, and tells if that has changed. It
-    /// costs two system calls. True if the interface is gone, for good.
+    /// Looks at the interface, at most once a second in all columns together, and logs a change. A
+    /// look costs two system calls. Returns true if the interface is gone, for good.
     pub(crate) fn look(&self, now_ms: u64) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ms >= seen.1 && seen.0 != Health::Gone {
@@ -310,8 +314,7 @@ impl Bypass {
         seen.0 == Health::Gone
     }
 
-    /// Packets leave by the interface now. It costs two system calls. Where the system does not
-    /// tell, they may.
+    /// True if packets leave by the interface now, or if the system does not say. Two system calls.
     pub(crate) fn is_up(&self) -> bool {
         self.watch.health().is_none_or(|now| matches!(now, Health::Up { .. }))
     }
@@ -322,7 +325,7 @@ impl Bypass {
         match now {
             Health::Up { mtu } => {
                 let shorter = mtu.min(facts.mtu) as usize;
-                // Relaxed: pairs with the loads of those who send; a number by itself.
+                // Relaxed: pairs with the loads of the columns that send; a number by itself.
                 self.datagram_bytes_max.store(datagram_bytes_for(shorter), Ordering::Relaxed);
                 log::warn!("{name} is up, its packets have at most {mtu} bytes");
                 if mtu > facts.mtu {

@@ -7,7 +7,7 @@
 
 use memory::plant::{Fault, is};
 
-/// What the store's clock showed when the server started (memcached: `ITEM_UPDATE_INTERVAL + 2`).
+/// The store's clock when the server starts (memcached: `ITEM_UPDATE_INTERVAL + 2`).
 pub const START: u32 = 62;
 
 /// The longest exptime that is relative to now: 30 days. A larger one is a Unix time.

@@ -1,5 +1,5 @@
 //! A column: one thread that owns its connections, executes their requests against the shared store
-//! and answers, batch by batch.
+//! and answers them, batch by batch.
 //!
 //! Where: the loop from which everything on a request's path is called.
 //! Invariant: per loop, every ready connection gets one turn, in the order in which they became
@@ -47,16 +47,15 @@ pub(crate) use timers::{Timers, coarse_now};
 /// The token of the column's waker. The tokens of its listeners follow.
 const TOKEN_WAKER: u64 = TOKEN_OTHER;
 
-/// The token of the first of the column's UDP sockets, behind those of all listeners.
+/// The token of the first of the column's UDP sockets, above those of all listeners.
 const TOKEN_DATAGRAMS: u64 = TOKEN_OTHER + 64;
 
-/// The token of the column's queue of an interface.
+/// The token of the column's AF_XDP queue.
 const TOKEN_PACKETS: u64 = TOKEN_DATAGRAMS + 64;
 
 /// The token of the timer that wakes the column once a second, larger than any listener's.
 const TOKEN_TIMER: u64 = u64::MAX;
 
-/// One column.
 #[derive(Debug)]
 pub(crate) struct Column {
     turn: TurnState,
@@ -66,31 +65,31 @@ pub(crate) struct Column {
     buffers: [Vec<u8>; TURNS_AHEAD],
     epoll: Epoll,
     listeners: Vec<ColumnListener>,
-    /// With `-U`.
     datagrams: Option<Datagrams<Udp>>,
-    /// With `--xdp`: of a column with a queue, or one that steals from queues.
+    /// Present with `--xdp`, on a column with a queue or one that steals from queues.
     packets: Option<Datagrams<Xdp>>,
-    /// With `-U` and several columns, unless `-o no_steal` is given.
+    /// Present with `-U` and several columns, unless `-o no_steal` is given.
     stealing: Option<Stealing>,
-    /// With several columns, unless `-o no_migrate` is given.
+    /// Present with several columns, unless `-o no_migrate` is given.
     migration: Option<Migration>,
-    /// Whom to steal from in this loop.
+    /// The column to steal from in this loop.
     victim: Option<Victim>,
-    /// One bit for each listener: the epoll watches it.
+    /// One bit for each listener that the epoll watches.
     listeners_watched: u64,
-    /// One bit for each listener: it has connections to accept.
+    /// One bit for each listener that has connections to accept.
     listeners_ready: u64,
     connections: Connections,
     /// Connections that get a turn in this loop, and those that get one in the next.
     queue: Vec<u64>,
     queue_next: Vec<u64>,
-    /// Connections that wait for room in the store, the longest waiting first; and how many waited
-    /// when the last loop began to have some of them ask again.
+    /// Connections that wait for room in the store, the longest waiting first; and their number
+    /// when the last loop gave some of them another turn.
     awaiting_room: Vec<u64>,
     awaiting_room_before: usize,
     /// Connections whose errands have nothing to do now.
     awaiting_errand: Vec<u64>,
-    /// The next search for stalled connections begins no earlier, by `TurnState::served_ms`.
+    /// The next search for stalled connections begins no earlier than this, by
+    /// `TurnState::served_ms`.
     relief_due_ms: u64,
     timers: Timers,
     spin: Spin,
@@ -102,7 +101,6 @@ pub(crate) struct Column {
     ending: Ending,
 }
 
-/// The parameters of `Column::new`.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) context: Context,
@@ -208,8 +206,7 @@ impl Column {
         Ok(())
     }
 
-    /// Waits for events, but not while there is work left, and queues the connections that are
-    /// ready.
+    /// Waits for events, unless work is left, and queues the connections that are ready.
     fn wait(&mut self) -> std::io::Result<()> {
         self.timers.watch_arrivals(self.streams.arrivals.any(), self.turn.now_ms);
         let due = self.timeout();
@@ -231,7 +228,7 @@ impl Column {
             self.stealing.iter_mut().for_each(|it| it.sleeps(false));
             self.turn.context.store.online();
         }
-        // The column's own work comes first.
+        // Work of the column's own comes before stealing.
         self.victim = victim.filter(|_| count == 0);
         let mut is_woken = false;
         for event in events {
@@ -242,8 +239,9 @@ impl Column {
                     is_woken = true;
                 } else if event.token == TOKEN_TIMER {
                     self.second_timer.iter().for_each(SecondTimer::clear);
-                    // The kernel takes back what it had to report of an interface that is down.
-                    // Where all chunks hold packets by then, nothing comes that it would report.
+                    // The kernel withdraws its report of packets while the interface is down. If
+                    // all chunks hold packets by then, none can arrive to be reported again: look
+                    // without a report.
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
                 } else if event.token == TOKEN_PACKETS {
                     self.packets.iter_mut().for_each(|it| it.note_input(0));
@@ -273,11 +271,10 @@ impl Column {
         Ok(())
     }
 
-    /// How long to wait for events: not at all while there is work left, and only `ROOM_RETRY`
-    /// while connections wait for room.
+    /// How long to wait: not while work is left, `ROOM_RETRY` while connections wait for room.
     #[inline]
     fn timeout(&mut self) -> Timeout {
-        // If a connection that asked again found room, the next one may find room as well.
+        // If a connection found room on its last try, the next one may find room as well.
         let goes_on =
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
         let datagrams = self.datagrams_next();
@@ -299,7 +296,7 @@ impl Column {
         }
     }
 
-    /// What the column's sockets and its queue need next.
+    /// The next steps of the column's sockets and of its queue.
     #[inline]
     fn datagrams_next(&mut self) -> [datagram::Next; 2] {
         [
@@ -327,7 +324,7 @@ impl Column {
             sockets.limit(at_once);
             let datagrams = sockets.turns(&mut self.turn);
             let is_undrained = sockets.is_undrained();
-            // Of the two, thieves are told where more has come.
+            // Thieves are sent to the one of the two that has received more.
             if datagrams >= came.datagrams && (is_undrained || !came.is_undrained) {
                 came.socket = sockets.path().socket();
             }
@@ -387,8 +384,8 @@ impl Column {
     fn relieve(&mut self) {
         while self.streams.is_pressed(2) {
             let served_ms = self.turn.served_ms;
-            // While they hold between half and all of what they may, only stalled connections are
-            // closed. To search all connections for those in every turn would cost too much.
+            // Between half and all of a share, only stalled connections are closed. Searching all
+            // connections for them in every turn would cost too much.
             let over = self.streams.is_pressed(1);
             let divisor = if over { 1 } else { 2 };
             let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));
@@ -413,12 +410,11 @@ impl Column {
         }
     }
 
-    /// Closes a connection and releases what it holds.
     fn close(&mut self, token: u64) {
         self.close_for(token, "normal");
     }
 
-    /// As `close`, for a `reason` that is told to those who watch.
+    /// Like `close`, but with a `reason` for those who watch.
     pub(crate) fn close_for(&mut self, token: u64, reason: &str) {
         if let Some(mut connection) = self.connections.remove(token) {
             self.turn.context.note_connection(connection.stream(), Some(reason));
@@ -428,7 +424,7 @@ impl Column {
         }
     }
 
-    /// Does what is due: to resume listeners, to drop stalled values, to close idle connections.
+    /// Does work that is due: resumes listeners, drops stalled values, closes idle connections.
     fn housekeeping(&mut self) {
         if self.turn.context.end_loop() {
             self.answer_asks();
@@ -459,7 +455,7 @@ impl Column {
         }
     }
 
-    /// Publishes what the column holds beside the store, for `stats`.
+    /// Publishes the memory and the connections that the column holds, for `stats`.
     fn tell_holding(&self) {
         let TurnState { context, out, calls, .. } = &self.turn;
         let StreamState { spares, arrivals, waiting, .. } = &self.streams;
@@ -484,7 +480,6 @@ impl Column {
         holding.system_calls.set(calls.sum());
     }
 
-    /// Closes connections that have been idle for longer than `-o idle_timeout`.
     fn close_idle(&mut self) {
         let limit_seconds = self.turn.context.shared.settings.idle_seconds_max;
         if limit_seconds == 0 {

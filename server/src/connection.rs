@@ -1,10 +1,10 @@
-//! One client's connection: its socket, its parser, and what must wait between turns.
+//! One client's connection: its socket, its parser, and the state that it keeps between turns.
 //!
 //! Where: a column gives it a turn when its socket is ready or when it has work left over. A turn
-//! is: one read (`receive`), the requests in it executed, one write (`finish`). A large value on
-//! its way in is read straight into its frames.
-//! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, it is
-//! not read from and executes nothing, so what waits is at most one turn's replies. Bytes are
+//! is one read (`receive`), the execution of the requests in it, and one write (`finish`). An
+//! arriving large value is read straight into its frames.
+//! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, the
+//! connection neither reads nor executes, so that at most one turn's replies wait. Bytes are
 //! executed in the order they came, each once.
 
 mod arrival;
@@ -35,45 +35,44 @@ use held::Held;
 use input::Stop;
 use unsent::Unsent;
 
-/// What the column does with a connection after its turn.
+/// The column's next step with a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing until its socket is ready.
     Sleep,
     /// Another turn in the next loop.
     Again,
-    /// Another turn a little later: it waits for room in the store.
+    /// Another turn a little later: the connection waits for room in the store.
     AwaitRoom,
-    /// Another turn a little later: its errand has nothing to do now.
+    /// Another turn a little later: the errand has nothing to do now.
     AwaitErrand,
     /// Nothing until its socket takes more.
     AwaitWrite,
-    /// Drops it.
+    /// Close the connection.
     Close,
 }
 
-/// What the first part of a turn came to.
+/// The result of the first part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// It does not read in this turn: it has work left over.
+    /// The connection does not read in this turn: it has work left over.
     Unasked,
-    /// So many bytes of input.
     Input(usize),
     /// Nothing to execute; the turn is over.
     Nothing(Next),
 }
 
-/// What a turn executes.
+/// The input that a turn executes.
 #[derive(Debug)]
 pub(crate) enum TurnInput {
-    /// So many bytes of the receive buffer.
+    /// The first `bytes` bytes of the receive buffer.
     Received { bytes: usize },
-    /// What the connection held.
+    /// Input that the connection held.
     Held(Held),
 }
 
 impl TurnInput {
-    /// Its bytes; `buffer` is the receive buffer.
+    /// The bytes of the input; `buffer` is the receive buffer.
     #[inline]
     pub(crate) fn bytes<'b>(&'b self, buffer: &'b [u8]) -> &'b [u8] {
         match self {
@@ -90,39 +89,38 @@ pub(crate) struct Connection {
     session: Session,
     /// Input not consumed yet.
     held: Held,
-    /// Replies the socket did not take.
+    /// Replies that the socket did not take.
     unsent: Option<Box<Unsent>>,
-    /// The large value on its way in, in the column's `Arrivals`.
+    /// The arriving large value, by its number in the column's `Arrivals`.
     arrival: Option<u32>,
-    /// The last read was of a large value: another one may follow.
+    /// The last read was of a large value: another value may follow.
     behind_value: bool,
-    /// What it does over several turns. Until it is done, `resumable` is true.
+    /// The errand that takes several turns. Until it is done, `resumable` is true.
     errand: Option<Box<Errand>>,
-    /// `held` may contain whole requests: execute before reading more.
+    /// `held` may contain whole requests: they are executed before more is read.
     resumable: bool,
-    /// The last read did not empty the socket.
+    /// The socket may have more input: the last read did not empty it.
     readable: bool,
-    /// The peer's end was announced: read on until it is reached.
+    /// The peer's end was announced: reads go on until it is reached.
     ended: bool,
-    /// Close as soon as the replies are out.
+    /// The connection closes as soon as the replies are out.
     closing: bool,
-    /// It closes for what its client sent.
+    /// The connection closes because its client sent something wrong.
     fault: bool,
-    /// The request it is at, or its large value, has waited for room since then, by
+    /// Since when the next request, or an arriving large value, waits for room, by
     /// `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
     /// Already in the column's queue for the next turn.
     pub(crate) queued: bool,
-    /// Watched for room to write instead of for input.
+    /// The socket is watched for room to write instead of for input.
     pub(crate) awaits_write: bool,
-    /// When it last received, executed or sent something: by `TurnState::served_ms`, and by
-    /// `TurnState::now_ms`.
+    /// When it last received, executed or sent: by `TurnState::served_ms`, by `TurnState::now_ms`.
     pub(crate) moved_ms: u64,
     pub(crate) active_ms: u64,
-    /// What it has cost since it was counted anew, in bytes: those received and sent, and
-    /// `TURN_COST_BYTES` for each read.
+    /// The cost of the connection since the count began anew, in bytes: those received and sent,
+    /// and `TURN_COST_BYTES` for each read.
     work_bytes: u64,
-    /// It stays in its column until then, by `TurnState::now_ms`, which all columns share.
+    /// Until then the connection stays in its column, by `TurnState::now_ms`.
     stays_until_ms: u64,
 }
 
@@ -155,12 +153,11 @@ impl Connection {
         &self.stream
     }
 
-    /// The number by which the system knows the connection.
     pub(crate) fn descriptor(&self) -> i32 {
         self.stream.as_fd().as_raw_fd()
     }
 
-    /// What it does, in the words of `stats conns`.
+    /// The connection's state, in the words of `stats conns`.
     pub(crate) fn state(&self) -> &'static str {
         match &self.errand {
             _ if self.unsent.is_some() => "conn_mwrite",
@@ -170,24 +167,24 @@ impl Connection {
         }
     }
 
-    /// Has a storage command come without all of its value?
+    /// True if a storage command has come without all of its value.
     fn lacks_value(&self) -> bool {
         matches!(self.session.clone().next(self.held.bytes()), Step::Body { .. })
     }
 
-    /// Why it is closed, in the words of `watch connevents`, if nobody else closes it.
+    /// The reason for closing, in the words of `watch connevents`, unless the column has another.
     pub(crate) fn close_reason(&self) -> &'static str {
         if self.fault { "error" } else { "normal" }
     }
 
-    /// The kernel says that there is input, or with `ended` its end.
+    /// Notes an event of the kernel: there is input, or with `ended` its end.
     #[inline]
     pub(crate) fn note_input(&mut self, ended: bool) {
         self.readable = true;
         self.ended |= ended;
     }
 
-    /// The first part of a turn: one read into `buffer`, if it is to read at all.
+    /// Does the first part of a turn: one read into `buffer`, if the connection is to read at all.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -216,8 +213,7 @@ impl Connection {
         }
     }
 
-    /// True if the turn only executes what was `received` or held: neither do replies wait, nor
-    /// does a large value arrive, nor is there an errand.
+    /// True if the turn only executes input: no reply waits, no large value arrives, no errand.
     pub(crate) fn only_executes(&self, received: Received) -> bool {
         let has_input = match received {
             Received::Input(_) => true,
@@ -227,7 +223,6 @@ impl Connection {
         has_input && self.arrival.is_none()
     }
 
-    /// The input that the turn executes.
     #[inline]
     pub(crate) fn take_input(&mut self, turn: &TurnState, received: Received) -> TurnInput {
         if let Received::Input(bytes) = received {
@@ -237,15 +232,14 @@ impl Connection {
         TurnInput::Held(mem::take(&mut self.held))
     }
 
-    /// The parser, as it stands.
     #[inline]
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The requests in `input` have been executed up to this `end`; goes on there if a large value
-    /// begins there, and sends the replies. What the connection needs next, and how much of the
-    /// input is used.
+    /// Ends the turn of a connection whose requests a batch has executed up to `end`: goes on there
+    /// if a large value begins there, and sends the replies. Returns what the connection needs
+    /// next, and how many bytes of the input are used.
     pub(crate) fn end(
         &mut self,
         turn: &mut TurnState,
@@ -258,8 +252,8 @@ impl Connection {
         (self.answer(turn, streams, (stop, used), fills_buffer), used)
     }
 
-    /// Execution came to a `stop` behind the first `used` bytes of its input: sends the replies.
-    /// What the connection needs next.
+    /// Sends the replies after execution came to a `stop` behind the first `used` bytes of its
+    /// input. Returns what the connection needs next.
     #[inline]
     fn answer(
         &mut self,
@@ -272,13 +266,12 @@ impl Connection {
         if stop == Stop::Enough {
             self.errand = turn.context.errand.take();
         }
-        // The parser never asks for more than the buffer holds; if it did, this would spin.
+        // The parser never needs more than the buffer holds; if it did, this would spin.
         self.closing |= used == 0 && fills_buffer && !self.resumable;
         self.send(turn, streams)
     }
 
-    /// Keeps what is not `used` of the turn's input; of what was received, it may keep `buffer`
-    /// and leave another.
+    /// Keeps the input that is not `used`. It may take `buffer` and leave another one there.
     #[inline]
     pub(crate) fn keep(
         &mut self,
@@ -301,8 +294,8 @@ impl Connection {
         }
     }
 
-    /// The second part of a turn: the requests in what was received into `buffer` executed, and
-    /// one write. `buffer` may be another one afterwards.
+    /// Does the second part of a turn: executes the requests in the input received into `buffer`,
+    /// and writes once. `buffer` may be another one afterwards.
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -331,7 +324,6 @@ impl Connection {
         next
     }
 
-    /// A turn in which it takes a step of its errand.
     #[cold]
     fn go_on_errand(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
         self.note_move(turn);
@@ -351,7 +343,7 @@ impl Connection {
         }
     }
 
-    /// Reads once into `buffer`, behind the input kept from before. Says how much of it is input.
+    /// Reads once into `buffer`, behind the kept input. Returns how many bytes in it are input.
     #[inline]
     fn read(&mut self, turn: &mut TurnState, streams: &mut StreamState, buffer: &mut [u8]) -> Got {
         let kept = self.held.bytes().len();
@@ -378,8 +370,8 @@ impl Connection {
         Got::Bytes(kept + bytes)
     }
 
-    /// Reads what a large value still lacks straight into its place; with its last bytes, what
-    /// follows it into `free`. Says how much is in `free`.
+    /// Reads the rest of a large value straight into its place, and what follows the value into
+    /// `free`. Returns how many bytes are in `free`.
     fn read_value(
         &mut self,
         turn: &mut TurnState,
@@ -406,7 +398,6 @@ impl Connection {
         }
     }
 
-    /// A read with `room` bytes of room is done.
     #[inline]
     fn note_read(&mut self, turn: &TurnState, got: Got, room: usize) {
         let Got::Bytes(bytes) = got else { return };
@@ -427,34 +418,33 @@ impl Connection {
     #[inline]
     fn stopped(&mut self, stop: Stop, used: usize, served_ms: u64) {
         let waits = stop == Stop::Wait;
-        // What was got on with is waited for no more; what comes behind it begins to wait.
+        // Progress ends a wait: the request behind what was `used` begins one of its own.
         let since_ms = self.waits_since_ms.filter(|_| used == 0).unwrap_or(served_ms);
         self.waits_since_ms = waits.then_some(since_ms);
         self.resumable = stop == Stop::Enough || waits;
         self.closing |= stop == Stop::Close;
     }
 
-    /// Does it keep memory that `limits` bounds: input, a value on its way in, replies?
+    /// True if the connection keeps memory that `limits` bounds: input, an arriving value, replies.
     pub(crate) fn keeps_memory(&self) -> bool {
         self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some()
     }
 
-    /// Is a request, a reply or an errand of it under way?
+    /// True if a request, a reply or an errand of it is under way.
     pub(crate) fn is_under_way(&self) -> bool {
         self.keeps_memory() || self.resumable || self.readable || self.errand.is_some()
     }
 
-    /// Does it wait for events, until it goes?
+    /// True if its errand lasts until the client goes (`watch`), and no reply waits.
     pub(crate) fn watches(&self) -> bool {
         self.unsent.is_none() && self.errand.as_ref().is_some_and(|it| it.ends_with_input())
     }
 
-    /// Does it pin values that it is yet to send?
     pub(crate) fn pins_memory(&self) -> bool {
         self.unsent.as_ref().is_some_and(|unsent| unsent.pinned_bytes() > 0)
     }
 
-    /// Gives back everything it borrowed from the column.
+    /// Gives back everything that the connection borrowed from the column.
     pub(crate) fn release(&mut self, streams: &mut StreamState) {
         mem::take(&mut self.held).release(&mut streams.spares);
         if let Some(out) = self.unsent.take() {
@@ -465,7 +455,7 @@ impl Connection {
         }
     }
 
-    /// Sends why it is about to be closed, as far as the socket takes it.
+    /// Sends the reason for closing, as far as the socket takes it.
     pub(crate) fn send_refusal(&mut self, refusal: Refusal, turn: &TurnState) {
         if self.unsent.is_none() {
             let _gone = self.stream.write(text::write::line(refusal).as_bytes(), &turn.calls);

@@ -2,7 +2,7 @@
 //!
 //! Where: asked once, before the command line is read. The default of `-t` and the processors to
 //! which columns are pinned follow from it.
-//! Invariant: the list of processors is never empty, and has none outside the affinity mask.
+//! Invariant: the list of processors is never empty, and has only processors of the affinity mask.
 //! Source: sched_getaffinity(2), cgroups(7), the kernel's `cgroup-v2.rst` (`cpu.max`) and
 //! `sched-bwc.rst` (`cpu.cfs_quota_us`).
 
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::groups;
 
-/// The processors that this process may use, and for how much time.
+/// The processors that this process may use, and the processor time that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
     /// Numbers of the processors in the affinity mask: one of each core first, then its siblings.
@@ -36,16 +36,16 @@ impl Cpus {
     }
 }
 
-/// Asks the system. `root` is `/`, except in tests.
+/// Reads the limits from the system. `root` is `/`, except in tests.
 #[must_use]
 pub fn usable(root: &Path) -> Cpus {
     Cpus { list: cores_first(root, affinity()), quota: quota(root) }
 }
 
-/// The processors of the affinity mask, ascending.
+/// Returns the processors of the affinity mask, ascending.
 fn affinity() -> Vec<usize> {
     net::thread_cpus().ok().filter(|list| !list.is_empty()).unwrap_or_else(|| {
-        // The machine has more processors than the mask has bits.
+        // The call fails if the machine has more processors than the mask has bits.
         (0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).collect()
     })
 }
@@ -70,7 +70,7 @@ fn cores_first(root: &Path, mut list: Vec<usize>) -> Vec<usize> {
     list
 }
 
-/// The lowest quota of this process's control groups and of the groups that contain them.
+/// Returns the lowest quota of this process's control groups and of the groups that contain them.
 fn quota(root: &Path) -> Option<usize> {
     groups::tightest(root, "cpu", |group, unified| match unified {
         true => limit_v2(group),

@@ -1,4 +1,4 @@
-//! Datagrams: requests behind memcached's frame, each answered by one message.
+//! Datagrams: requests behind memcached's UDP frame header, each answered by one message.
 //!
 //! ```text
 //! request   | frame 0 of 1 | requests |
@@ -41,37 +41,35 @@ use net::Received;
 use round::Round;
 use whole::Whole;
 
-/// What a column has received by one datapath, and its way to the answers.
+/// A column's datagrams of one datapath: those received, and the answers to them.
 #[derive(Debug)]
 pub struct Datagrams<D: Datapath> {
     path: D,
-    /// What was received and is not executed.
     rest: Option<Rest>,
-    /// Each column's.
     gathers: Arc<[Gather]>,
-    /// The request that a part made whole last.
+    /// The last request that a part made whole.
     whole: Whole,
     guard: Guard,
     answers: Answers<D::Peer>,
-    /// The most that one receive of the last turns has brought.
+    /// Most datagrams that one receive of the last turns has brought.
     most: usize,
 }
 
 /// Datagrams that were received and are yet to be executed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
-    /// The number of the first of them in what the path received.
+    /// The position of the first of them among the datagrams received.
     first: usize,
-    /// Those before this one have been looked at and counted, and are in the assembly if they are
-    /// parts.
+    /// The position of the first datagram that is yet to be looked at: those before it are counted,
+    /// and are in the assembly if they are parts.
     counted: usize,
-    /// One of these that is to be answered when its turn comes, and what it came to there.
+    /// A part to be answered when its turn comes: its position, and the result of adding it.
     put_off: Option<(usize, Added)>,
-    /// Since when the first waits for room in the store, by `TurnState::served_ms`.
+    /// Since when the first one waits for room in the store, by `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
 }
 
-/// What a column does with its datagrams after their turn.
+/// The column's next step with its datagrams after their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing until a socket is ready.
@@ -84,8 +82,8 @@ pub(crate) enum Next {
 }
 
 impl<D: Datapath> Datagrams<D> {
-    /// `reply_bytes_max` is the most bytes of one answer; `gathers` are those of all columns that
-    /// may steal from each other.
+    /// Makes the datagrams of a column. `reply_bytes_max` is the most bytes of one answer;
+    /// `gathers` are those of all columns that may steal from each other.
     pub fn new(
         path: D,
         guard: Guard,
@@ -111,17 +109,17 @@ impl<D: Datapath> Datagrams<D> {
         &mut self.path
     }
 
-    /// The kernel says that a descriptor of the path has received something.
+    /// Notes that the kernel reported input for a descriptor of the path.
     pub fn note_input(&mut self, number: u64) {
         self.path.note_input(number);
     }
 
-    /// From now on a receive takes at most so many datagrams, or bursts of them, and at least one.
+    /// Limits each receive to `at_once` datagrams, or bursts of them, and to at least one.
     pub(crate) fn limit(&mut self, at_once: usize) {
         self.path.limit(at_once);
     }
 
-    /// What the next turn is to wait for.
+    /// Returns what the next turn waits for.
     pub(crate) fn next(&mut self) -> Next {
         match &self.rest {
             Some(rest) if rest.waits_since_ms.is_some() => Next::AwaitRoom,
@@ -131,7 +129,7 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// A turn has left something: in the socket, or of what was received and need not wait.
+    /// True if a turn has left datagrams: in the socket, or received ones that need not wait.
     pub(crate) fn is_undrained(&self) -> bool {
         match &self.rest {
             Some(rest) => rest.waits_since_ms.is_none(),
@@ -139,7 +137,7 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Gives the datagrams that have come their turns; how many were received.
+    /// Gives the datagrams that have come their turns. Returns how many were received.
     pub fn turns(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
         self.most = 0;
@@ -153,13 +151,11 @@ impl<D: Datapath> Datagrams<D> {
         came
     }
 
-    /// The most of those that were received at once.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Receives once, if all that was received is executed; executes, and answers. How many were
-    /// received.
+    /// Receives once, unless datagrams are left; executes, answers. Returns how many were received.
     fn turn(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
         let rest = self.rest.take().unwrap_or_else(|| {
@@ -172,7 +168,7 @@ impl<D: Datapath> Datagrams<D> {
         came
     }
 
-    /// Executes what was received, and answers.
+    /// Executes the received datagrams, and answers.
     fn execute(&mut self, rest: Rest, turn: &mut TurnState) {
         let (speak, datagram_bytes_max) = (self.path.speak(), self.path.datagram_bytes_max());
         let gather = &self.gathers[self.path.home()];
@@ -185,8 +181,7 @@ impl<D: Datapath> Datagrams<D> {
             answers: &mut self.answers,
             outgoing: Way { out: outgoing, datagram_bytes_max },
         };
-        // Answers of many messages wait together, and what one message asks for may move what
-        // another has found.
+        // Answers of many messages wait together, and a message may move a value found before.
         turn.out.keeps = false;
         turn.context.by_datagram = true;
         self.rest = round.run(arrived, rest, turn);
@@ -199,8 +194,8 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Drops requests of all columns whose parts have not come. To be called once a second by one
-    /// column, for the others may sleep.
+    /// Drops requests of all columns whose parts have not come in time. To be called once a second
+    /// by one column, because the others may sleep.
     pub(crate) fn drop_late(&self, turn: &TurnState) {
         for gather in self.gathers.iter().filter(|gather| gather.any()) {
             let late = gather.drop_late(turn.now_ms);
@@ -208,14 +203,13 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Memory that it takes beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
         let gathered = self.gathers[self.path.column()].held_bytes() + self.whole.held_bytes();
         self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
 
-    /// Receives once, from another column's socket of this number or its queue, executes, and
-    /// answers through that socket or by that queue. How many were received.
+    /// Receives once from another column's socket of this number, or from its queue; executes, and
+    /// answers by the same way. Returns how many were received.
     pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
         if self.rest.is_some() {
             return 0;
@@ -229,7 +223,7 @@ impl<D: Datapath> Datagrams<D> {
     }
 }
 
-/// Counts what was received; how many datagrams.
+/// Counts a receive. Returns its number of datagrams.
 fn count(received: Received, turn: &TurnState) -> usize {
     let counters = &turn.context.counters;
     counters.udp_received.add((received.datagrams + received.cut) as u64);
@@ -239,7 +233,7 @@ fn count(received: Received, turn: &TurnState) -> usize {
 }
 
 impl Rest {
-    /// The first may wait for room: it has not waited too long.
+    /// True if the first one may wait for room: it has not waited too long.
     fn may_wait(&self, turn: &TurnState) -> bool {
         let since_ms = self.waits_since_ms.unwrap_or(turn.served_ms);
         turn.served_ms.saturating_sub(since_ms) < DATAGRAM_WAIT_MS_MAX

@@ -1,8 +1,8 @@
-//! Ways by which datagrams come and go, and what each of them must be able to do.
+//! The two ways by which datagrams come and go, and the trait that both implement.
 //!
 //! Where: between the system and `datagram`, which executes what has come and writes answers.
-//! Invariant: a datapath gives out whole datagrams and sends an answer or drops it; it never knows
-//! what stands in them. Another one is a file beside `udp` and a field of the column.
+//! Invariant: a datapath yields whole datagrams, and sends each answer or drops it; it never
+//! interprets the bytes in them. Another datapath is a file beside `udp` and a field of the column.
 
 pub mod udp;
 pub mod xdp;
@@ -13,15 +13,15 @@ use std::os::fd::BorrowedFd;
 use net::{Calls, Datagram, Received, Tally};
 use protocol::Speak;
 
-/// A column's sockets of one kind, and what they have received last.
+/// A column's sockets of one kind, with the datagrams of the last receive.
 pub trait Datapath {
-    /// Who sent a datagram, and all that leads an answer back.
+    /// The sender of a datagram, with all that an answer needs to get back.
     type Peer: Sender;
-    /// What has been received.
+    /// The datagrams of the last receive.
     type Arrived<'a>: Iterator<Item = Datagram<'a, Self::Peer>>
     where
         Self: 'a;
-    /// What answers it.
+    /// The way by which they are answered.
     type Outgoing<'a>: Outgoing<Peer = Self::Peer>
     where
         Self: 'a;
@@ -29,26 +29,26 @@ pub trait Datapath {
     /// The number of the column.
     fn column(&self) -> usize;
 
-    /// The number of the column to whose descriptor that was sent which was received last.
+    /// The number of the column whose descriptor the last receive read.
     fn home(&self) -> usize;
 
-    /// What the column's epoll is to watch, each by its number.
+    /// The descriptors that the column's epoll is to watch, each by its position.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
 
-    /// The kernel says that a descriptor has input.
+    /// Notes that the kernel reported input for a descriptor.
     fn note_input(&mut self, number: u64);
 
-    /// A descriptor may have input.
+    /// True if a descriptor may have input.
     fn has_input(&mut self) -> bool;
 
-    /// The last receive has left something.
+    /// True if the last receive has left something.
     fn is_undrained(&self) -> bool;
 
-    /// Some of what was sent has not left, and nothing will tell when it can: another turn sends
-    /// it.
+    /// True if datagrams given to the system have not left, and nothing will tell when they can:
+    /// another turn sends them.
     fn has_unsent(&mut self) -> bool;
 
-    /// From now on a receive takes at most so many datagrams, or bursts of them, and at least one.
+    /// Limits each receive to `at_once` datagrams, or bursts of them, and to at least one.
     fn limit(&mut self, at_once: usize);
 
     /// Receives once, from the next socket that is ready.
@@ -60,47 +60,47 @@ pub trait Datapath {
     /// The protocols that may be spoken to the socket that received last.
     fn speak(&self) -> Speak;
 
-    /// The most bytes that a datagram from that socket carries, the frame included.
+    /// Most bytes that a datagram from that socket carries, the memcached UDP header included.
     fn datagram_bytes_max(&self) -> usize;
 
-    /// What was received last, and what answers it.
+    /// The datagrams of the last receive, and the way to answer them.
     fn halves(&mut self) -> (Self::Arrived<'_>, Self::Outgoing<'_>);
 
-    /// All that was received is executed and answered: what it lies in may be used again.
+    /// Ends the use of the received datagrams: their memory may be used again.
     fn release(&mut self);
 
-    /// Memory that it takes beside the store.
+    /// Bytes of memory that the datapath takes beside the store.
     fn held_bytes(&self) -> usize;
 }
 
-/// Who sent a datagram.
+/// The sender of a datagram.
 pub trait Sender: Copy + std::fmt::Debug {
-    /// Address and port.
+    /// The sender's address and port.
     fn address(&self) -> Option<SocketAddr>;
 
-    /// The datagram was sent to many: to a multicast or broadcast address.
+    /// True if the datagram was sent to many: to a multicast or broadcast address.
     fn is_for_many(&self) -> bool;
 }
 
-/// The way out.
+/// The way out for answers.
 pub trait Outgoing {
-    /// To whom it leads.
+    /// The receiver of an answer.
     type Peer;
-    /// What is being written.
+    /// The datagrams that are being written.
     type Letters<'a>: Letters<'a, Self::Peer>
     where
         Self: 'a;
 
-    /// Begins: there is no letter.
+    /// Begins a set of datagrams, which is empty.
     fn open(&mut self) -> Self::Letters<'_>;
 }
 
 /// Datagrams that are being written and sent.
 pub trait Letters<'a, P> {
-    /// Adds a letter: `head`, of at most `net::HEAD_BYTES_MAX` bytes, and behind it `pieces`.
-    /// False, and nothing is added, if there is no room: then post, and add it again.
+    /// Adds a datagram: `head`, of at most `net::HEAD_BYTES_MAX` bytes, then `pieces`. Returns
+    /// false and adds nothing if there is no room: post then, and add it again.
     fn add(&mut self, to: &'a P, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool;
 
-    /// Sends what can be sent and drops the rest.
+    /// Sends all datagrams that the system takes, and drops the rest.
     fn post_or_drop(&mut self, calls: &Calls) -> Tally;
 }

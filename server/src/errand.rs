@@ -1,10 +1,9 @@
-//! What a connection goes on to do for many turns after one command.
+//! Errands: commands that take many turns.
 //!
-//! Where: the executor gives an errand to the turn, whose connection keeps it and goes on with it,
-//! a step each turn, before it executes anything that came behind the command.
+//! Where: the executor gives an errand to the turn; the connection keeps it and takes one step of
+//! it each turn, before it executes anything behind the command.
 //! Invariant: a step does a bounded amount of work and appends a bounded amount of replies, and the
-//! next one is made once those are sent. So a client that reads slowly slows its own errand down,
-//! and nobody else.
+//! next step waits until those are sent. A client that reads slowly slows down only its own errand.
 //! Source: memcached 1.6.45 `conn_watch`: there, other threads write to such a connection.
 
 pub(crate) mod census;
@@ -21,41 +20,35 @@ use conns::Conns;
 use detail::Detail;
 use dump::Dump;
 
-/// One errand.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// A list of all items.
     Dump(Dump),
-    /// A count of all items.
     Census(Census),
-    /// A list of prefixes.
     Detail(Detail),
-    /// A list of sockets.
     Conns(Conns),
     /// Events, as they happen, until the client goes.
     Watch(Seat),
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// There is more to do.
     More,
     /// There may be more to do a little later.
     Idle,
-    /// The errand is done.
     Done,
-    /// It cannot go on, and its client is not to take what there is for all.
+    /// The errand cannot go on. Its connection closes, lest a part be taken for the whole answer.
     Ended,
 }
 
 impl Errand {
-    /// Does it end when its client says that it will send no more?
+    /// True if the errand ends when its client has sent its last byte.
     pub(crate) fn ends_with_input(&self) -> bool {
         matches!(self, Errand::Watch(_))
     }
 
-    /// What `stats conns` calls the state of its connection.
+    /// The connection's state, in the words of `stats conns`.
     pub(crate) fn state(&self) -> &'static str {
         match self {
             Errand::Dump(_) | Errand::Watch(_) => "conn_watch",
@@ -63,7 +56,7 @@ impl Errand {
         }
     }
 
-    /// Takes a step, and appends what it came to.
+    /// Takes a step and appends its replies.
     pub(crate) fn step(&mut self, context: &mut Context, out: &mut Out) -> Progress {
         let before = out.buf.len();
         let progress = match self {

@@ -1,9 +1,9 @@
-//! Carries requests out: calls the store, and has the request's protocol say what came of it.
+//! Executes requests: calls the store, and has the request's protocol write the outcome.
 //!
 //! Where: between a connection's `Session` and its `Out`.
-//! Invariant: one request, one reply, in order; no allocation. What memcached counts is counted
-//! here once, unless the store counts it itself. A request that must wait has answered, counted and
-//! changed nothing.
+//! Invariant: one request, one reply, in order; no allocation. Events that memcached counts are
+//! counted here once, unless the store counts them. A request that must wait has answered, counted
+//! and changed nothing.
 //! Source: memcached 1.6.45 `process_command_ascii`, `dispatch_bin_command` and what they call.
 
 mod arithmetic;
@@ -41,55 +41,52 @@ use crate::watch::{ASKED, DETAIL, Noted};
 pub(crate) use note::value_bytes;
 use put::Arrived;
 
-/// The highest level of `verbosity`; a higher number counts as this.
+/// The highest level of `verbosity`; a higher number counts as this one.
 const VERBOSITY_MAX: u32 = 2;
 
-/// What executing needs: one per column.
+/// The state that executing needs: one per column.
 #[derive(Debug)]
 pub struct Context {
     /// The column's hold on the store.
     pub store: Column,
     /// The column's own counters.
     pub counters: Arc<Counters>,
-    /// What all columns share.
+    /// The state that all columns share.
     pub shared: Arc<Shared>,
-    /// The column's number.
     pub(crate) column: usize,
-    /// Set by the column's loop once per turn.
+    /// The column's view of the time, set once per loop.
     pub clock: Clock,
-    /// A request for which the store has no room yet is to wait (`After::Wait`); where this is
-    /// false, it is refused. Set once per turn.
+    /// If there is no room yet, a request waits (true) or is refused. Set for each turn or message.
     pub may_wait: bool,
-    /// What is executed came in datagrams: it has this turn alone, and its sender may be forged.
+    /// True if the requests came in datagrams: their sender may be forged.
     pub(crate) by_datagram: bool,
-    /// What the connection whose turn it is goes on to do after this turn.
+    /// The errand with which the connection goes on after this turn.
     pub(crate) errand: Option<Box<Errand>>,
-    /// What is noted for those who watch.
     pub(crate) noted: Noted,
-    /// Which loops are sampled.
+    /// Decides which loops are sampled.
     pub(crate) sampler: Sampler,
     /// Steps of this loop so far, see `work`.
     #[cfg(debug_assertions)]
     steps: u64,
 }
 
-/// What the connection does after a request.
+/// The connection's next step after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Goes on.
+    /// Executes the next request.
     Continue,
     /// Sends what is ready before it goes on (`mn`).
     Flush,
     /// Sends what is ready, then closes (`quit`).
     Close,
-    /// Asks the same again a little later: the store has no room yet. Nothing was done.
+    /// Tries the same request again a little later: the store has no room yet. Nothing was done.
     Wait,
     /// Goes on with `Context::errand` before it executes anything else.
     Errand,
 }
 
 impl Context {
-    /// For the column that has this hold on the store and these counters.
+    /// Makes the context of the column with this hold on the store and these counters.
     #[must_use]
     pub fn new(
         store: Column,
@@ -132,7 +129,7 @@ impl Context {
         let _ = steps;
     }
 
-    /// A loop begins, so many milliseconds after the last one.
+    /// Begins a loop, `since_ms` milliseconds after the last one.
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) {
         self.look_who_watches();
@@ -141,10 +138,10 @@ impl Context {
         }
     }
 
-    /// Who watches, and what? To be asked at the beginning of each loop.
+    /// Reads which streams are watched. To be called at the beginning of each loop.
     #[inline]
     pub(crate) fn look_who_watches(&mut self) {
-        // What is sampled was another loop's.
+        // A change drops the `SAMPLED` of an earlier loop.
         let watched = self.shared.watch.watched();
         if watched != self.noted.watched {
             self.store.note_evictions(if watched.meet(Streams::EVICTIONS.with(DETAIL)) {
@@ -156,7 +153,8 @@ impl Context {
         }
     }
 
-    /// A loop ends: tells those who watch of it. Does anybody ask of the column's sockets?
+    /// Ends a loop: hands lines to watchers. Returns true if somebody asks for the column's
+    /// sockets.
     #[inline]
     pub(crate) fn end_loop(&mut self) -> bool {
         #[cfg(debug_assertions)]
@@ -185,37 +183,37 @@ impl Context {
         }
     }
 
-    /// Why an answer that takes several turns cannot begin here, if so.
+    /// Returns the refusal of an answer that takes several turns, if none can begin here.
     pub(crate) fn refuses_errands(&self) -> Option<Refusal> {
         self.by_datagram.then(|| self.refused(Refusal::ConnectionOnly))
     }
 
-    /// Why operators are not obeyed here, if so.
+    /// Returns the refusal of an operator's command, if operators are not obeyed here.
     pub(crate) fn refuses_operators(&self) -> Option<Refusal> {
         let obeys = !self.by_datagram || self.shared.settings.udp_admin;
         (!obeys).then(|| self.refused(Refusal::OperatorOnly))
     }
 
-    /// Counts what is refused because it came in a datagram.
+    /// Counts a request that is refused because it came in a datagram.
     fn refused(&self, refusal: Refusal) -> Refusal {
         self.counters.udp_refused.add(1);
         refusal
     }
 
-    /// Shall a request wait that the store refused for this reason?
+    /// True if a request that the store refused for this reason is to wait.
     #[inline]
     fn waits(&self, refused: Refused) -> bool {
         self.may_wait && refused == Refused::Later
     }
 }
 
-/// Carries out `request` and appends its reply to `out`.
+/// Executes `request` and appends its reply to `out`.
 #[inline]
 pub fn execute(context: &mut Context, request: &Request<'_>, out: &mut Out) -> After {
     execute_hashed(context, request, None, out)
 }
 
-/// As `execute`; the hash of the request's key may be there already.
+/// Like `execute`, but for a key whose hash may already be known.
 #[inline(always)]
 pub fn execute_hashed(
     context: &mut Context,
@@ -240,8 +238,8 @@ pub fn execute_hashed(
 /// Bytes of replies that count as a step.
 pub(crate) const STEP_BYTES: usize = 64;
 
-/// Storage commands. They, meta commands and all others stand apart, so that the code of each, and
-/// that of retrievals, has the processor's registers for itself.
+/// Executes storage commands. They, meta commands and all others have functions of their own, so
+/// that the code of each, and of retrievals, has the processor's registers for itself.
 #[inline(never)]
 fn execute_store(
     context: &mut Context,
@@ -256,7 +254,6 @@ fn execute_store(
     put::store(context, request, hash, value, out)
 }
 
-/// Meta commands.
 #[inline(never)]
 fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     if begin_other(context, out) {
@@ -274,7 +271,6 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     }
 }
 
-/// All others.
 #[inline(never)]
 fn execute_other(
     context: &mut Context,
@@ -295,8 +291,8 @@ fn execute_other(
     }
 }
 
-/// Are requests other than retrievals looked at one by one? As each of them may pass a quiescent
-/// point, settles what is in `out` first.
+/// True if requests other than retrievals are watched or sampled. Settles `out` first, because each
+/// of these requests may pass a quiescent point.
 #[inline(always)]
 fn begin_other(context: &Context, out: &mut Out) -> bool {
     out.settle(&context.store);
@@ -351,8 +347,8 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// Asks whether the value of this storage command may come. To be called before a value is received
-/// elsewhere than into the connection's buffer.
+/// Checks whether the value of this storage command may come. To be called before a value is
+/// received elsewhere than into the connection's buffer.
 ///
 /// # Errors
 /// The reply, to be given to `Session::swallow`.
@@ -372,9 +368,9 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
     begun.map_err(|refusal| form.refused(refusal))
 }
 
-/// Carries out the storage command of `header`, which is all that came before the value. The value
-/// has arrived in `draft`; `terminated` is true if its line end followed it. After `After::Wait`
-/// the same draft is to be given again.
+/// Executes the storage command of `header`, which is all that came before the value. The value has
+/// arrived in `draft`; `terminated` is true if its line end followed it. After `After::Wait` call
+/// again with the same draft.
 pub fn execute_with_draft(
     context: &mut Context,
     header: &[u8],
@@ -383,7 +379,7 @@ pub fn execute_with_draft(
     out: &mut Out,
 ) -> After {
     out.settle(&context.store);
-    // `header` was read as a storage command's when it came, and is read the same way again.
+    // `header` was parsed as a storage command's when it came, and parses the same way again.
     if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
         let value = Arrived { body: Body::Draft(draft), bytes: value_bytes as usize, terminated };
         let mark = note::looks_up(context, &request, terminated);
@@ -401,9 +397,9 @@ pub fn execute_with_draft(
     After::Continue
 }
 
-/// The answer to the storage command of `header` where the store has no room left for a value that
-/// is still coming. The caller skips the rest of the value first. A refused set leaves no old value
-/// behind.
+/// Returns the answer to the storage command of `header`, when the store has no room left for its
+/// value, which is still coming. The caller skips the rest of the value first. A refused set leaves
+/// no old value behind.
 pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
     match Session::new(Speak::Auto).next(header) {
         Step::Body { request: Request::Store(store), .. } => {
@@ -453,7 +449,7 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
         Err(_) if context.may_wait => return After::Wait,
         touched => touched.unwrap_or(false),
     };
-    // As in memcached, a lookup in binary.
+    // A binary touch counts as a lookup, as in memcached.
     if !form.lists_items() {
         note::asked_get(context, key, u64::from(touched));
     }
@@ -467,7 +463,7 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
     After::Continue
 }
 
-/// Appends why a meta request was not carried out, and goes on.
+/// Appends the refusal of a meta request, and goes on.
 fn refuse(out: &mut Out, refusal: Refusal) -> After {
     Meta::FORM.refuse(refusal, &mut out.buf);
     After::Continue

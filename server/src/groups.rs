@@ -1,4 +1,4 @@
-//! The control groups that this process is in: what limits they set.
+//! Limits set by the control groups that this process is in.
 //!
 //! Where: `cpus` and `ram` ask before the command line is read.
 //! Invariant: whatever the files say, nothing above the mount point of a hierarchy is read.
@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The lowest limit of this process's control groups and of the groups that contain them: `read`
-/// tells that of a group, given its folder and whether it is of version 2. `root` is `/`, except in
-/// tests.
+/// Returns the lowest limit of this process's control groups and of the groups that contain them.
+/// `read` returns a group's limit, given its folder and whether the group is of version 2. `root`
+/// is `/`, except in tests.
 pub(crate) fn tightest<L: Ord>(
     root: &Path,
     controller: &str,
@@ -47,8 +47,8 @@ pub(crate) fn tightest<L: Ord>(
     tightest
 }
 
-/// The mount points of the hierarchy, each with the group's path below it: of the one that has this
-/// controller in version 1, or of version 2's only one.
+/// Returns the mount points of a hierarchy, each with the group's path below it. With a controller,
+/// the hierarchy is the version 1 one that has it; without, the only one of version 2.
 fn mounted(mounts: &str, controller: Option<&str>, path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for line in mounts.lines() {

@@ -1,4 +1,4 @@
-//! Opening the listeners that the settings ask for.
+//! Opens the listeners that the settings ask for.
 //!
 //! Where: once, before there are columns.
 //! Invariant: every column has its own listener for every TCP address, so the kernel spreads
@@ -19,16 +19,16 @@ use crate::datapath::udp::ColumnSocket;
 use crate::limits::UDP_BUFFER_BYTES;
 use crate::settings::{Listen, Port, Settings};
 
-/// Most listeners of one column, which keeps a bit for each of them in one word.
+/// Most listeners of one column: a column keeps a bit for each in one word.
 pub const LISTENERS_MAX: usize = 62;
 
-/// The least that an interface carries, by IPv4 (RFC 791).
+/// The smallest MTU of an interface that carries IPv4 (RFC 791).
 const MTU_MIN: usize = 576;
 
-/// Bytes of the headers of IPv6 and UDP, which are longer than those of IPv4.
+/// Bytes of the headers of IPv6 and UDP; those of IPv4 and UDP are shorter.
 const HEADERS_BYTES: usize = 48;
 
-/// The fewest bytes of an answer that a datagram carries behind its frame.
+/// The fewest bytes of an answer that fit into a datagram behind its memcached UDP header.
 pub(crate) const PAYLOAD_BYTES_MIN: usize = MTU_MIN - HEADERS_BYTES - protocol::udp::HEADER_BYTES;
 
 /// A listener as one column sees it.
@@ -40,20 +40,17 @@ pub(crate) struct ColumnListener {
     pub(crate) shared: bool,
 }
 
-/// The open listeners.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    /// The listeners of each column.
     pub(crate) columns: Vec<Vec<ColumnListener>>,
-    /// The UDP sockets of each column.
     pub(crate) datagrams: Vec<Vec<ColumnSocket>>,
-    /// The UDP addresses and ports; where each column has a port, all of them.
+    /// The UDP addresses and ports; all of them, if each column has a port of its own.
     pub(crate) datagram_addresses: Vec<SocketAddr>,
     /// The addresses listened on; port 0 is replaced by the port that the system chose.
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
-/// By which protocol an address is listened on.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Streams.
@@ -71,22 +68,22 @@ impl std::fmt::Display for Transport {
     }
 }
 
-/// Why a server cannot listen.
+/// The reason why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// What `-l`, `-p` and `-U` ask for.
+    /// An address of `-l`, `-p` or `-U` cannot be opened.
     #[error("failed to listen on {asked}: {at} ({transport}): {error}")]
     Address {
-        /// In the user's words.
+        /// The request, in the user's words.
         asked: String,
-        /// Address and port.
+        /// The address and port.
         at: String,
-        /// By which protocol.
+        /// The protocol.
         transport: Transport,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// The path of `-s`.
+    /// The path of `-s` cannot be opened.
     #[error("failed to listen on UNIX socket {0}: {1}")]
     Unix(PathBuf, io::Error),
     /// More addresses than a column can watch.
@@ -131,7 +128,6 @@ pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     Ok(listeners)
 }
 
-/// Opens all UDP sockets.
 fn open_udp(listeners: &mut Listeners, settings: &Settings) -> Result<(), ListenError> {
     for listen in &settings.datagrams {
         let Some(port) = number(listen.port) else { continue };
@@ -153,8 +149,7 @@ fn number(port: Port) -> Option<u16> {
     }
 }
 
-/// Opens all addresses of one `-l` entry. Names those that are left out, for others look for the
-/// server there.
+/// Opens all addresses of one `-l` entry. Logs those that are skipped.
 fn open_entry(
     settings: &Settings,
     (listen, port): (&Listen, u16),
@@ -245,8 +240,9 @@ fn open_datagrams(
     Ok(())
 }
 
-/// The most bytes that a datagram from `ip` carries: memcached's 1,400, and fewer where the
-/// interface of that address takes fewer; where that is any interface, one that takes fewer.
+/// Returns the most bytes that a datagram from `ip` carries: memcached's 1,400, or fewer if the
+/// interface of that address takes fewer. For a wildcard address, the interface that takes the
+/// fewest counts.
 fn datagram_bytes_max(ip: IpAddr) -> usize {
     let own = net::own_addresses().unwrap_or_default();
     let is_any = |its: &IpAddr| ip.is_unspecified() && ip.is_ipv4() == its.is_ipv4();
@@ -255,7 +251,7 @@ fn datagram_bytes_max(ip: IpAddr) -> usize {
     datagram_bytes_for(mtu.unwrap_or(usize::MAX))
 }
 
-/// The most bytes that a datagram carries over an interface of this MTU.
+/// Returns the most bytes that a datagram carries over an interface of this MTU.
 pub(crate) fn datagram_bytes_for(mtu: usize) -> usize {
     (mtu.max(MTU_MIN) - HEADERS_BYTES).min(ANSWER_BYTES_MAX)
 }

@@ -16,12 +16,12 @@ use hypostyle::run::{Bound, Server, StartError};
 use hypostyle::settings::Settings;
 use hypostyle::{cpus, flags, port_file, ram, shared};
 
-/// Exit statuses, memcached's (sysexits.h).
+/// Exit statuses: memcached's (sysexits.h).
 const FAILURE: u8 = 1;
 const NO_USER: u8 = 67;
 const SYSTEM: u8 = 71;
 
-/// Why the server did not start: a text for stderr, and the exit status.
+/// The reason why the server did not start: a text for stderr, and the exit status.
 struct Failure {
     text: String,
     status: u8,
@@ -53,12 +53,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes a line to stderr. An error is ignored: with stderr closed, nobody reads it.
+/// Writes a line to stderr. An error is ignored: if stderr is closed, nobody reads it.
 fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Starts the server, waits for a signal, and stops it.
 fn serve(settings: Settings) -> Result<(), Failure> {
     log_to_stderr(settings.verbosity);
     let user = user(&settings)?;
@@ -77,7 +76,7 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     }
     let pid_file = match pid_path.as_deref().map(PidFile::write).transpose() {
         Ok(file) => file,
-        // Whoever starts a daemon ends it by this file.
+        // Without the file, whoever started the daemon could not end it.
         Err(text) if daemon.is_some() => {
             server.stop();
             return Err(Failure { text, status: SYSTEM });
@@ -107,7 +106,7 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Logs to stderr, as much as `-v` asks for; never a line per request.
+/// Logs to stderr, as verbosely as `-v` asks for; never a line per request.
 fn log_to_stderr(verbosity: u32) {
     env_logger::Builder::new()
         .filter_level(log::LevelFilter::Trace)
@@ -116,8 +115,8 @@ fn log_to_stderr(verbosity: u32) {
     log::set_max_level(shared::log_level(verbosity));
 }
 
-/// The user to run as (`-u`). Only root can change its user, so for others `-u` has no effect, as
-/// in memcached; but they are told.
+/// Finds the user to run as (`-u`). Only root can change its user, so for others `-u` has no
+/// effect, as in memcached, but is warned of.
 fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
         let (own, wanted) = (process::user_id(), settings.user.as_deref());
@@ -146,8 +145,9 @@ fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     }
 }
 
-/// Binds, gives up root, and all privileges in any case, and starts the columns. TCP ports may need
-/// root, so they are bound first; a Unix socket is bound behind that, and its file is the user's.
+/// Binds the listeners, gives up root (`-u`) and all privileges, and starts the columns. TCP ports
+/// may need root, so they are bound before root is given up; a Unix socket is bound after it, so
+/// that its file belongs to the user.
 fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     let core_dumps = settings.core_dumps;
     let needed = process::needed_capabilities(&settings);

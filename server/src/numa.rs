@@ -1,7 +1,7 @@
-//! The memory nodes of the machine, and how far processors are from each other.
+//! The machine's NUMA nodes, and the distances between processors.
 //!
 //! Where: asked once, before there are columns, and by `stats columns`.
-//! Invariant: what the system does not tell counts as one node.
+//! Invariant: if the system does not report nodes, all processors count as one node.
 //! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`: `cpulist`, and `distance`,
 //! one number for each node in the order of their numbers, ten for a node's own memory.
 
@@ -18,20 +18,20 @@ pub(crate) struct Nodes(Vec<Node>);
 struct Node {
     number: usize,
     cpus: Vec<usize>,
-    /// To each node.
+    /// The distance to each node.
     distances: Vec<u32>,
 }
 
-/// Another column.
+/// Another column, as seen from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbour {
     pub(crate) column: usize,
-    /// Its processor is of the same node.
+    /// True if its processor is on the same node.
     pub(crate) is_near: bool,
 }
 
 impl Nodes {
-    /// Asks the system. `root` is `/`, except in tests.
+    /// Reads the nodes from the system. `root` is `/`, except in tests.
     pub(crate) fn read(root: &Path) -> Nodes {
         let Ok(entries) = fs::read_dir(root.join("sys/devices/system/node")) else {
             return Nodes::default();
@@ -44,7 +44,7 @@ impl Nodes {
         Nodes::parse(told)
     }
 
-    /// From each node's number, `cpulist` and `distance`.
+    /// Makes the nodes from each one's number, `cpulist` and `distance`.
     fn parse(told: impl Iterator<Item = (usize, String, String)>) -> Nodes {
         let node = |(number, cpus, distances): (usize, String, String)| Node {
             number,
@@ -56,12 +56,11 @@ impl Nodes {
         Nodes(nodes)
     }
 
-    /// The number of a processor's node.
     pub(crate) fn of(&self, cpu: usize) -> Option<usize> {
         self.place(cpu).map(|at| self.0[at].number)
     }
 
-    /// How far the memory of the one's node is from the other, in tenths of one's own.
+    /// The distance from `from`'s node to `to`'s, in tenths of the distance to one's own.
     fn distance(&self, from: usize, to: usize) -> Option<u32> {
         self.0[self.place(from)?].distances.get(self.place(to)?).copied()
     }
@@ -70,8 +69,8 @@ impl Nodes {
         self.0.iter().position(|node| node.cpus.contains(&cpu))
     }
 
-    /// The nodes of columns, which are pinned to `cpus` as `Settings::cpus` says. One, where they
-    /// are not, or the system does not tell.
+    /// The nodes of columns, which are pinned to `cpus` (see `Settings::cpus`); a single one if
+    /// they are not pinned, or if the system does not report nodes.
     pub(crate) fn of_columns(&self, columns: usize, cpus: &[usize]) -> memory::nodes::Nodes {
         let node = |column: usize| self.of(*cpus.get(column % cpus.len().max(1))?);
         let numbers: Option<Vec<usize>> = (0..columns).map(node).collect();
@@ -81,8 +80,8 @@ impl Nodes {
         memory::nodes::Nodes::new(&numbers.unwrap_or_default(), distance)
     }
 
-    /// The other columns, the nearest first; of those that are equally far, the next ones. Columns
-    /// are pinned to `cpus` as `Settings::cpus` says.
+    /// The other columns, the nearest first and in order among equally near ones. Columns are
+    /// pinned to `cpus` (see `Settings::cpus`).
     pub(crate) fn neighbours(&self, own: usize, columns: usize, cpus: &[usize]) -> Vec<Neighbour> {
         let cpu = |column: usize| cpus.get(column % cpus.len().max(1)).copied();
         let node = |column: usize| cpu(column).and_then(|cpu| self.of(cpu));
@@ -97,7 +96,7 @@ impl Nodes {
     }
 }
 
-/// `3` or `0-3`.
+/// Parses `3` or `0-3`.
 fn range(text: &str) -> Option<std::ops::RangeInclusive<usize>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some(first.parse().ok()?..=last.parse().ok()?)
@@ -107,7 +106,7 @@ fn range(text: &str) -> Option<std::ops::RangeInclusive<usize>> {
 mod tests {
     use super::*;
 
-    /// Two sockets of two nodes each, one of which has no processor, told in no order.
+    /// Two sockets of two nodes each, listed in no order; one node has no processor.
     fn made_up() -> Nodes {
         let told = [
             (4, "12-15\n", "32 32 21 10\n"),
@@ -138,7 +137,7 @@ mod tests {
         assert_eq!((columns(&of_0), near(&of_0)), (vec![3, 1, 2, 4, 5], 1));
         let of_1 = nodes.neighbours(1, 6, &cpus);
         assert_eq!((columns(&of_1), near(&of_1)), (vec![4, 2, 5, 3, 0], 1));
-        // More columns than processors: the first one is used again.
+        // With more columns than processors, the first processor is used again.
         let of_2 = nodes.neighbours(2, 4, &cpus[..3]);
         assert_eq!((columns(&of_2), near(&of_2)), (vec![1, 3, 0], 0));
     }

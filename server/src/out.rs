@@ -1,10 +1,10 @@
 //! The replies of a turn: text, with large values spliced in by reference.
 //!
-//! Where: the executor appends, the turn's holder sends.
+//! Where: the executor appends, and the holder of the turn sends.
 //! Invariant: the bytes to send are `buf` with each spliced value's bytes inserted at its position.
-//! `buf` holds copies, so it outlives any quiescent point; a value in frames keeps them. A value in
-//! the log is there until the column's next quiescent point: what may pass one calls `settle`
-//! first, which copies such values into `buf`.
+//! `buf` holds copies, so it outlives any quiescent point, and a value in frames keeps them. A
+//! value in the log is there only until the column's next quiescent point: code that may pass one
+//! calls `settle` first, which copies such values into `buf`.
 
 use std::mem;
 
@@ -17,31 +17,28 @@ use crate::limits::{KEPT_BYTES_MIN, OUT_BYTES_MAX, PINS_MAX, REPLY_BYTES_MAX};
 pub struct Out {
     /// Reply text; preallocated, does not grow on the request path.
     pub buf: Vec<u8>,
-    /// Where in `buf` a value's body belongs; ascending.
+    /// The values spliced in, each with its position in `buf`; ascending.
     pub(crate) pins: Vec<(usize, Body)>,
     /// Sum of the bytes of values in frames.
     pinned_bytes: usize,
     /// Sum of the bytes of values in the log.
     kept_bytes: usize,
-    /// Values in the log may stay there until they are sent.
+    /// True if values in the log may stay there until they are sent.
     pub(crate) keeps: bool,
-    /// A value in the log was not there any more when it was to be copied.
+    /// True if a value had left the log when it was to be copied.
     is_lost: bool,
-    /// Bytes of `buf` as it was allocated.
+    /// Bytes of `buf` when it was allocated.
     usual_bytes: usize,
 }
 
-/// A value that is spliced in.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// In frames.
     Frames(store::Pinned),
-    /// So many bytes in the log.
+    /// In the log, with its length in bytes.
     Log(store::Kept, usize),
 }
 
 impl Body {
-    /// Bytes that are not sent yet.
     fn bytes_left(&self) -> usize {
         match self {
             Body::Frames(value) => value.bytes_left(),
@@ -50,17 +47,18 @@ impl Body {
     }
 }
 
-/// A place between two replies.
+/// A position between two replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Bytes of `buf` before it.
+    /// Bytes of `buf` before the position.
     pub(crate) text: usize,
-    /// Pins before it.
+    /// Number of pins before the position.
     pub(crate) pins: usize,
 }
 
 impl Out {
-    /// Room for a turn's replies and one reply with a value of `value_bytes_max` on top.
+    /// Makes an empty `Out` with room for a turn's replies and one more with a value of
+    /// `value_bytes_max`.
     #[must_use]
     pub fn for_column(value_bytes_max: usize) -> Out {
         Out {
@@ -72,7 +70,7 @@ impl Out {
         }
     }
 
-    /// Splices a value's body in at the end of what is there.
+    /// Splices a value's body in at the current end.
     pub fn pin(&mut self, value: store::Pinned) {
         let bytes = value.bytes();
         if bytes > 0 {
@@ -91,8 +89,7 @@ impl Out {
         }
     }
 
-    /// Copies the values that lie in the log. To be called before the column may pass a quiescent
-    /// point.
+    /// Copies values in the log into `buf`. To be called before a quiescent point may be passed.
     #[inline(always)]
     pub(crate) fn settle(&mut self, store: &store::Column) {
         if self.kept_bytes > 0 {
@@ -125,8 +122,8 @@ impl Out {
         self.kept_bytes = 0;
     }
 
-    /// Has a quiescent point been passed before `settle`, which was forgotten? Then the replies
-    /// cannot be sent. All values in the log are kept from one quiescent point to the next.
+    /// True if a quiescent point was passed without `settle`, so that the replies cannot be sent.
+    /// All values in the log are kept from one quiescent point to the next.
     #[inline]
     pub(crate) fn is_lost(&self, store: &store::Column) -> bool {
         let is_gone = |body: &Body| match *body {
@@ -139,22 +136,22 @@ impl Out {
         is_lost
     }
 
-    /// There is nothing to send.
+    /// True if there is nothing to send.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buf.is_empty() && self.pins.is_empty()
     }
 
-    /// The end of what is there.
+    /// The position at the current end.
     #[inline]
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark { text: self.buf.len(), pins: self.pins.len() }
     }
 
-    /// The bytes between two places, in order, without empty pieces. `store`: where there are
-    /// values in its log.
+    /// The bytes between two positions, in order, without empty pieces. `store` is needed if there
+    /// may be values in its log.
     #[inline]
     #[must_use]
     pub(crate) fn pieces<'o>(
@@ -172,7 +169,7 @@ impl Out {
         }
     }
 
-    /// Sum of the bytes between two places.
+    /// Number of bytes between two positions.
     #[inline]
     #[must_use]
     pub fn bytes_between(&self, from: Mark, to: Mark) -> usize {
@@ -184,7 +181,7 @@ impl Out {
         text_bytes + pins.iter().map(|(_, body)| body.bytes_left()).sum::<usize>()
     }
 
-    /// Takes back all behind a place.
+    /// Drops everything behind a position.
     pub fn truncate(&mut self, to: Mark) {
         self.buf.truncate(to.text);
         for (_, body) in self.pins.drain(to.pins..) {
@@ -204,13 +201,13 @@ impl Out {
         }
     }
 
-    /// Takes over the pins of `from`, whose first `text_bytes` bytes are not here.
+    /// Takes over the pins of `from`, whose first `text_bytes` bytes this buffer lacks.
     pub(crate) fn take_pins(&mut self, from: &mut Out, text_bytes: usize) {
         self.pins.extend(from.pins.drain(..).map(|(at, body)| (at - text_bytes, body)));
         self.pinned_bytes += mem::take(&mut from.pinned_bytes);
     }
 
-    /// Forgets everything; keeps the room.
+    /// Empties the replies, and keeps the memory.
     #[inline]
     pub fn clear(&mut self) {
         self.buf.clear();
@@ -220,31 +217,29 @@ impl Out {
         (self.pinned_bytes, self.kept_bytes, self.is_lost) = (0, 0, false);
     }
 
-    /// Gives back what a reply of unusual length has made of `buf`. To be called before the column
-    /// sleeps.
+    /// Gives back memory that a long reply added to `buf`. To be called before the column sleeps.
     pub(crate) fn shrink(&mut self) {
         self.buf.shrink_to(self.usual_bytes);
     }
 
-    /// Memory it takes beside the values it pins.
+    /// Bytes of memory beside the pinned values.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<Out>() + self.buf.capacity() + self.pins.capacity() * size_of::<(usize, Body)>()
     }
 
-    /// Bytes of all replies.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> usize {
         self.buf.len() + self.pinned_bytes + self.kept_bytes
     }
 
-    /// Bytes of replies that are in `buf`, or will be when they are settled.
+    /// Bytes of replies that are in `buf`, or will be once they are settled.
     #[inline(always)]
     pub(crate) fn text_bytes(&self) -> usize {
         self.buf.len() + self.kept_bytes
     }
 
-    /// Sum of the values it pins.
+    /// Bytes of the pinned values.
     #[inline(always)]
     #[must_use]
     pub fn pinned_bytes(&self) -> usize {
@@ -252,20 +247,19 @@ impl Out {
     }
 }
 
-/// Bytes of replies, in order.
+/// An iterator over bytes of replies, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces<'o> {
     store: Option<&'o store::Column>,
-    /// All text before the end.
+    /// All text before the end position.
     text: &'o [u8],
-    /// Bytes of it that are taken.
+    /// Number of bytes of `text` that are taken.
     at: usize,
     pins: std::slice::Iter<'o, (usize, Body)>,
-    /// What is left of the value that comes first.
+    /// The rest of the value at the current position.
     value: Option<BodyPieces<'o>>,
 }
 
-/// What is left of a value.
 #[derive(Clone, Debug)]
 enum BodyPieces<'o> {
     Frames(store::PinnedPieces<'o>),
@@ -343,7 +337,7 @@ mod tests {
         (0..bytes).map(|at| u8::try_from(at % 251).unwrap() ^ key[0]).collect()
     }
 
-    /// The key, its value, the key.
+    /// Appends the key, its value, and the key again.
     fn look_up(column: &mut Column, key: &[u8], out: &mut Out) {
         let hash = column.hashed(key);
         let head = |buf: &mut Vec<u8>, _: &store::Head<'_>| {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::replace;
 
-/// Bytes of the longest number of a process, and a line's end.
+/// Bytes of the longest process id, and a line end.
 const PID_BYTES_MAX: u64 = 32;
 
 /// A written pid file (`-P`).
@@ -18,8 +18,7 @@ const PID_BYTES_MAX: u64 = 32;
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes our process id to `path.tmp` and renames that to `path`. Warns if the process that
-    /// `path` named before still runs.
+    /// Writes our process id. Warns if the process that the file at `path` named still runs.
     ///
     /// # Errors
     /// The file cannot be written; the text says why.
@@ -32,7 +31,7 @@ impl PidFile {
         Ok(PidFile(path.to_owned()))
     }
 
-    /// Removes the file, unless it is another server's by now.
+    /// Removes the file, unless another server has written it since.
     pub fn remove(self) {
         if named(&self.0).is_some_and(|pid| pid != std::process::id()) {
             return;
@@ -43,12 +42,12 @@ impl PidFile {
     }
 }
 
-/// The process that the pid file at `path` names.
+/// Returns the process that the pid file at `path` names.
 fn named(path: &Path) -> Option<u32> {
     replace::read(path, PID_BYTES_MAX)?.trim().parse().ok()
 }
 
-/// The process that the pid file at `path` names, if it runs and is not this one.
+/// Returns the process that the pid file at `path` names, if it runs and is not this one.
 fn running(path: &Path) -> Option<u32> {
     let pid = named(path)?;
     let raw = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;

@@ -14,8 +14,7 @@ use crate::replace;
 pub const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
 /// Writes the ports of the `tcp` and `udp` addresses, one line each, to the file that the
-/// environment variable names.
-/// Does nothing if it names none.
+/// environment variable names. Does nothing if it names none.
 ///
 /// # Errors
 /// The file cannot be written; the text says which file and why.

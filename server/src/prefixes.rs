@@ -1,8 +1,10 @@
 //! Requests, counted by the prefixes of their keys.
 //!
-//! Where: the executor counts, where `stats detail on` or `-D` says so; `stats detail dump` tells.
-//! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes. A
-//! request with another prefix is counted as such. Nobody holds a lock for more than one shelf.
+//! Where: the executor counts, if `stats detail on` or `-D` says so; `stats detail dump` lists the
+//! counts.
+//! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes.
+//! Requests with further prefixes are counted together. No thread holds the lock of more than one
+//! shelf.
 //! Source: memcached 1.6.45 `stats_prefix.c`.
 
 use std::collections::HashMap;
@@ -13,45 +15,41 @@ use protocol::text::list::Asked;
 
 use crate::limits::{PREFIX_BYTES_MAX, PREFIX_SHELVES, PREFIXES_MAX};
 
-/// What happened to keys with one prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) asked: Asked,
-    /// Items dropped to make room.
     pub(crate) evictions: u64,
 }
 
 /// Bytes that a prefix takes beside its own: its entry, a sixth of which the map leaves free, and
-/// what the allocator adds.
+/// the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Counts)>() * 7 / 6 + 17;
 
-/// The prefixes of some hashes.
+/// The prefixes whose hashes belong to one shelf.
 #[derive(Debug, Default)]
 struct Shelf {
     counts: HashMap<Box<[u8]>, Counts>,
     bytes: usize,
-    /// Requests with prefixes for which there was no room.
+    /// Number of requests with prefixes for which there was no room.
     left_out: u64,
 }
 
-/// The counts of all prefixes.
 #[derive(Debug)]
 pub(crate) struct Prefixes {
-    /// What ends a prefix.
+    /// The byte that ends a prefix.
     end: u8,
     hasher: RandomState,
-    /// Each has the prefixes of some hashes. Its lock guards them alone, and is taken last.
+    /// Each shelf has a share of the hashes. Its lock is the last in the order of locks.
     shelves: Box<[Mutex<Shelf>]>,
 }
 
 impl Prefixes {
-    /// None yet.
     pub(crate) fn new(end: u8) -> Prefixes {
         let shelves = (0..PREFIX_SHELVES).map(|_| Mutex::default()).collect();
         Prefixes { end, hasher: RandomState::new(), shelves }
     }
 
-    /// The prefix of `key`; `None`: it has none.
+    /// Returns the prefix of `key`, if it has one.
     pub(crate) fn of<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         let end = key.iter().position(|&byte| byte == self.end)?;
         key.get(..end)
@@ -63,7 +61,7 @@ impl Prefixes {
         Some(shelf.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts for the prefix of `key`.
+    /// Changes the counts of the prefix of `key`.
     pub(crate) fn count(&self, key: &[u8], change: impl FnOnce(&mut Counts)) {
         let Some(prefix) = self.of(key) else { return };
         let Some(mut shelf) = self.lock(prefix) else { return };
@@ -81,12 +79,11 @@ impl Prefixes {
         change(shelf.counts.entry(prefix.into()).or_default());
     }
 
-    /// What was counted for `prefix`.
     pub(crate) fn counts(&self, prefix: &[u8]) -> Counts {
         self.lock(prefix).and_then(|shelf| shelf.counts.get(prefix).copied()).unwrap_or_default()
     }
 
-    /// Shows what was asked of each prefix of one shelf. False: there is no such shelf.
+    /// Calls `show` for each prefix of one shelf that was asked for. False: no such shelf.
     pub(crate) fn show(&self, shelf: usize, mut show: impl FnMut(&[u8], &Asked)) -> bool {
         let Some(shelf) = self.shelves.get(shelf) else { return false };
         for (prefix, counts) in &shelf.lock().unwrap_or_else(PoisonError::into_inner).counts {
@@ -97,7 +94,7 @@ impl Prefixes {
         true
     }
 
-    /// Bytes that all prefixes take, and requests with prefixes for which there was no room.
+    /// Returns the bytes that all prefixes take, and the number of requests left out.
     pub(crate) fn held(&self) -> (usize, u64) {
         let shelves = self.shelves.iter();
         let each = shelves.map(|shelf| {
@@ -107,7 +104,6 @@ impl Prefixes {
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Forgets all.
     pub(crate) fn clear(&self) {
         for shelf in &self.shelves {
             *shelf.lock().unwrap_or_else(PoisonError::into_inner) = Shelf::default();

@@ -40,7 +40,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
         raise_core()?;
     }
     if settings.lock_memory {
-        // Only root may raise it. If it stays too low, mlockall will fail.
+        // Only root may raise this limit. If it stays too low, mlockall will fail.
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     }
     let connections = u64::from(settings.connections_max);
@@ -67,7 +67,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// Descriptors that are kept for all but connections.
+/// Number of descriptors for everything but connections.
 #[must_use]
 pub fn files_beside_connections(settings: &Settings) -> u64 {
     let of_column = FILES_PER_COLUMN + FILES_PER_LISTEN * settings.listen.len();
@@ -103,7 +103,7 @@ pub fn lock_present() -> io::Result<()> {
     Ok(())
 }
 
-/// Has the calling thread run only while no other thread wants its processor (`SCHED_IDLE`). A
+/// Makes the calling thread run only while no other thread wants its processor (`SCHED_IDLE`). A
 /// higher nice value is not enough: when another thread wakes up, a nice thread keeps the processor
 /// for the rest of its time slice, which is milliseconds.
 ///
@@ -118,8 +118,9 @@ pub fn yield_to_others() -> io::Result<()> {
     }
 }
 
-/// Locks what is mapped from now on, such as stacks and buffers, page by page as it is touched.
-/// Does nothing if RLIMIT_MEMLOCK is finite: above the limit nothing could be mapped any more.
+/// Locks memory that is mapped from now on, such as stacks and buffers, page by page as it is
+/// touched. Does nothing if RLIMIT_MEMLOCK is finite: above the limit nothing could be mapped any
+/// more.
 ///
 /// # Errors
 /// The system refuses.
@@ -131,8 +132,8 @@ pub fn lock_future() -> io::Result<()> {
     Ok(())
 }
 
-/// Unlocks all memory, after the system refused a part of what `-k` asks for. Returns a text for
-/// the log, with the limit that the user can raise.
+/// Unlocks all memory, after the system refused to lock a part of it. Returns a text for the log,
+/// with the limit that the user can raise.
 pub fn unlock() -> String {
     // If the system refuses, some memory stays locked, which does no harm.
     let _ = munlockall();
@@ -198,26 +199,27 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
     }
 }
 
-/// Capabilities have numbers below this one, in any kernel: a set of them has so many bits.
+/// Number of bits in a set of capabilities: the numbers of all capabilities are below it.
 const CAPABILITIES_MAX: u32 = 64;
 
-/// What the server needs of its privileges when it has opened what it serves by: nothing, but with
-/// `-k` and a limit of locked memory the right to lock more (see `mlock(2)`).
+/// Returns the privileges that the server needs once its sockets are open: none, or with `-k` and a
+/// limit of locked memory the right to lock more (see `mlock(2)`).
 #[must_use]
 pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
     let locks_beyond = settings.lock_memory && getrlimit(Resource::Memlock).current.is_some();
     if locks_beyond { CapabilitySet::IPC_LOCK } else { CapabilitySet::empty() }
 }
 
-/// Gives up, for good, the chance to gain a privilege: by a program that this one would execute.
-/// Call it while the process still is root, and has one thread.
+/// Gives up, for good, the chance to gain a privilege by executing another program. Call it while
+/// the process still is root and has one thread.
 ///
 /// # Errors
 /// The system refuses.
 pub fn forgo_privileges() -> io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
-        // Only who has CAP_SETPCAP may; and each kernel has fewer capabilities than a set has bits.
-        // What stays does no harm: with the mark below no program that is executed gains any.
+        // Only a process with CAP_SETPCAP may remove one, and a kernel has fewer capabilities than
+        // a set has bits. Those that stay do no harm: after the call below, executing a program
+        // gains none.
         let one = CapabilitySet::from_bits_retain(1 << number);
         if thread::remove_capability_from_bounding_set(one).is_err() {
             break;
@@ -227,14 +229,14 @@ pub fn forgo_privileges() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities but `kept`, for good. Call it while the process has one thread:
-/// threads have capabilities of their own, and take those of who starts them. Returns those that
-/// the process has now.
+/// Gives up all capabilities but `kept`, for good. Call it while the process has one thread: each
+/// thread has capabilities of its own, copied from the thread that starts it. Returns the
+/// capabilities that are left.
 ///
 /// # Errors
-/// The system refuses, or does not tell.
+/// The system refuses, or does not report the capabilities.
 pub fn give_up_capabilities(kept: CapabilitySet) -> io::Result<CapabilitySet> {
-    // A kernel without ambient capabilities has none to clear; what is left is told below.
+    // A kernel without ambient capabilities has none to clear; the return value tells what is left.
     let _ = thread::clear_ambient_capability_set();
     let kept = kept & thread::capabilities(None)?.permitted;
     let none = CapabilitySet::empty();
@@ -286,8 +288,7 @@ pub fn become_user(user: User) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets the system write a core file of this process (`-r`), which it does not where a process has
-/// changed its user.
+/// Lets the system write a core file of this process (`-r`), even after a change of user.
 ///
 /// # Errors
 /// The system refuses.
@@ -304,8 +305,9 @@ pub struct Daemon {
 }
 
 /// Detaches from the terminal (`-d`). Returns in a child process with its own session, in `/`
-/// unless `keep_directory`. The parent waits and exits with 0 when the child is ready, or with the
-/// child's status when that exits before: whoever started the server sees a failed start.
+/// unless `keep_directory`. The parent waits. It exits with 0 when the child is ready, or with the
+/// child's status if the child exits before, so that whoever started the server sees a failed
+/// start.
 ///
 /// # Errors
 /// The system refuses, or other threads run already.
@@ -369,7 +371,7 @@ impl Daemon {
     }
 }
 
-/// How a signal asks the server to stop.
+/// The way in which a signal asks the server to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// By TERM or INT.
@@ -388,7 +390,7 @@ pub fn ask_to_stop(stop: Stop) {
     let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }
 
-/// The signals that the server waits for, blocked in this thread and in all that it starts.
+/// The signals that the server waits for, blocked in this thread and in all threads that it starts.
 #[derive(Debug)]
 pub struct Signals(libc::sigset_t);
 
@@ -456,8 +458,8 @@ pub fn cpu_times() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
-/// Bytes that the allocator has from the system and nobody has from the allocator: what was freed,
-/// and lies between what was not. It looks at each such piece.
+/// Bytes that the allocator has from the system and the program does not use. Counting looks at
+/// each freed piece.
 #[must_use]
 pub fn heap_free_bytes() -> usize {
     // SAFETY: the call takes nothing, and counts under the allocator's own locks.

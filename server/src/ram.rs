@@ -2,7 +2,7 @@
 //!
 //! Where: asked once, before the command line is read: `-m` is compared with it, and may be a part
 //! of it.
-//! Invariant: what the system does not tell is no limit.
+//! Invariant: a number that the system does not report is no limit.
 //! Source: proc(5) (`meminfo`), the kernel's `cgroup-v2.rst` (`memory.max`) and `memory.rst`
 //! (`memory.limit_in_bytes`).
 
@@ -21,7 +21,7 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// The least of the bytes, and who sets that limit, in words for the user.
+    /// The smaller number of bytes, and the source of that limit, in words for the user.
     #[must_use]
     pub fn least(&self) -> Option<(u64, &'static str)> {
         let machine = self.machine.map(|bytes| (bytes, "the machine has"));
@@ -30,12 +30,12 @@ impl Ram {
     }
 }
 
-/// Asks the system. `root` is `/`, except in tests.
+/// Reads the limits from the system. `root` is `/`, except in tests.
 #[must_use]
 pub fn usable(root: &Path) -> Ram {
     let granted = groups::tightest(root, "memory", |group, unified| {
         let name = if unified { "memory.max" } else { "memory.limit_in_bytes" };
-        // "max": no limit, in version 2. In version 1 that is a number that no machine has.
+        // "max" means no limit in version 2. Version 1 has a number that no machine reaches.
         fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok()
     });
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();

@@ -1,9 +1,8 @@
-//! Small files that tell others of the server: written whole, in one step, where nobody else's file
-//! can be written instead.
+//! Writes small files for other programs, in one step and never through somebody's link.
 //!
 //! Where: `pid_file` and `port_file`, once, while the server starts.
-//! Invariant: nobody sees a file that is half written: it is made new beside `path` and renamed. No
-//! link is followed, and nothing is waited for, whatever somebody has put in either place.
+//! Invariant: nobody sees a half-written file: it is made new beside `path` and renamed. No link is
+//! followed, and no open waits, whatever somebody has put in either place.
 //! Source: open(2), `O_EXCL` and `O_NOFOLLOW`.
 
 use std::ffi::OsStr;
@@ -12,17 +11,18 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Attempts to make the file beside: before each, what lies in its place is removed. A server that
-/// was killed may have left one; somebody who puts one there again and again keeps us from writing.
+/// Attempts to make the new file. Before each further one, the file in its place is removed: a
+/// killed server may have left it. Somebody who puts one there again and again keeps the server
+/// from writing.
 const ATTEMPTS_MAX: usize = 3;
 
-/// Everybody may read the file, its owner alone may write it.
+/// The file's mode: everybody may read it, only its owner may write it.
 const MODE: u32 = 0o644;
 
-/// Has `path` be a file of this text: written beside it, under its name and `ending`, and renamed.
+/// Makes `path` a file of this text: writes it beside `path`, as `path` + `ending`, and renames.
 ///
 /// # Errors
-/// It cannot be made or renamed; the text says which. Nothing is left beside.
+/// The file cannot be made or renamed; the text says which. Nothing is left beside `path`.
 pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), String> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(OsStr::new(ending));
@@ -31,13 +31,13 @@ pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), Strin
         make(&beside).map_err(|error| format!("cannot make {}: {error}", beside.display()))?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
     written.map_err(|error| {
-        // Nobody would remove it later.
+        // Otherwise nobody would remove it.
         let _ = fs::remove_file(&beside);
         format!("cannot write {}: {error}", path.display())
     })
 }
 
-/// Makes a file where there is none, or what was there is removed: a link, not what it leads to.
+/// Makes a new file. Removes what is in its place: a link, not the link's target.
 fn make(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(MODE).custom_flags(libc::O_NOFOLLOW);
@@ -53,7 +53,7 @@ fn make(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The first `bytes_max` bytes of the file at `path`, if it is one, and a text.
+/// Returns the first `bytes_max` bytes of the file at `path`, if it is a regular file of text.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> Option<String> {
     // Somebody may have put a FIFO there, on which an open for reading would wait.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;

@@ -31,13 +31,13 @@ use crate::process;
 use crate::settings::Settings;
 use crate::shared::Shared;
 
-/// Why a server cannot start.
+/// The reason why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A listener cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// `--xdp` cannot be.
+    /// AF_XDP cannot be had (`--xdp`).
     #[error(transparent)]
     Bypass(#[from] BypassError),
     /// The store cannot be made.
@@ -69,7 +69,7 @@ pub struct Server {
     end: Arc<End>,
 }
 
-/// By what a column receives, and is woken.
+/// The sockets by which a column receives, and its means to be woken and to share work.
 struct Sockets {
     waker: Arc<Waker>,
     stealing: Option<Stealing>,
@@ -87,7 +87,7 @@ struct RunningColumn {
 }
 
 impl Bound {
-    /// Opens the listeners, and with `--xdp` ports of an interface.
+    /// Opens the listeners and, with `--xdp`, the ports of an interface.
     ///
     /// # Errors
     /// One of them cannot be opened.
@@ -149,7 +149,7 @@ impl Bound {
             let of_path =
                 |path| Datagrams::new(path, guard.clone(), reply_bytes_max, Arc::clone(&gathers));
             packets = paths.into_iter().map(of_path).collect();
-            // Nobody has set it before.
+            // Cannot fail: it is set only here.
             let _ = shared.bypass.set(bypass);
         }
         let mut packets = packets.into_iter();
@@ -165,8 +165,8 @@ impl Bound {
             let packets = packets.next();
             let sockets = Sockets { waker, stealing, migration, listeners, datagrams, packets };
             // The first column wakes each second to advance the store's clock. With
-            // `-o idle_timeout` every column does, to look for idle connections; with `--xdp` those
-            // that have a port do, to look at it and at the interface.
+            // `-o idle_timeout` all columns do, to look for idle connections; with `--xdp` the
+            // columns that have a port do, to look at the port and the interface.
             let looks = settings.idle_seconds_max > 0
                 || sockets.packets.as_ref().is_some_and(|it| it.path().has_port());
             let timers = Timers::new(start, index == 0 || looks);
@@ -179,7 +179,7 @@ impl Bound {
     }
 }
 
-/// Makes the store, of what rings and the arena's chunks of values leave of `-m`.
+/// Makes the store, of the part of `-m` that rings and the arena's chunks for values leave.
 fn store(
     settings: &Settings,
     nodes: &Nodes,
@@ -209,14 +209,13 @@ fn store(
     Ok(store)
 }
 
-/// Finds out whether the system gives the huge pages that the store asks for, and tells who asked
-/// for them by `-L` if it does not.
+/// Looks if the system gives huge pages where the store wants them; warns if `-L` gets none.
 fn look_for_huge_pages(shared: &Shared) {
     if !shared.store.wants_huge_pages() {
         return;
     }
     let given = memory::map::huge_pages_are_given();
-    // Nobody has set it before.
+    // Cannot fail: it is set only here.
     let _ = shared.huge_pages.set(given);
     if shared.settings.huge_pages && !given {
         log::warn!(
@@ -226,7 +225,7 @@ fn look_for_huge_pages(shared: &Shared) {
     }
 }
 
-/// Tells what comes of it where anybody may ask over UDP.
+/// Logs the consequences of an open UDP port.
 fn tell_of_open_udp(settings: &Settings) {
     if settings.udp_is_open() {
         log::warn!(
@@ -238,7 +237,6 @@ fn tell_of_open_udp(settings: &Settings) {
     }
 }
 
-/// Who is answered over UDP by a server with these addresses.
 fn guard(settings: &Settings, addresses: &[SocketAddr]) -> Guard {
     let own = net::own_addresses().unwrap_or_default();
     Guard::new(
@@ -249,7 +247,7 @@ fn guard(settings: &Settings, addresses: &[SocketAddr]) -> Guard {
     )
 }
 
-/// Each column's part in stealing; none where there is nobody or nothing to steal from.
+/// Makes each column's part in stealing; empty if there is no column or socket to steal from.
 fn stealing(settings: &Settings, nodes: &Nodes, wakers: &[Arc<Waker>]) -> Vec<Stealing> {
     if !settings.steal || wakers.len() == 1 || settings.datagrams.is_empty() {
         return Vec::new();
@@ -279,7 +277,7 @@ impl Server {
     /// Opens the listeners and starts the columns.
     ///
     /// # Errors
-    /// As `Bound::bind` and `Bound::start`.
+    /// See `Bound::bind` and `Bound::start`.
     pub fn start(settings: Settings) -> Result<Server, StartError> {
         Bound::bind(settings)?.start()
     }
@@ -316,8 +314,8 @@ impl Server {
                 log::warn!("column {index} runs unpinned: processor {cpu}: {error}");
             }
             if let Err(error) = column.run() {
-                // The server ends, for the kernel would go on to give this column's listeners
-                // connections that nobody accepts.
+                // The server ends: the kernel would go on to give this column's listeners
+                // connections that no thread accepts.
                 log::error!("column {index} cannot wait for events: {error}; the server ends");
                 std::process::exit(1);
             }
@@ -326,31 +324,32 @@ impl Server {
         Ok(())
     }
 
-    /// As `Bound::addresses`.
+    /// The TCP addresses listened on, see `Bound::addresses`.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.endpoints)
     }
 
-    /// The UDP addresses; where each column has a port of its own, all of them.
+    /// The UDP addresses listened on; all of them, if each column has a port of its own.
     #[must_use]
     pub fn datagram_addresses(&self) -> &[SocketAddr] {
         &self.datagram_addresses
     }
 
-    /// What the columns share: store, counters, settings.
+    /// The state that the columns share: store, counters, settings.
     #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// The system calls of each column so far.
+    /// The counts of each column's system calls.
     pub fn calls(&self) -> impl Iterator<Item = &Calls> {
         self.columns.iter().map(|column| &*column.calls)
     }
 
-    /// Stops the server when what clients have asked for is answered, and in any case within
-    /// `limits::END_GRACEFULLY`. Nothing is accepted meanwhile.
+    /// Stops the server once all requests are answered, or after `limits::END_GRACEFULLY`. Nothing
+    /// is accepted meanwhile.
+    /// Removes the Unix socket's file and lets the listeners go; the last column closes them.
     pub fn stop_gracefully(mut self) {
         self.end.tell_gracefully();
         self.close_listeners();

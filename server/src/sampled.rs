@@ -1,10 +1,12 @@
-//! Some requests, looked at more closely: how long they took, and which keys they were for.
+//! Samples of requests: how long they took, and which keys they were for.
 //!
-//! Where: a loop of a column is sampled or not; each request of one that is counts for many.
-//! Invariant: a request is sampled by when it comes, never by what it is: of loops one behind the
-//! other, one in `LOOPS_SAMPLED_ONE_IN` at random, whose requests count as so many; and each loop
-//! behind a rest of `REST_MS`, whose requests count as one. So what is told estimates all requests.
-//! A column holds its own lock for one request; it never waits for those who read.
+//! Where: each loop of a column is sampled or not; the requests of a sampled loop are recorded with
+//! a weight.
+//! Invariant: a request is sampled by when it comes, never by what it is, so that the samples
+//! estimate all requests. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled at random, and each of its
+//! requests counts as that many. Each loop after a rest of `REST_MS` is sampled too, and each of
+//! its requests counts as one. A column holds its own lock for one request; it never waits for
+//! readers.
 //! Source: D. G. Horvitz and D. J. Thompson, *A Generalization of Sampling Without Replacement From
 //! a Finite Universe*, for the weights; A. Metwally, D. Agrawal and A. El Abbadi, *Efficient
 //! Computation of Frequent and Top-k Elements in Data Streams*, for the keys.
@@ -22,13 +24,13 @@ use protocol::{MetaVerb, Request};
 use crate::limits::{LOOPS_SAMPLED_ONE_IN, REST_MS, SAMPLED_LOOP_MAX};
 pub(crate) use hot::Hot;
 
-/// The requests of this loop are sampled.
+/// Set while the requests of this loop are sampled.
 pub(crate) const SAMPLED: Streams = Streams(1 << 10);
 
-/// The longest time that is told apart, in nanoseconds.
+/// The longest time that is recorded, in nanoseconds: longer ones count as this.
 const NS_MAX: u64 = 60_000_000_000;
 
-/// Kinds of requests, as they are told apart.
+/// The kinds of requests that are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Get,
@@ -43,7 +45,6 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// All kinds with their names.
 pub(crate) const KINDS: [(Kind, &str); 10] = [
     (Kind::Get, "get"),
     (Kind::Touch, "touch"),
@@ -58,7 +59,7 @@ pub(crate) const KINDS: [(Kind, &str); 10] = [
 ];
 
 impl Kind {
-    /// That of a request, and its key.
+    /// The kind of a request, and its key.
     pub(crate) fn of<'r>(request: &Request<'r>) -> (Kind, Option<&'r [u8]>) {
         match *request {
             Request::Get(get) if get.exptime.is_none() => (Kind::Get, Some(get.key)),
@@ -79,28 +80,26 @@ impl Kind {
     }
 }
 
-/// Which of a column's loops are sampled.
+/// Decides which of a column's loops are sampled.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Loops up to the next one that is sampled.
+    /// Number of loops up to the next sampled one.
     left: u32,
-    /// Each request of this loop counts as so many.
+    /// Number of requests that each request of this loop counts as.
     weight: u32,
     /// Requests that may still be sampled in this loop.
     requests_left: u32,
-    /// Loops sampled so far.
     number: u64,
     random: Random,
 }
 
 impl Sampler {
-    /// That of a column.
     pub(crate) fn new(column: usize) -> Sampler {
         let random = Random::new(column);
         Sampler { left: LOOPS_SAMPLED_ONE_IN, weight: 0, requests_left: 0, number: 0, random }
     }
 
-    /// A loop begins, so many milliseconds after the last one. Is it sampled?
+    /// Begins a loop, `since_ms` milliseconds after the last one. Returns true if it is sampled.
     #[inline]
     pub(crate) fn begin_loop(&mut self, since_ms: u64) -> bool {
         if since_ms >= REST_MS {
@@ -112,7 +111,7 @@ impl Sampler {
 
     #[cold]
     fn sample_many(&mut self) -> bool {
-        // From 1 to twice the mean, so that no rhythm of clients meets it.
+        // From 1 to twice the mean, so that no rhythm of clients coincides with it.
         self.left = self.random.below(2 * LOOPS_SAMPLED_ONE_IN - 1) + 1;
         self.sample(LOOPS_SAMPLED_ONE_IN)
     }
@@ -124,29 +123,28 @@ impl Sampler {
         true
     }
 
-    /// The number of the loop that is sampled.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// A request is sampled. Its weight; and whether the loop's next one is sampled too.
+    /// Samples a request. Returns its weight, and true if the loop's next request is sampled too.
     pub(crate) fn take(&mut self) -> (u32, bool) {
         self.requests_left = self.requests_left.saturating_sub(1);
         (self.weight, self.requests_left > 0)
     }
 }
 
-/// What a column has sampled since `stats reset`.
+/// The samples of a column since `stats reset`.
 #[derive(Debug)]
 pub(crate) struct Samples {
-    /// Of each kind, how long its requests took, in nanoseconds.
+    /// For each kind, the times of its requests, in nanoseconds.
     pub(crate) times: Vec<Histogram<u64>>,
     pub(crate) hot: Hot,
 }
 
 impl Default for Samples {
     fn default() -> Samples {
-        // Two values in one place of a histogram differ by a tenth at most. These bounds are valid.
+        // One digit of precision: values in a bucket differ by a tenth. The bounds are valid.
         let times = || Histogram::new_with_bounds(1, NS_MAX, 1).ok();
         Samples { times: KINDS.iter().filter_map(|_| times()).collect(), hot: Hot::default() }
     }
@@ -158,31 +156,30 @@ impl Default for Samples {
 pub(crate) struct SharedSamples(Mutex<Samples>);
 
 impl SharedSamples {
-    /// Adds to them; not while somebody reads.
+    /// Adds to the samples, unless a reader holds the lock.
     pub(crate) fn add(&self, add: impl FnOnce(&mut Samples)) {
         if let Ok(mut samples) = self.0.try_lock() {
             add(&mut samples);
         }
     }
 
-    /// Reads or changes them.
+    /// Reads or changes the samples.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Samples) -> R) -> R {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Samples {
-    /// A request of this kind took so long; it counts as `weight` requests.
+    /// Records a request of this kind that took `ns`; it counts as `weight` requests.
     pub(crate) fn took(&mut self, kind: Kind, ns: u64, weight: u32) {
         if let Some(times) = self.times.get_mut(kind as usize) {
             times.saturating_record_n(ns.max(1), weight.into());
         }
     }
 
-    /// Adds another's times.
     pub(crate) fn add_times(&mut self, more: &Samples) {
         for (times, more) in self.times.iter_mut().zip(&more.times) {
-            // Both have the same bounds, so that it does not fail.
+            // Cannot fail: both have the same bounds.
             let _ = times.add(more);
         }
     }
@@ -213,7 +210,7 @@ mod tests {
         }
     }
 
-    /// What is told of the keys that `ask` draws, `together` in each loop, and how often each was.
+    /// Draws keys by `ask`, `together` in each loop. Returns the hot keys, and all keys' counts.
     fn told(
         seed: usize,
         together: u32,
@@ -243,7 +240,7 @@ mod tests {
     fn no_key_is_told_to_have_more_requests_than_it_had() {
         let once = |_: &mut Random, nth: u32| nth;
         let uniform = |random: &mut Random, _: u32| random.below(200);
-        // Of each power of two the same part: a Zipf law with an exponent of 1.
+        // Each power of two has the same share: a Zipf law with an exponent of 1.
         let zipf = |random: &mut Random, _: u32| {
             let bits = 1 + random.below(15);
             random.below(1 << bits)
@@ -258,7 +255,7 @@ mod tests {
                     for key in &told {
                         let number = u32::from_le_bytes(key.key[..].try_into().unwrap());
                         let (had, said) = (asked[&number], key.at_least());
-                        // Those of one loop behind a rest are certain.
+                        // The samples of a loop after a rest are certain.
                         assert!(said <= had, "{law}, {together}, seed {seed}: {said} of {had}");
                     }
                     bounds += told.len();

@@ -1,7 +1,7 @@
 //! The settings that a server starts with: plain values, with memcached's defaults.
 //!
-//! Where: `flags` fills them from the command line, or a test does; afterwards they are read-only
-//! behind an `Arc` for the life of the server. What changes at run time (verbosity) is in `shared`.
+//! Where: `flags`, or a test, fills them; afterwards they are read-only behind an `Arc` for the
+//! life of the server. Values that change at run time (verbosity) are in `shared`.
 //! Invariant: the `Settings` that `flags::parse` returns are within every bound that memcached
 //! sets; nothing checks them again.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
@@ -17,7 +17,7 @@ use store::policy::Eviction;
 
 use crate::limits::{UDP_REPLY_BYTES_MAX, UDP_REPLY_OPEN_BYTES_MAX};
 
-/// The memcached version whose behaviour this server has, and which `version` and `stats` report.
+/// The memcached version whose behaviour this server has and reports.
 pub const MEMCACHED_VERSION: &str = "1.6.45";
 
 /// This program's own version.
@@ -26,7 +26,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// memcached's default port.
 pub const PORT: u16 = 11211;
 
-/// Which port to listen on.
+/// A port to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     /// No TCP port (`-p 0`).
@@ -51,21 +51,20 @@ pub struct Listen {
 /// An interface whose UDP is taken past the kernel's network stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xdp {
-    /// Its name.
+    /// The interface's name.
     pub interface: String,
-    /// The queues to take from, each by one column; none: as many as there are, and columns.
+    /// The queues to use, one per column; `None`: as many as there are of queues and columns.
     pub queues: Option<Range<u32>>,
-    /// The networks that are answered (`--xdp-allow`); none: all. What others send passes to the
-    /// kernel.
+    /// The networks that are answered (`--xdp-allow`); empty: all. Others pass to the kernel.
     pub allow: Vec<IpNet>,
-    /// Where packets are taken (`--xdp-mode`).
+    /// The place in the driver or kernel where packets are taken (`--xdp-mode`).
     pub mode: Mode,
-    /// If that cannot be, the kernel's UDP alone is served (`--xdp-fallback`).
+    /// If AF_XDP cannot be had, serve UDP by the kernel alone (`--xdp-fallback`).
     pub fallback: bool,
 }
 
 impl Xdp {
-    /// All that an interface has, for everybody.
+    /// The settings for all queues of an interface, open to all networks.
     #[must_use]
     pub fn of(interface: &str) -> Xdp {
         Xdp {
@@ -78,24 +77,24 @@ impl Xdp {
     }
 }
 
-/// What values and packets past the kernel share.
+/// How values are sent by AF_XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// Nothing.
+    /// Values are copied into packets.
     #[default]
     Off,
-    /// Values lie where packets lie, and are sent from there.
+    /// Values lie in the packets' arena, and are sent from there.
     Send,
-    /// Those that came in packets lie where they came.
+    /// Also, values that arrive in packets stay where they arrived.
     Full,
 }
 
 impl ZeroCopy {
-    /// All, by their names.
+    /// All variants with their names.
     pub const ALL: [(&'static str, ZeroCopy); 3] =
         [("off", ZeroCopy::Off), ("send", ZeroCopy::Send), ("full", ZeroCopy::Full)];
 
-    /// Its name.
+    /// The name of the variant.
     #[must_use]
     pub fn name(self) -> &'static str {
         ZeroCopy::ALL[self as usize].0
@@ -126,19 +125,19 @@ pub struct Settings {
     pub datagrams: Vec<Listen>,
     /// `-U` as given, for `stats settings`.
     pub udp_port: Port,
-    /// Each column has a UDP port of its own, one behind the other (`-o udp_port_per_column`).
+    /// Each column has a UDP port of its own, numbered in a row (`-o udp_port_per_column`).
     pub udp_port_per_column: bool,
-    /// The networks that may ask over UDP; none: all (`-o udp_allow`).
+    /// The networks that may ask over UDP; empty: all (`-o udp_allow`).
     pub udp_allow: Vec<IpNet>,
-    /// The most bytes of one reply over UDP (`-o udp_reply_max`); none: `udp_reply_bytes_max` says.
+    /// Most bytes of one reply over UDP (`-o udp_reply_max`); `None`: see `udp_reply_bytes_max`.
     pub udp_reply_max: Option<usize>,
-    /// Operators are obeyed over UDP too (`-o udp_admin`).
+    /// Operators' commands are obeyed over UDP too (`-o udp_admin`).
     pub udp_admin: bool,
-    /// Where to take UDP past the kernel's stack (`--xdp`).
+    /// The interface whose UDP is taken past the kernel's network stack (`--xdp`).
     pub xdp: Option<Xdp>,
-    /// What values and packets past the kernel share (`-o zero_copy`).
+    /// How values are sent by AF_XDP (`-o zero_copy`).
     pub zero_copy: ZeroCopy,
-    /// The shortest values that do (`-o zero_copy_min`).
+    /// Bytes of the shortest value that is sent in place (`-o zero_copy_min`).
     pub zero_copy_bytes_min: usize,
     /// The path of the Unix socket to serve instead of TCP (`-s`).
     pub unix_path: Option<PathBuf>,
@@ -146,19 +145,19 @@ pub struct Settings {
     pub unix_mask: u32,
     /// The bound on items, index and all per-item state together (`-m`).
     pub memory_bytes: usize,
-    /// The index holds this many items before it grows; 0: as few as a store of this size has at
-    /// first (`-o hashpower`).
+    /// The index holds this many items before it grows; 0: the least for a store of this size
+    /// (`-o hashpower`).
     pub index_items: u64,
-    /// Huge pages are asked for, whatever the size of the memory (`-L`).
+    /// Huge pages are asked for, whatever the size of the region (`-L`).
     pub huge_pages: bool,
-    /// False: a store without room is refused instead of evicting items (`-M`).
+    /// If false, a store without room is refused instead of evicting items (`-M`).
     pub evict: bool,
     /// The policy that decides which items are evicted (`-o eviction`).
     pub eviction: Eviction,
     /// Most connections open at a time (`-c`).
     pub connections_max: u32,
-    /// What becomes of a connection above the limit. True: it gets an error and is closed; false:
-    /// it waits in the backlog (`-o maxconns_fast`, `-o no_maxconns_fast`).
+    /// A connection above the limit gets an error and is closed if true (`-o maxconns_fast`), and
+    /// waits in the backlog if false (`-o no_maxconns_fast`).
     pub connections_max_fast: bool,
     /// Number of columns (`-t`).
     pub columns: usize,
@@ -167,7 +166,7 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Most requests that one turn executes (`-R`).
     pub requests_per_event: u32,
-    /// False: no CAS uniques (`-C`).
+    /// If false, items have no CAS uniques (`-C`).
     pub cas: bool,
     /// Most connections that wait to be accepted, as for `listen` (`-b`).
     pub backlog: i32,
@@ -175,30 +174,29 @@ pub struct Settings {
     pub protocol: Speak,
     /// Largest item: key, value and memcached's 58 bytes (`-I`).
     pub item_bytes_max: usize,
-    /// False: `flush_all` is refused (`-F`).
+    /// If false, `flush_all` is refused (`-F`).
     pub flush_enabled: bool,
-    /// False: `stats detail` and `stats cachedump` are refused (`-X`).
+    /// If false, `stats detail` and `stats cachedump` are refused (`-X`).
     pub dump_enabled: bool,
-    /// What ends a key's prefix (`-D`).
+    /// The byte that ends a key's prefix (`-D`).
     pub prefix_end: u8,
-    /// Requests are counted by their keys' prefixes, until it is told otherwise (`-D`).
+    /// Requests are counted by their keys' prefixes, until `stats detail` changes that (`-D`).
     pub detail: bool,
-    /// `stats sizes` tells of items' sizes (`-o track_sizes`).
+    /// `stats sizes` counts items by their sizes (`-o track_sizes`).
     pub sizes: bool,
-    /// `lru_crawler` may list items, and items that have expired go unasked, until it is told
-    /// otherwise (`-o lru_crawler`).
+    /// `lru_crawler` may list items, and expired items are removed in the background, until a
+    /// command changes that (`-o lru_crawler`).
     pub crawler: bool,
-    /// `stats` has the names that memcached leaves out without its LRU maintainer (`-o
-    /// no_lru_maintainer`).
+    /// `stats` includes the names that memcached has only with its LRU maintainer
+    /// (off: `-o no_lru_maintainer`).
     pub maintainer_told: bool,
-    /// False: `slabs reassign` is refused (`-o no_slab_reassign`).
+    /// If false, `slabs reassign` is refused (`-o no_slab_reassign`).
     pub slab_reassign: bool,
-    /// False: `watch` is refused (`-W`).
+    /// If false, `watch` is refused (`-W`).
     pub watch_enabled: bool,
-    /// Bytes of lines that a column keeps of one loop for those who watch
-    /// (`-o worker_logbuf_size`).
+    /// Most bytes of lines that a column notes for watchers in one loop (`-o worker_logbuf_size`).
     pub worker_log_bytes: usize,
-    /// Bytes of lines that wait for each who watches (`-o watcher_logbuf_size`).
+    /// Most bytes of lines that wait for each watcher (`-o watcher_logbuf_size`).
     pub watcher_log_bytes: usize,
     /// `shutdown` is obeyed (`-A`).
     pub shutdown_enabled: bool,
@@ -206,12 +204,12 @@ pub struct Settings {
     pub idle_seconds_max: u32,
     /// How often `-v` was given; the initial value of `Shared::verbosity`.
     pub verbosity: u32,
-    /// Microseconds for which a column that has no more work looks for some before it sleeps
+    /// Microseconds for which a column without work looks for more before it sleeps
     /// (`-o busy_poll`).
     pub busy_poll_us: u32,
-    /// A column that has nothing to do takes datagrams from one that is behind (`-o no_steal`: no).
+    /// A column with nothing to do takes datagrams from one that is behind (off: `-o no_steal`).
     pub steal: bool,
-    /// It also takes from a queue of an interface whose packets the kernel copies
+    /// A column also takes from another's AF_XDP queue if the kernel copies the packets
     /// (`-o steal_rings`).
     pub steal_rings: bool,
     /// When connections move to another column.
@@ -229,8 +227,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// May anybody ask over UDP? So it is where an address is not the machine's own, and `-o
-    /// udp_allow` names no networks.
+    /// True if anybody may ask over UDP: an address is not the machine's own, and `-o udp_allow`
+    /// names no networks.
     #[must_use]
     pub fn udp_is_open(&self) -> bool {
         let is_own = |host: &str| {
@@ -241,7 +239,7 @@ impl Settings {
         self.udp_allow.is_empty() && self.datagrams.iter().any(is_open)
     }
 
-    /// The most bytes of one reply over UDP.
+    /// Most bytes of one reply over UDP.
     #[must_use]
     pub fn udp_reply_bytes_max(&self) -> usize {
         self.udp_reply_max.unwrap_or(match self.udp_is_open() {

@@ -1,10 +1,10 @@
-//! What all columns of one server share beside the store: counters, the number of connections, the
-//! start time.
+//! The state that all columns of one server share beside the store: counters, the number of
+//! connections, the start time.
 //!
 //! Where: `run` makes it before any column; every column holds an `Arc` of it.
 //! Invariant: only a column's own thread writes the column's counters, so that an addition is a
-//! plain load and store, except shared ones, to which any thread adds; any thread may read them.
-//! `stats reset` remembers the sums at that moment and writes no counter.
+//! plain load and store; shared counters, to which any thread adds, are the exception. Any thread
+//! may read all of them. `stats reset` remembers the sums at that moment and writes no counter.
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use memory::plant::{Fault, is};
 use memory::sync::Counter;
 use store::Store;
 
-/// A number that any thread adds to, seldom.
+/// A counter to which any thread may add, for rare events.
 #[derive(Debug, Default)]
 pub struct SharedCounter(AtomicU64);
 
@@ -254,16 +254,16 @@ impl Sums {
     }
 }
 
-/// What all columns share.
+/// The state that all columns share.
 #[derive(Debug)]
 pub struct Shared {
     /// The settings the server was started with.
     pub settings: Arc<Settings>,
     /// The store.
     pub store: Arc<Store>,
-    /// What AF_XDP gives and takes; empty without `--xdp`. Set before the columns start.
+    /// The interface and ports of AF_XDP; empty without `--xdp`. Set before the columns start.
     pub bypass: OnceLock<Bypass>,
-    /// Whether the system gave a huge page at the start; empty where none is asked for.
+    /// True if the system gave a huge page at the start; empty if none is asked for.
     pub huge_pages: OnceLock<bool>,
     /// The counters of each column, in order.
     pub columns: Vec<Arc<Counters>>,
@@ -271,15 +271,14 @@ pub struct Shared {
     pub connections: AtomicU32,
     /// False while listeners rest.
     pub accepting: AtomicBool,
-    /// Who watches.
+    /// The connections that watch.
     pub(crate) watch: Watch,
-    /// Where the system tells what memory the process has.
+    /// The process's memory, as the system reports it.
     pub(crate) statm: Statm,
-    /// Dumps under way.
+    /// The places of dumps under way.
     pub(crate) places: Arc<Places>,
-    /// Who ask of sockets.
+    /// The connections that ask for columns' sockets.
     pub(crate) asks: Asks,
-    /// What each column has sampled.
     pub(crate) samples: Vec<SharedSamples>,
     /// Requests by the prefixes of their keys.
     pub(crate) prefixes: Prefixes,
@@ -291,7 +290,7 @@ pub struct Shared {
     pub started: Instant,
     /// Sums at the last `stats reset`.
     reset: Mutex<Reset>,
-    /// Most steps of one loop since this was asked for.
+    /// Most steps of one loop since the last `take_steps`.
     #[cfg(debug_assertions)]
     steps_max: std::sync::atomic::AtomicU64,
     /// The time that a test has columns use instead of the clock's; 0: none.
@@ -299,10 +298,8 @@ pub struct Shared {
     planted_ms: std::sync::atomic::AtomicU64,
 }
 
-/// What `stats reset` remembers.
 #[derive(Debug, Default)]
 struct Reset {
-    /// Each column's.
     columns: Vec<Sums>,
     store: store::Stats,
 }
@@ -340,21 +337,19 @@ impl Shared {
         })
     }
 
-    /// Notes the steps of a loop, see `Context::work`.
     #[cfg(debug_assertions)]
     pub(crate) fn note_steps(&self, steps: u64) {
         // Relaxed, paired with the swap below: the number orders nothing.
         self.steps_max.fetch_max(steps, Ordering::Relaxed);
     }
 
-    /// Most steps of one loop since this was asked last.
+    /// Most steps of one loop since the last call.
     #[cfg(debug_assertions)]
     pub(crate) fn take_steps(&self) -> u64 {
         self.steps_max.swap(0, Ordering::Relaxed)
     }
 
-    /// Has columns use this time instead of the clock's, in milliseconds since the start. It must
-    /// never decrease.
+    /// Makes columns use this time, in milliseconds since the start. It must never decrease.
     #[cfg(debug_assertions)]
     pub fn plant_clock(&self, now_ms: u64) {
         // Relaxed, paired with the load in `planted_ms`: the number orders nothing.
@@ -367,13 +362,13 @@ impl Shared {
         self.planted_ms.load(Ordering::Relaxed) // as in `plant_clock`
     }
 
-    /// Memory that packets of AF_XDP take of `-m`, which is not the store's.
+    /// Bytes of `-m` that packets of AF_XDP take, and the store does not have.
     #[must_use]
     pub fn ring_bytes(&self) -> usize {
         self.bypass.get().map_or(0, Bypass::ring_bytes)
     }
 
-    /// What of `-m` no limit changes: packets, and chunks that hold values beside them.
+    /// Bytes of `-m` that no limit changes: packets, and chunks that hold values beside them.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         self.ring_bytes() + self.store.arena_bytes()
@@ -410,7 +405,7 @@ impl Shared {
         (sums, self.store.stats().since(&reset.store))
     }
 
-    /// As `since_reset`, the counters of each column.
+    /// Like `since_reset`, but for each column's counters.
     #[must_use]
     pub fn columns_since_reset(&self) -> Vec<Sums> {
         let reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,10 @@
-//! What `stats` answers.
+//! Answers `stats` and its subcommands.
 //!
-//! Where: called by the executor; writes the whole reply.
-//! Invariant: what memcached answers too has memcached's names, all of them and no other, in its
-//! order; what is shown only here has a subcommand of its own. How long a reply is depends on the
-//! settings: where it depends on items, keys or connections, it is an errand.
+//! Where: called by the executor; writes the whole reply, or begins an errand.
+//! Invariant: an answer that memcached gives too has all of memcached's names, in memcached's
+//! order, and no other name; only `stats settings` has ours behind them. All other statistics of
+//! this server have subcommands of their own. The length of a reply depends only on the settings;
+//! an answer whose length depends on items, keys or connections is an errand.
 //! Source: memcached 1.6.45 `process_stat`, `process_bin_stat`.
 
 #[cfg(debug_assertions)]
@@ -41,10 +42,10 @@ use crate::out::Out;
 use crate::shared::Shared;
 use crate::watch;
 
-/// The slab class that all items are said to be of.
+/// The slab class that `stats` reports for all items.
 const CLASS: u32 = 1;
 
-/// One statistic.
+/// Writes one statistic.
 macro_rules! stat {
     ($rows:expr, $name:expr, $value:expr) => {
         $rows.row($name, format_args!("{}", $value))
@@ -52,7 +53,7 @@ macro_rules! stat {
 }
 use stat;
 
-/// Where statistics are written: lines, or frames.
+/// The reply to which statistics are appended: text lines, or binary frames.
 pub(crate) struct Rows<'o> {
     form: Form,
     out: &'o mut Vec<u8>,
@@ -64,26 +65,26 @@ impl Rows<'_> {
     }
 }
 
-/// What a subcommand answers.
+/// The answer to a subcommand.
 #[derive(Clone, Copy)]
 enum Answer {
     /// Statistics.
     Rows(fn(&Shared, &mut Rows<'_>)),
     /// Statistics that depend on the store's clock, in seconds.
     Timed(fn(&Shared, u32, &mut Rows<'_>)),
-    /// That counts start from 0.
+    /// Counts begin at 0 again.
     Reset,
-    /// With `-X`, a refusal.
+    /// Requests by the prefixes of their keys; with `-X`, a refusal.
     Detail,
-    /// In text, items; with `-X`, a refusal.
+    /// In text, a list of items; with `-X`, a refusal.
     Cachedump,
-    /// In text, sockets.
+    /// In text, a list of sockets.
     Conns,
-    /// How many items there are of each size.
+    /// The number of items of each size.
     Sizes,
-    /// What items take, by the prefixes of their keys; with `-X`, a refusal.
+    /// Items and their bytes by the prefixes of their keys; with `-X`, a refusal.
     Prefixes,
-    /// Keys; with `-X`, a refusal.
+    /// The keys that are asked for most; with `-X`, a refusal.
     Hot,
 }
 
@@ -119,37 +120,34 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"udp", Answer::Rows(udp::write)),
 ];
 
-/// What is left to do after what was written.
+/// The rest of an answer, after the rows that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
-    /// To say this.
+    /// Write this outcome.
     Say(Outcome),
-    /// To act on this, if operators are obeyed.
+    /// Obey this order, if operators are obeyed.
     Act(Act),
-    /// To list items, as `stats cachedump` does.
+    /// List items, as `stats cachedump` does.
     Items,
-    /// To list sockets.
     Sockets,
-    /// To count items by their sizes.
     Sizes,
-    /// To count items by their prefixes.
     Prefixes,
-    /// To list what was asked of prefixes.
+    /// List the requests by prefixes.
     Detail,
-    /// To list the keys that are asked for most.
+    /// List the keys that are asked for most.
     Hot,
 }
 
-/// Orders among statistics.
+/// Orders given by `stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
-    /// Counts start from 0.
+    /// Counts begin at 0 again.
     Reset,
-    /// Requests are counted by the prefixes of their keys, or not.
+    /// Requests are counted by the prefixes of their keys, if true.
     CountPrefixes(bool),
 }
 
-/// Appends the reply to `stats ARGUMENTS`, or what is known of it at once.
+/// Appends the reply to `stats ARGUMENTS`, or the part that is known at once.
 pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mut Out) -> After {
     let begun = match write(&context.shared, context.clock.now, args, form, &mut out.buf) {
         Left::Say(outcome) => {
@@ -162,7 +160,7 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
                 None => obey(&context.shared, act, form),
             };
             form.say(outcome, &mut out.buf);
-            // What is switched on holds for what comes next, in this loop as well.
+            // The order holds for the next requests of this loop as well.
             context.look_who_watches();
             return After::Continue;
         }
@@ -185,7 +183,7 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
     }
 }
 
-/// The errand by which the rest is answered, or why there is none.
+/// Returns the errand that answers the rest, or the refusal.
 fn errand(context: &Context, left: Left, args: Args<'_>, form: Form) -> Result<Errand, Refusal> {
     match left {
         Left::Items => cachedump(context, args),
@@ -201,7 +199,6 @@ fn errand(context: &Context, left: Left, args: Args<'_>, form: Form) -> Result<E
     }
 }
 
-/// Does what an operator orders. What it came to.
 fn obey(shared: &Shared, act: Act, form: Form) -> Outcome {
     match act {
         Act::Reset => {
@@ -215,7 +212,7 @@ fn obey(shared: &Shared, act: Act, form: Form) -> Outcome {
     }
 }
 
-/// Takes the first steps of an errand. What is left, the connection goes on with.
+/// Takes the first steps of an errand; the connection goes on with the others.
 fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> After {
     for _ in 0..ERRAND_STEPS_AT_ONCE {
         match errand.step(context, out) {
@@ -228,7 +225,7 @@ fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> After {
     After::Errand
 }
 
-/// Appends statistics. What is left to do.
+/// Appends statistics. Returns the rest of the answer.
 fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8>) -> Left {
     let rows = &mut Rows { form, out };
     let Some(subcommand) = args.token(0) else {
@@ -269,13 +266,13 @@ fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8
     })
 }
 
-/// A count of all items, if there is a place for it.
+/// Begins a count of all items, if there is a place for it.
 fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand, Refusal> {
     let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
     Ok(Errand::Census(of(place)))
 }
 
-/// What `stats cachedump` begins, or why it does not.
+/// Begins the dump of `stats cachedump`, or returns its refusal.
 fn cachedump(context: &Context, args: Args<'_>) -> Result<Errand, Refusal> {
     let number = |at| args.token(at).and_then(protocol::number::strict_u32);
     match (number(1), number(2)) {

@@ -1,6 +1,6 @@
-//! What every turn needs, whatever brought its requests: a connection or datagrams.
+//! The part of a column that a turn uses, for connections and datagrams alike.
 //!
-//! Where: a column has one, lent to whoever has its turn.
+//! Where: a column has one and lends it to the connection or datapath whose turn it is.
 //! Invariant: between two turns `out` is empty, and no turn leaves a value pinned there.
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::execute::Context;
 use crate::limits;
 use crate::out::Out;
 
-/// The part of a column that the holder of the turn uses.
+/// The part of a column that a turn uses.
 #[derive(Debug)]
 pub struct TurnState {
-    /// What executing needs.
+    /// The state that executing needs.
     pub context: Context,
     /// The replies of this turn.
     pub out: Out,
@@ -23,12 +23,12 @@ pub struct TurnState {
     /// Milliseconds since the server started, read once per loop.
     pub now_ms: u64,
     /// The sum of all loops' milliseconds, of which each counts for at most `LOOP_MS_MAX`. By this
-    /// clock the column measures how long somebody stalls or waits.
+    /// clock the column measures how long a connection or datagram stalls or waits.
     pub served_ms: u64,
 }
 
 impl TurnState {
-    /// For a column that is yet to serve anybody.
+    /// Makes the state of a column that has not begun to serve.
     #[must_use]
     pub fn new(context: Context, calls: Arc<Calls>) -> TurnState {
         let out = Out::for_column(context.store.log_value_bytes_max());

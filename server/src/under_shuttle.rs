@@ -1,9 +1,9 @@
-//! Tests of what columns share beside the store, under schedules drawn at random: who asks of
-//! sockets, who goes through all items, who watches.
+//! Tests of the state that columns share beside the store, under schedules drawn at random:
+//! `stats conns`, dumps of all items, `watch`.
 //!
 //! Where: `make explore`.
-//! Invariant: what runs is the shipped source; a column is a thread here that does what the loop
-//! of a column does for these.
+//! Invariant: the code under test is the shipped source. A column is a thread that does the parts
+//! of a column's loop that concern this state.
 
 use std::sync::Arc;
 
@@ -27,10 +27,9 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::watch::{ASKED, Seat};
 
-/// Seconds of each test, where nothing is said.
 const SECONDS: u64 = 10;
 
-/// What so many columns have. Nothing is in the store.
+/// Makes the contexts of `columns` columns over an empty store.
 fn contexts(columns: usize) -> Vec<Context> {
     alone(|| {
         let settings = Settings { columns, memory_bytes: 8 << 20, ..Settings::default() };
@@ -52,28 +51,28 @@ fn contexts(columns: usize) -> Vec<Context> {
     })
 }
 
-/// True if somebody has woken the waker's owner since this was asked last.
+/// Number of wakes of the waker's owner since the last call.
 pub(crate) fn wakes(waker: &Waker) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(waker, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-/// A column, and those of its connections that ask.
+/// A column, and those of its connections that ask for sockets.
 struct Asker {
     context: Context,
     waker: Arc<Waker>,
-    /// How many pages it has to tell.
+    /// Number of pages that the column answers with.
     pages: usize,
     asks: Vec<(Option<Conns>, Vec<u8>)>,
 }
 
-/// What names a page.
+/// The descriptor that stands for a page.
 fn page_number(column: usize, page: usize) -> i32 {
     i32::try_from(10 * column + page).unwrap()
 }
 
 impl Asker {
-    /// A loop, if anybody has woken the column.
+    /// Takes a loop, if the column has been woken.
     fn turn(&mut self) {
         if wakes(&self.waker) == 0 {
             return;
@@ -149,7 +148,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
             .collect();
         columns.extend(threads.into_iter().map(|it| it.join().unwrap()));
         watcher.join().unwrap();
-        // Those that were woken go on.
+        // Columns that were woken go on.
         (0..200).for_each(|_| columns.iter_mut().for_each(Asker::turn));
         for (conns, out) in columns.iter().flat_map(|column| &column.asks) {
             assert!(conns.is_none(), "nobody is woken for an ask or an answer");
@@ -179,7 +178,7 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
                     (0..moves).for_each(|_| {
                         _ = place.as_mut().map(|it| it.keep(context.clock.now));
                     });
-                    // What is dropped was lost before, or not.
+                    // A place that is dropped may have been lost before.
                     let lost = place.as_mut().is_some_and(|it| !it.keep(context.clock.now));
                     if gives_back && !lost { (None, place) } else { (place, None) }
                 })
@@ -202,7 +201,7 @@ fn a_place_is_one_holders_and_who_loses_it_is_told() {
     });
 }
 
-/// Notes events by one column, each in a loop of its own or with others; how many.
+/// Notes events by one column, in several loops. Returns how many.
 fn note(mut context: Context, mut random: Random) -> u64 {
     let (mut events, loops) = (0, random.below(4));
     for _ in 0..loops {
@@ -220,7 +219,7 @@ fn note(mut context: Context, mut random: Random) -> u64 {
     events
 }
 
-/// The keys in lines, in their order, of one column.
+/// Returns the keys of one column's events in `lines`, in order.
 fn keys(lines: &[u8], column: usize) -> Vec<String> {
     let (lines, own) = (std::str::from_utf8(lines).unwrap(), format!("c{column}-"));
     let words = lines.split_whitespace().filter_map(|word| word.strip_prefix("key="));

@@ -1,11 +1,11 @@
-//! Who watches, and what there is to tell them.
+//! `watch`: connections that watch, and the event lines handed to them.
 //!
-//! Where: a column notes events beside its work, where somebody watches them; once a loop it hands
-//! the lines to those who do, whose own columns send them.
-//! Invariant: nobody who works waits for anybody who watches. What a column notes in a loop, and
-//! what waits to be sent to a watcher, is bounded; lines beyond that are dropped, counted, and
-//! their number is told. While nobody watches, a request looks at a number of its own column, which
-//! the column reads anew once a loop.
+//! Where: a column notes events beside its work, if a connection watches them. Once a loop it hands
+//! the lines to the watchers, whose own columns send them.
+//! Invariant: no column waits for a watcher. The lines that a column notes in a loop, and the lines
+//! that wait for a watcher, are bounded; further lines are dropped and counted, and the watcher is
+//! told their number. While nobody watches, a request reads one number of its own column, which the
+//! column refreshes once a loop.
 //! Source: memcached 1.6.45 `logger.c`.
 
 use std::fmt::Display;
@@ -22,27 +22,26 @@ use protocol::text::operator::Streams;
 use crate::limits::WATCHERS_MAX;
 use crate::shared::{Counters, Shared};
 
-/// Requests are counted by the prefixes of their keys.
+/// Set while requests are counted by the prefixes of their keys.
 pub(crate) const DETAIL: Streams = Streams(1 << 8);
 
-/// Somebody asks columns of their sockets.
+/// Set while a connection asks for columns' sockets.
 pub(crate) const ASKED: Streams = Streams(1 << 9);
 
-/// All who watch, and what else columns look for once a loop.
+/// All watchers, and the bits that columns read once a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The streams that anybody watches, `DETAIL`, `ASKED`. Changed under the lock of `watchers`.
+    /// The streams that anybody watches, `DETAIL`, `ASKED`. Changed under `watchers`' lock.
     watched: AtomicU32,
-    /// Events so far.
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
 }
 
-/// One who watches.
+/// A connection that watches.
 #[derive(Debug)]
 struct Watcher {
     streams: Streams,
-    /// Events before this one are not told.
+    /// Number of the first event that the watcher gets.
     from: u64,
     waiting: Mutex<Waiting>,
 }
@@ -51,11 +50,11 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// Lines left out behind these, which stay as many until they are taken.
+    /// Number of lines left out after these: none is added until they are taken.
     skipped: u64,
 }
 
-/// A watcher's place among all, which it leaves when this is dropped.
+/// A watcher's place among all watchers; dropping it ends the watch.
 #[derive(Debug)]
 pub(crate) struct Seat {
     watcher: Arc<Watcher>,
@@ -63,14 +62,14 @@ pub(crate) struct Seat {
 }
 
 impl Watch {
-    /// Nobody watches. Are requests counted by prefixes?
+    /// Makes a watch without watchers. `detail`: requests are counted by prefixes.
     pub(crate) fn new(detail: bool) -> Watch {
         let watch = Watch::default();
         watch.set(DETAIL, detail);
         watch
     }
 
-    /// Switches `DETAIL` or `ASKED`. Its lock is the last to be taken.
+    /// Switches `DETAIL` or `ASKED`. The lock that this takes is the last in the order of locks.
     pub(crate) fn set(&self, bit: Streams, on: bool) {
         let _watchers = self.lock();
         let watched = self.watched();
@@ -78,13 +77,12 @@ impl Watch {
         self.watched.store(watched.0, Ordering::Relaxed); // as in `watched`
     }
 
-    /// What anybody watches now.
+    /// The streams and bits that are set now.
     pub(crate) fn watched(&self) -> Streams {
-        // Relaxed: a hint. Who begins to watch is told of what happens a loop later.
+        // Relaxed: a hint. Events reach a new watcher from the column's next loop on.
         Streams(self.watched.load(Ordering::Relaxed))
     }
 
-    /// Those who watch.
     pub(crate) fn watchers(&self) -> usize {
         self.lock().len()
     }
@@ -93,7 +91,7 @@ impl Watch {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the `watchers` watch together.
+    /// Publishes the streams that the `watchers` watch together.
     fn publish(&self, watchers: &[Arc<Watcher>]) {
         let kept = if is(Fault::AskedUnsetByWatcher) { DETAIL } else { DETAIL.with(ASKED) };
         let rest = Streams(self.watched().0 & kept.0);
@@ -103,7 +101,7 @@ impl Watch {
 }
 
 impl Seat {
-    /// Begins to watch; `None`: as many watch as may.
+    /// Begins to watch; `None` if there are as many watchers as may be.
     pub(crate) fn take(shared: &Arc<Shared>, streams: Streams) -> Option<Seat> {
         let mut watchers = shared.watch.lock();
         if watchers.len() >= WATCHERS_MAX {
@@ -118,7 +116,7 @@ impl Seat {
         Some(Seat { watcher, shared: Arc::clone(shared) })
     }
 
-    /// Takes the lines that wait, and behind them the number of those left out since.
+    /// Takes the lines that wait, followed by the number of those left out after them.
     pub(crate) fn take_lines(&self) -> Vec<u8> {
         let mut waiting = self.watcher.lock();
         let (mut lines, skipped) = (mem::take(&mut waiting.lines), mem::take(&mut waiting.skipped));
@@ -147,43 +145,43 @@ impl Watcher {
     }
 }
 
-/// What one column has noted in its loop.
+/// The events that one column has noted in its loop.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    /// What anybody watches, as it was when the loop began.
+    /// The streams and bits that were set when the loop began.
     pub(crate) watched: Streams,
     /// The descriptor of the connection whose turn it is.
     pub(crate) descriptor: i32,
     lines: Vec<u8>,
-    /// Of each line: its stream, its number, and where it ends.
+    /// For each line: its stream, its number, and its end in `lines`.
     ends: Vec<(Streams, u64, usize)>,
 }
 
-/// How much a column had noted.
+/// A position in the events noted in a loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     events: usize,
 }
 
 impl Noted {
-    /// How much is noted so far in this loop.
+    /// The position behind the events noted so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { events: self.ends.len() }
     }
 
-    /// Takes back what was noted since: it is yet to happen.
+    /// Drops the events noted since `mark`: their request is yet to be executed.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.ends.truncate(mark.events);
         self.lines.truncate(self.ends.last().map_or(0, |&(_, _, end)| end));
     }
 
-    /// Is there anything to tell?
+    /// True if there are lines to hand over.
     #[inline]
     pub(crate) fn has_lines(&self) -> bool {
         !self.ends.is_empty()
     }
 
-    /// Notes what happened to an item, for those who watch `stream`.
+    /// Notes an event of an item, for watchers of `stream`.
     #[cold]
     pub(crate) fn item(
         &mut self,
@@ -219,7 +217,7 @@ impl Noted {
         stream: Streams,
         write: impl FnOnce(&mut Vec<u8>, Stamp),
     ) {
-        // Relaxed: each event has a number of its own; that is all.
+        // Relaxed: gives each event a number of its own, and orders nothing.
         let number = shared.watch.events.fetch_add(1, Ordering::Relaxed);
         if self.lines.len() + LINE_BYTES_MAX > shared.settings.worker_log_bytes {
             counters.log_worker_dropped.add(1);
@@ -232,7 +230,7 @@ impl Noted {
         counters.log_worker_written.add(1);
     }
 
-    /// Hands the lines to those who watch.
+    /// Hands the lines to the watchers.
     #[cold]
     pub(crate) fn tell(&mut self, shared: &Shared, counters: &Counters) {
         let most_bytes = shared.settings.watcher_log_bytes;

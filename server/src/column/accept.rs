@@ -17,10 +17,10 @@ use crate::connection::Connection;
 use crate::limits::ACCEPTS_MAX;
 
 impl Column {
-    /// Has the epoll watch the listeners that it does not watch yet.
+    /// Makes the epoll watch the listeners that it does not watch yet.
     ///
     /// # Errors
-    /// As `Epoll::add`. The listeners before the one that failed are watched then.
+    /// See `Epoll::add`. The listeners before the one that failed are watched then.
     pub(super) fn watch_listeners(&mut self) -> std::io::Result<()> {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at == 0 {
@@ -33,18 +33,17 @@ impl Column {
         Ok(())
     }
 
-    /// Has the epoll watch no listener.
+    /// Makes the epoll watch no listener.
     fn unwatch_listeners(&mut self) {
         for (at, listener) in self.listeners.iter().enumerate() {
             if self.listeners_watched & 1 << at != 0 {
-                // This fails only for a descriptor that is not watched.
+                // Fails only for a descriptor that is not watched.
                 let _unwatched = self.epoll.remove(&*listener.socket, &self.turn.calls);
             }
         }
         self.listeners_watched &= if is(Fault::RestNotNoted) { u64::MAX } else { 0 };
     }
 
-    /// Closes the column's listeners for good.
     pub(super) fn close_listeners(&mut self) {
         self.unwatch_listeners();
         self.listeners_ready = 0;
@@ -86,8 +85,8 @@ impl Column {
 
     fn admit(&mut self, stream: Stream, speak: Speak) {
         let shared = &self.turn.context.shared;
-        // Relaxed: a count that orders nothing; the addition itself is what keeps two columns from
-        // both admitting the last connection. Pairs with the subtractions here and in `close`.
+        // Relaxed: a count that orders nothing; the addition itself keeps two columns from both
+        // admitting the last connection. Pairs with the subtractions here and in `close`.
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.settings.connections_max {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
             self.turn.context.counters.rejected_connections.add(1);
@@ -101,7 +100,7 @@ impl Column {
         self.watch(connection);
     }
 
-    /// Accepts nothing for a while, since there is no descriptor or `-c` is reached.
+    /// Accepts nothing for a while, because there is no descriptor or `-c` is reached.
     fn rest_listeners(&mut self) {
         // If listeners rest already, some may be watched: `resume_listeners` failed at another one.
         self.unwatch_listeners();
@@ -109,7 +108,7 @@ impl Column {
             return;
         }
         self.turn.context.counters.listen_disabled.add(1);
-        // Relaxed: only `stats` reads this, and orders nothing by it.
+        // Relaxed: only `stats` reads this flag, and orders nothing by it.
         self.turn.context.shared.accepting.store(false, Ordering::Relaxed);
     }
 
@@ -145,7 +144,6 @@ mod tests {
     use crate::settings::{Listen, Port, Settings};
     use crate::shared::Shared;
 
-    /// A column with three listeners on loopback.
     fn column() -> Column {
         let listen =
             Listen { host: Some("127.0.0.1".to_owned()), port: Port::Any, protocol: Speak::Auto };
@@ -195,7 +193,7 @@ mod tests {
                 net::Endpoint::Unix(_) => panic!("no Unix socket was asked for"),
             })
             .collect();
-        // Ends the wait also where no listener is watched.
+        // Ends the wait even if no listener is watched.
         column.waker.wake();
         column.wait().unwrap();
         column.accept_ready();

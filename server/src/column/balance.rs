@@ -1,19 +1,19 @@
-//! Which connections go to which column, so that no column queues while another has time to spare.
+//! Decides which connections move, so that no column queues while another has time to spare.
 //!
 //! ```text
-//! load of a column   | what it was busy in its last period, and when | taken on until |
+//! load of a column   | its load in its last period, and when  | claimed until  |
 //!
 //! each column        at the end of a period of half a second: publishes its load
 //! a saturated one    after two such periods in which others had time to spare: divides its work
 //!                    among itself and them, and claims each of them for two periods
 //! ```
 //!
-//! Where: asked by `migration` twice a second, of a column that is awake.
-//! Invariant: no connection goes to where it would make a column more loaded than the one that it
-//! left, by what was measured; so one that is all of a column's work stays, and no move is undone.
-//! A column takes from one other at a time, and its load is measured anew before it takes again.
-//! What has not been told for two periods is the load of a column that sleeps. What a column is
-//! told of others is a hint.
+//! Where: asked by `migration` twice a second, by a column that is awake.
+//! Invariant: by what was measured, no connection moves to a column that would become more loaded
+//! than the one it leaves. So a connection that is all of a column's work stays, and no move is
+//! undone. A column takes from one other at a time, and its load is measured anew before it takes
+//! again. A load that was published more than two periods ago is that of a sleeping column and
+//! counts as 0. The loads of others are hints.
 //! Source: the KV-Cache paper, section 4.2.1, which balances requests; the rule is our own.
 
 use std::cmp::Reverse;
@@ -27,38 +27,36 @@ use crate::limits::{
     MIGRATION_SPARE, MIGRATIONS_MAX,
 };
 
-/// The bits of `told` that are a load.
+/// Low bits of `told` that hold the load.
 const LOAD_BITS: u32 = 10;
 
-/// A load is so much of a period, in thousandths.
+/// The load of a column that was busy all the time: loads are in thousandths of a period.
 pub(super) const LOAD_MAX: u32 = 1000;
 
-/// What a column lets the others know.
+/// The load that a column publishes to the others.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Load {
-    /// When it was told, in milliseconds since the start, and the load in the low bits.
+    /// When the load was published, in milliseconds since the start, and the load in the low bits.
     told: AtomicU64,
-    /// Until when no other column may give this one anything; 0: it never took anything.
+    /// Until then no other column may give this one connections; 0: it never took any.
     claimed_until_ms: AtomicU64,
 }
 
-/// The loads of all columns.
 #[derive(Debug)]
 pub(crate) struct Loads(Box<[Load]>);
 
-/// What a column is to do at the end of a period.
+/// A column's task at the end of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing.
     Even,
-    /// Count from now on what each connection costs.
+    /// Count the cost of each connection from now on.
     Count,
-    /// `Balance::plan`: what was counted says who goes.
+    /// Call `Balance::plan`: the counted costs decide which connections go.
     Give,
 }
 
-/// A connection, and the column that it is to go to.
+/// A connection, and the column to which it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) token: u64,
@@ -70,16 +68,15 @@ pub(super) struct Move {
 pub(super) struct Balance {
     loads: Arc<Loads>,
     own: usize,
-    /// Its load in the period that ended last.
+    /// The column's load in the period that ended last.
     load: u32,
-    /// Periods in a row in which it was saturated while others had time to spare.
+    /// Periods in a row in which the column was saturated while others had time to spare.
     uneven_periods: u32,
-    /// While a plan is made: who may go, and who takes.
+    /// While a plan is made: the connections that may go, and the columns that take.
     candidates: Vec<Connection>,
     takers: Vec<Taker>,
 }
 
-/// What a connection cost in a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connection {
     pub(super) token: u64,
@@ -87,7 +84,7 @@ pub(super) struct Connection {
     pub(super) may_go: bool,
 }
 
-/// A column, and how much work it has, by the measure of the one that gives.
+/// A column, and its work in the unit of the column that gives.
 #[derive(Clone, Copy, Debug)]
 struct Taker {
     column: usize,
@@ -99,7 +96,7 @@ impl Loads {
         Arc::new(Loads((0..columns).map(|_| Load::default()).collect()))
     }
 
-    /// The load of a column that may be given something.
+    /// Returns the load of a column, if it may be given connections.
     fn of_taker(&self, column: usize, now_ms: u64) -> Option<u32> {
         let load = &self.0[column];
         // Relaxed, both: hints that order nothing; pair with the store of `end_period` and the
@@ -115,10 +112,10 @@ impl Loads {
         (load <= MIGRATION_SPARE).then_some(load)
     }
 
-    /// Has a column take from nobody else for a while; false if it takes from somebody already.
+    /// Claims a column: it takes from no other for a while. Returns false if it is claimed already.
     fn claim(&self, column: usize, now_ms: u64) -> bool {
         let until = &self.0[column].claimed_until_ms;
-        // Relaxed, both: of several columns one changes the number, and nothing is ordered by it.
+        // Relaxed, both: only one column changes the number, and nothing is ordered by it.
         let before = until.load(Ordering::Relaxed);
         let after = now_ms + u64::from(MIGRATION_PERIODS) * MIGRATION_PERIOD_MS;
         is(Fault::ClaimedByTwo)
@@ -130,7 +127,7 @@ impl Loads {
 }
 
 impl Balance {
-    /// For column `own`.
+    /// Makes the part of column `own`.
     pub(super) fn new(loads: Arc<Loads>, own: usize) -> Balance {
         let takers = Vec::with_capacity(loads.0.len());
         Balance {
@@ -143,12 +140,11 @@ impl Balance {
         }
     }
 
-    /// The number of columns.
     pub(super) fn columns(&self) -> usize {
         self.loads.0.len()
     }
 
-    /// A period ended in which the column had this `load`.
+    /// Ends a period in which the column had this `load`, and publishes it.
     pub(super) fn end_period(&mut self, now_ms: u64, load: u32) -> Verdict {
         self.load = load.min(LOAD_MAX);
         let told = now_ms << LOAD_BITS | u64::from(self.load);
@@ -164,7 +160,7 @@ impl Balance {
         }
     }
 
-    /// It takes connections: what it is measured to do begins anew.
+    /// Notes that the column takes connections: its uneven periods are counted anew.
     pub(super) fn note_taken(&mut self) {
         self.uneven_periods = 0;
     }
@@ -175,8 +171,8 @@ impl Balance {
         (1..columns).map(move |step| (own + step) % columns)
     }
 
-    /// Divides the work of the period that ended: says in `moves`, which is empty, who goes where,
-    /// in the order of columns. `connections` are all of the column's.
+    /// Divides the work of the period that ended: fills `moves`, which is empty, in the order of
+    /// columns. `connections` are all of the column's.
     pub(super) fn plan(
         &mut self,
         now_ms: u64,
@@ -188,7 +184,7 @@ impl Balance {
         self.choose_takers(now_ms, own_work);
         self.candidates.sort_unstable_by_key(|it| (Reverse(it.work), it.token));
         for Connection { work, token, .. } in self.candidates.drain(..) {
-            // Of those that have least to do, the nearest.
+            // The nearest of the columns with the least work.
             let Some(taker) = self.takers.iter_mut().min_by_key(|it| it.work) else { break };
             let is_less = taker.work + work <= own_work - work || is(Fault::WholeWorkMoved);
             if is_less && moves.len() < MIGRATIONS_MAX {
@@ -197,7 +193,7 @@ impl Balance {
             }
         }
         moves.sort_unstable_by_key(|it| it.to);
-        // Whom another column gives something meanwhile takes nothing from this one.
+        // A column that another one has claimed meanwhile takes nothing from this one.
         let (loads, mut asked) = (&self.loads, None);
         moves.retain(|it| {
             if asked.is_none_or(|(column, _)| column != it.to) {
@@ -207,7 +203,7 @@ impl Balance {
         });
     }
 
-    /// Those who may go and cost most. What all cost together.
+    /// Fills `candidates` with the costliest connections that may go. Returns the cost of all.
     fn choose_candidates(&mut self, connections: impl Iterator<Item = Connection>) -> u64 {
         let mut work_sum = 0;
         for connection in connections {
@@ -225,7 +221,7 @@ impl Balance {
         work_sum
     }
 
-    /// Those who have time to spare. `own_work` is what made this column's load.
+    /// Fills `takers` with the columns that have time to spare. `own_work` made this one's load.
     fn choose_takers(&mut self, now_ms: u64, own_work: u64) {
         self.takers.clear();
         for column in self.others() {

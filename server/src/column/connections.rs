@@ -17,17 +17,16 @@ const BIRTH_MASK: u64 = 0x7fff_ffff;
 /// The first token that names no connection.
 pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 
-/// Connections by token: the birth number, above the 32 bits of the entry's index.
+/// Connections by token. A token is a birth number, above the 32 bits of the entry's index.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Slab<(u64, Connection)>,
-    /// Entries that were ever used.
+    /// Number of entries that were ever used.
     entries_max: usize,
     births: u64,
 }
 
 impl Connections {
-    /// Adds a connection and returns its token.
     pub(crate) fn insert(&mut self, connection: Connection) -> u64 {
         let entry = self.entries.vacant_entry();
         self.entries_max = self.entries_max.max(entry.key() + 1);
@@ -38,41 +37,37 @@ impl Connections {
         token
     }
 
-    /// The connection of `token`, unless it was removed.
+    /// Returns the connection of `token`, unless it was removed.
     #[inline]
     pub(crate) fn get(&mut self, token: u64) -> Option<&mut Connection> {
         let (own, connection) = self.entries.get_mut(index(token))?;
         if *own == token || is(Fault::TokenNotCompared) { Some(connection) } else { None }
     }
 
-    /// Removes and returns the connection of `token`.
     pub(crate) fn remove(&mut self, token: u64) -> Option<Connection> {
         self.get(token)?;
         self.entries.try_remove(index(token)).map(|(_, connection)| connection)
     }
 
-    /// The number of connections.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The number of entries that were ever used, and the bytes of all.
+    /// The number of entries that were ever used, and the bytes of all entries.
     pub(crate) fn entries(&self) -> (usize, usize) {
         (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())
     }
 
-    /// All connections.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.entries.iter_mut().map(|(_, (_, connection))| connection)
     }
 
-    /// The connections from an entry on, with their entries.
+    /// The connections from entry `entry` on, with their entries.
     pub(crate) fn from(&self, entry: usize) -> impl Iterator<Item = (usize, &Connection)> {
         let found = |entry: usize| self.entries.get(entry).map(|(_, it)| (entry, it));
         (entry..self.entries_max).filter_map(found)
     }
 
-    /// All connections with their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Connection)> {
         self.entries.iter().map(|(_, (token, connection))| (*token, connection))
     }

@@ -1,9 +1,10 @@
-//! How a column ends: at once, or gracefully: it accepts nothing more, answers what has arrived,
-//! lets requests that have begun come to their end, and closes each connection as it comes to rest.
+//! A column's end: at once, or gracefully. A column that ends gracefully accepts nothing more,
+//! answers what has arrived, lets requests under way end, and closes each connection once it is at
+//! rest.
 //!
 //! Where: `Column::run` asks before each loop.
-//! Invariant: a column that ends gracefully closes no connection whose request or reply is under
-//! way; how long that may take is bounded by `Server::stop_gracefully`.
+//! Invariant: a graceful end closes no connection whose request or reply is under way;
+//! `Server::stop_gracefully` bounds how long that may take.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +14,7 @@ use crate::connection::Connection;
 use crate::datagram::Next;
 use crate::limits::EVENTS_MAX;
 
-/// What columns are told of the server's end. A column is woken afterwards.
+/// The orders to end that all columns read. A column is woken after one is given.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     at_once: AtomicBool,
@@ -31,20 +32,19 @@ impl End {
     }
 }
 
-/// How far a graceful end has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ending {
     /// There is none.
     #[default]
     Serving,
-    /// What has arrived until now is looked for.
+    /// The column still looks for input that has arrived before the order.
     Looking,
-    /// All of it has been queued.
+    /// All of that input has been queued.
     Seen,
 }
 
 impl Column {
-    /// Is this column to serve no more? While it ends gracefully, closes what is at rest.
+    /// True if the column is to stop now. While it ends gracefully, closes connections at rest.
     pub(super) fn is_over(&mut self) -> bool {
         if self.end.at_once.load(Ordering::Acquire) {
             return true;
@@ -66,8 +66,8 @@ impl Column {
         }
     }
 
-    /// Is there nothing that is to be answered or to leave? What waits for an interface that is
-    /// down cannot leave while this server lasts, whose end does not wait for it.
+    /// True if no datagram is to be executed and no answer to be sent. Answers that wait for an
+    /// interface that is down do not delay the end: they cannot leave.
     fn datagrams_are_over(&mut self) -> bool {
         let [sockets, packets] = self.datagrams_next();
         let bypass = self.turn.context.shared.bypass.get();
@@ -80,7 +80,6 @@ impl Column {
             }
     }
 
-    /// To be called with the number of events that a wait brought.
     #[inline]
     pub(super) fn note_events(&mut self, events: usize) {
         if self.ending == Ending::Looking && events < EVENTS_MAX {
@@ -90,7 +89,7 @@ impl Column {
 }
 
 impl Connection {
-    /// Is nothing of a request or a reply under way? One that watches is at rest.
+    /// True if nothing of a request or a reply is under way. A connection that watches is at rest.
     fn is_at_rest(&self) -> bool {
         self.watches() || !(self.queued || self.is_under_way())
     }

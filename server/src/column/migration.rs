@@ -1,4 +1,4 @@
-//! Connections that move to another column.
+//! Moves connections to other columns.
 //!
 //! ```text
 //! one column   chosen -> between requests -> out of its epoll -> the other's mailbox and waker
@@ -6,12 +6,11 @@
 //! ```
 //!
 //! Where: once per loop behind the turns, and when the column is woken.
-//! Invariant: a connection is with one column, or in one mailbox; so one thread at a time reads it
-//! and writes to it. It goes only between requests, with nothing executed that is not sent: what it
-//! has is its socket, its parser, and what it received and did not execute, which it goes on with
-//! where it comes to. Bytes that come in between wait in the socket, of which the epoll that it is
-//! added to tells at once. Without another column, or with `-o no_migrate`, nothing of this is
-//! there.
+//! Invariant: a connection is with one column, or in one mailbox, so that one thread at a time
+//! reads from it and writes to it. It moves only between requests, with every reply sent, and takes
+//! along its socket, its parser, and the input that is not executed yet. Bytes that come in between
+//! wait in the socket; the new column's epoll announces them as soon as the socket is added. With a
+//! single column, or with `-o no_migrate`, there is no migration.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -28,14 +27,13 @@ use crate::connection::Connection;
 use crate::limits::{MIGRATION_PERIOD_MS, MIGRATIONS_MAX};
 use crate::settings::{Migrate, Settings};
 
-/// Where a column receives connections.
+/// The place where a column receives connections.
 #[derive(Debug)]
 struct Door {
     mailbox: Mailbox<Connection>,
     waker: Arc<Waker>,
 }
 
-/// The doors of all columns.
 #[derive(Debug)]
 struct Doors(Box<[Door]>);
 
@@ -45,21 +43,20 @@ pub(crate) struct Migration {
     balance: Balance,
     doors: Arc<Doors>,
     own: usize,
-    /// Every connection that had a turn goes to the next column.
+    /// True if every connection that had a turn moves to the next column.
     at_each_turn: bool,
-    /// When there is something to do next, by `TurnState::now_ms`; 0: in each loop.
+    /// When to act next, by `TurnState::now_ms`; 0: in each loop.
     due_ms: u64,
-    /// When the period ends.
     period_ends_ms: u64,
     meter: Meter,
-    /// Connections that are to go as soon as they are free to, in the order of columns.
+    /// Connections that move as soon as they are free to go, in the order of columns.
     leaving: Vec<Move>,
-    /// Memory for what is taken from the mailbox.
+    /// A buffer for connections taken from the mailbox.
     taken: Vec<Connection>,
 }
 
 impl Migration {
-    /// For each column; none where there is one, or where connections stay.
+    /// Makes one for each column; empty if there is only one, or if connections stay.
     pub(crate) fn of_columns(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Migration> {
         if settings.migrate == Migrate::Never || wakers.len() == 1 {
             return Vec::new();
@@ -82,25 +79,25 @@ impl Migration {
         (0..wakers.len()).map(of_column).collect()
     }
 
-    /// Called by the column's thread before anything else.
+    /// Begins the measurement. Called by the column's thread before anything else.
     pub(super) fn begin(&mut self) {
         self.meter = Meter::of_this_thread();
     }
 
-    /// There is something to do next when the period ends, or before if connections are to leave.
+    /// Sets `due_ms`: to the end of the period, or to each loop if connections are to leave.
     fn set_due(&mut self) {
         let each_loop = self.at_each_turn || !self.leaving.is_empty();
         self.due_ms = if each_loop { 0 } else { self.period_ends_ms };
     }
 }
 
-/// In a program with debug assertions, tests may ask for it by the environment.
+/// True if the environment asks for it, in a program with debug assertions.
 fn is_asked_for_at_each_turn() -> bool {
     cfg!(debug_assertions) && std::env::var_os("HYPOSTYLE_MIGRATE_AT_EACH_TURN").is_some()
 }
 
 impl Column {
-    /// Gives away what is to go, and at the end of a period decides what that is.
+    /// Gives away connections that are to leave, and at the end of a period chooses them.
     #[inline]
     pub(super) fn migrate(&mut self) {
         if let Some(migration) = &self.migration
@@ -122,7 +119,7 @@ impl Column {
             let moves = had_a_turn.map(|(token, _)| Move { token, to });
             migration.leaving.extend(moves.take(MIGRATIONS_MAX));
         } else if now_ms >= migration.period_ends_ms {
-            // Who was not free to go in a whole period stays.
+            // A connection that was not free to go in a whole period stays.
             migration.leaving.clear();
             migration.period_ends_ms = now_ms - now_ms % MIGRATION_PERIOD_MS + MIGRATION_PERIOD_MS;
             let load = migration.meter.load(self.spin.idle_ns());
@@ -146,7 +143,7 @@ impl Column {
         }
     }
 
-    /// Gives away those of the leaving that are free to go.
+    /// Gives away those of the leaving connections that are free to go.
     fn give(&mut self) {
         let Some(migration) = &mut self.migration else { return };
         let mut leaving = std::mem::take(&mut migration.leaving);
@@ -176,7 +173,7 @@ impl Column {
         }
     }
 
-    /// Puts a connection into another's mailbox; false if it stays, for there is no room.
+    /// Puts a connection into another column's mailbox. Returns false if that is full: it stays.
     fn give_one(&mut self, token: u64, door: &Door) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         if is(Fault::GivenConnectionKept)
@@ -184,7 +181,7 @@ impl Column {
         {
             return door.mailbox.put(twin).is_ok();
         }
-        // This fails only for a descriptor that is not watched; a stream's is until it closes.
+        // Fails only for a descriptor that is not watched; a stream's is until it closes.
         let _watched = self.epoll.remove(connection.stream(), &self.turn.calls);
         let Some(connection) = self.connections.remove(token) else { return false };
         connection.leaves(&mut self.streams);
@@ -197,7 +194,7 @@ impl Column {
         }
     }
 
-    /// Takes what others have put into the column's mailbox. The wake must be cleared already.
+    /// Takes the connections in the column's mailbox. The wake must be cleared already.
     #[cold]
     pub(super) fn take_given(&mut self) {
         let Some(migration) = &mut self.migration else { return };
@@ -222,8 +219,8 @@ impl Column {
         }
     }
 
-    /// Has the epoll watch a connection, which from now on is the column's; if the kernel has no
-    /// memory for that, closes it. What has come before is announced as what comes later is.
+    /// Adds a connection to the column and to its epoll; closes it if the kernel has no memory for
+    /// that. The epoll announces input that came before, too.
     pub(super) fn watch(&mut self, connection: Connection) {
         connection.comes(&mut self.streams);
         let token = self.connections.insert(connection);
@@ -237,7 +234,7 @@ impl Column {
         }
     }
 
-    /// Takes what others have given until now, and nothing more.
+    /// Takes the connections given until now, and closes the mailbox for others.
     pub(super) fn close_mailbox(&mut self) {
         let Some(migration) = &self.migration else { return };
         let door = migration.doors.0.get(migration.own);
@@ -246,14 +243,13 @@ impl Column {
     }
 }
 
-/// How busy the column's thread is: how long it ran and how long it was ready to run, of the time
-/// that passes.
+/// Measures how busy the column's thread is: the share of time that it ran or was ready to run.
 #[derive(Debug, Default)]
 struct Meter {
-    /// The thread's `schedstat`, whose second number is how long it was ready to run and did not,
-    /// in nanoseconds. Without it that is not known.
+    /// The thread's `schedstat`, whose second number is how long the thread was ready to run and
+    /// did not, in nanoseconds. Without the file that time counts as 0.
     schedstat: Option<File>,
-    /// When it was read last, and what the thread had done by then; in nanoseconds.
+    /// When the meter was read last, and the thread's busy time by then; in nanoseconds.
     at_ns: u64,
     busy_ns: u64,
 }
@@ -266,8 +262,8 @@ impl Meter {
         meter
     }
 
-    /// How much of the time since the last call the thread was busy, in thousandths, but for the
-    /// `idle_ns` nanoseconds of its life in which it ran for nothing.
+    /// Returns how much of the time since the last call the thread was busy, in thousandths.
+    /// `idle_ns` is the part of its lifetime in which it only looked for work.
     fn load(&mut self, idle_ns: u64) -> u32 {
         let (at_ns, busy_ns) = (monotonic_ns(), self.busy_ns().saturating_sub(idle_ns));
         let passed_ns = at_ns.saturating_sub(self.at_ns).max(1);
@@ -277,7 +273,7 @@ impl Meter {
     }
 
     fn busy_ns(&self) -> u64 {
-        // `schedstat` has this number too, but of the thread's last tick.
+        // `schedstat` has this number too, but as of the thread's last tick.
         let ran = clock_gettime(ClockId::ThreadCPUTime);
         let ran_ns = ran.tv_sec * 1_000_000_000 + ran.tv_nsec;
         u64::try_from(ran_ns).unwrap_or(0) + self.waited_ns().unwrap_or(0)

@@ -1,22 +1,21 @@
-//! Looking for more work instead of sleeping, for a while (`-o busy_poll`).
+//! Looking for more work for a while instead of sleeping (`-o busy_poll`).
 //!
-//! Where: asked before each wait, told of each event.
-//! Invariant: without `-o busy_poll` no clock is read. A column that has had no work for so long
-//! sleeps.
+//! Where: asked before each wait; told of each event.
+//! Invariant: without `-o busy_poll` no clock is read. With it, a column sleeps once it has had no
+//! work for that long.
 //! Source: the idea of `net.core.busy_poll`, here for whatever an epoll watches.
 
 use net::{Timeout, monotonic_ns};
 
-/// Until when a column looks for work.
 #[derive(Debug)]
 pub(super) struct Spin {
-    /// For how long after its last work; 0: never.
+    /// How long the column looks after its last work; 0: never.
     spin_ns: u64,
     until_ns: u64,
-    /// When it asked last, and how long it has looked for work in vain in all.
+    /// When `goes_on` was last called, and the total time spent looking in vain.
     asked_ns: u64,
     idle_ns: u64,
-    /// There was work since the column last asked.
+    /// There was work since the last call of `goes_on`.
     has_worked: bool,
 }
 
@@ -31,13 +30,12 @@ impl Spin {
         }
     }
 
-    /// There is work.
     #[inline]
     pub(super) fn note_work(&mut self) {
         self.has_worked = true;
     }
 
-    /// For how long the column has looked for work in vain since it began.
+    /// The total time that the column has looked for work in vain.
     pub(super) fn idle_ns(&self) -> u64 {
         self.idle_ns
     }

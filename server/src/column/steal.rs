@@ -10,11 +10,12 @@
 //! ```
 //!
 //! Where: told of each loop of the column's datagrams; asked before the column sleeps.
-//! Invariant: a column is behind only if each of two loops, with no sleep between them, received
-//! `BEHIND_DATAGRAMS`, or a quarter at once and took `BEHIND_NS`, or left something in the socket:
-//! a lone request is never stolen, nor a burst that is over before the next comes. What posts say
-//! is a hint: a thief that believes an old word finds an empty socket, and whoever is not woken is
-//! woken a millisecond later. A column that is never behind writes nothing here but that it sleeps.
+//! Invariant: a column is behind only after two loops in a row, with no sleep between them, each of
+//! which received `BEHIND_DATAGRAMS`, or received a quarter of those at once and took `BEHIND_NS`,
+//! or left something in the socket. So a lone request is never stolen, nor a burst that is over
+//! before the next comes. Posts are hints: a thief that reads an old word finds an empty socket,
+//! and a sleeper that is missed is woken a millisecond later. A column that is never behind writes
+//! only that it sleeps.
 //! Source: the KV-Cache paper, section 4.2.1.
 
 use std::sync::Arc;
@@ -29,15 +30,15 @@ use crate::limits::{
 };
 use crate::numa::Neighbour;
 
-/// The bits of a word that name the socket, and those above them with log2 of how many datagrams to
-/// receive at once. The bits above both have log2 of the microseconds that a loop took.
+/// Bits of a word that name the socket; the bits above them hold log2 of the datagrams to receive
+/// at once. The highest bits hold log2 of the microseconds that a loop took.
 const SOCKET_BITS: u32 = 8;
 const AT_ONCE_BITS: u32 = 8;
 
-/// What names a queue of an interface there, instead of a socket.
+/// The socket number that stands for an AF_XDP queue.
 pub(super) const PACKETS: usize = (1 << SOCKET_BITS) - 1;
 
-/// What a column lets the others know.
+/// The state that a column publishes to the others.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Post {
@@ -46,34 +47,30 @@ struct Post {
     waker: Arc<Waker>,
 }
 
-/// The posts of all columns.
 #[derive(Debug)]
 pub(crate) struct Posts(Box<[Post]>);
 
-/// Where to steal.
+/// A column to steal from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Victim {
     pub(crate) column: usize,
-    /// The number of its socket, or `PACKETS`.
+    /// The number of the column's socket, or `PACKETS`.
     pub(crate) socket: usize,
-    /// How many datagrams to receive at once.
     pub(crate) at_once: usize,
     pub(crate) is_near: bool,
 }
 
-/// What one loop of a column's datagrams came to.
+/// The datagrams of one loop of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Came {
-    /// How many were received.
     pub(super) datagrams: usize,
-    /// The most of them that one receive brought. Requests of one client, each sent when the one
-    /// before was answered, come one at a time.
+    /// Most datagrams that one receive brought. It is 1 if one client sends each request after the
+    /// answer to the one before.
     pub(super) most: usize,
     /// The number of the socket that received last, or `PACKETS`.
     pub(super) socket: usize,
-    /// More is there.
+    /// The sockets have more.
     pub(super) is_undrained: bool,
-    /// How often others have ever taken from the column.
     pub(super) steals_given: u64,
 }
 
@@ -82,27 +79,27 @@ pub(super) struct Came {
 pub(crate) struct Stealing {
     posts: Arc<Posts>,
     own: usize,
-    /// The nearest first.
+    /// The other columns, the nearest first.
     neighbours: Vec<Neighbour>,
-    /// When the last loop ended, by `monotonic_ns`, if another one like it is behind.
+    /// When the last loop ended, by `monotonic_ns`, if that loop was busy.
     loop_began_ns: Option<u64>,
-    /// Loops in a row that were behind.
     loops_behind: u32,
-    /// `Came::steals_given`, and until when, by `monotonic_ns`, others are believed to help.
+    /// The last `Came::steals_given`, and the time until which others are believed to help, by
+    /// `monotonic_ns`.
     steals_given: u64,
     helped_until_ns: u64,
-    /// How many datagrams the column receives at once.
+    /// Number of datagrams that the column receives at once.
     at_once: usize,
-    /// As the column's post has it.
+    /// The word last written to the column's post.
     word: u32,
-    /// The next sleeper is woken no earlier, by `monotonic_ns`.
+    /// The next sleeper is woken no earlier than this, by `monotonic_ns`.
     wake_due_ns: u64,
-    /// Attempts that may find nothing before the column sleeps.
+    /// Number of attempts that may find nothing before the column sleeps.
     tries_left: u32,
 }
 
 impl Posts {
-    /// For columns that wake by these.
+    /// Makes the posts of columns, one for each waker.
     pub(crate) fn new(wakers: &[Arc<Waker>]) -> Arc<Posts> {
         let post = |waker: &Arc<Waker>| Post {
             word: AtomicU32::new(0),
@@ -114,7 +111,7 @@ impl Posts {
 }
 
 impl Stealing {
-    /// For column `own`, whose `neighbours` come the nearest first.
+    /// Makes the part of column `own`; `neighbours` are the others, the nearest first.
     pub(crate) fn new(posts: Arc<Posts>, own: usize, neighbours: Vec<Neighbour>) -> Stealing {
         Stealing {
             posts,
@@ -131,11 +128,10 @@ impl Stealing {
         }
     }
 
-    /// Takes down a loop of the column's datagrams, and asks when it is over only if others may be
-    /// wanted; what was stolen does not count.
+    /// Notes a loop of the column's own datagrams. Reads the clock only if the loop may be behind.
     #[inline]
     pub(super) fn note_loop(&mut self, came: Came, now_ns: impl FnOnce() -> u64) {
-        // It stays behind until loops are much shorter, so that thieves do not come and go.
+        // A column stays behind until loops are much shorter, so that thieves do not come and go.
         let some = if self.word != 0 { came.datagrams } else { came.most };
         let is_busy = some >= BEHIND_DATAGRAMS / 4 || came.datagrams >= BEHIND_DATAGRAMS;
         if is_busy || came.is_undrained {
@@ -147,7 +143,7 @@ impl Stealing {
         }
     }
 
-    /// Takes down a loop, over at `now_ns`, that may be behind.
+    /// Notes a loop that ended at `now_ns` and may be behind.
     #[cold]
     fn note_busy_loop(&mut self, came: Came, now_ns: u64) {
         let began_ns = self.loop_began_ns.replace(now_ns);
@@ -191,8 +187,9 @@ impl Stealing {
             return;
         }
         let posts = self.neighbours.iter().map(|it| &self.posts.0[it.column]);
-        // Relaxed: the load pairs with the store of `sleeps`. The swap has one of several columns
-        // wake a sleeper; whoever swaps `true` away wakes, so that no sleeper is forgotten.
+        // Relaxed: the load pairs with the store of `sleeps`. The swap makes one of several columns
+        // wake a sleeper; the column that swaps `true` away wakes it, so that no sleeper is
+        // forgotten.
         let mut asleep = posts.filter(|post| {
             let is_asleep = post.is_asleep.load(Ordering::Relaxed);
             is_asleep && (post.is_asleep.swap(false, Ordering::Relaxed) || is(Fault::WokenByTwo))
@@ -203,20 +200,19 @@ impl Stealing {
         }
     }
 
-    /// True if the column is to look for input once more before it sleeps, for whether the next
-    /// loop is behind as well.
+    /// True if a last look for input is due before sleep: the next loop may be behind as well.
     #[inline]
     pub(super) fn looks_again(&self) -> bool {
         self.loop_began_ns.is_some()
     }
 
-    /// How many datagrams the column is to receive at once.
+    /// Number of datagrams that the column is to receive at once.
     #[inline]
     pub(super) fn at_once(&self) -> usize {
         self.at_once
     }
 
-    /// Says whether the column sleeps.
+    /// Publishes that the column sleeps, or that it is awake.
     #[inline]
     pub(super) fn sleeps(&mut self, is_asleep: bool) {
         self.tries_left = STEAL_TRIES_MAX;
@@ -224,8 +220,8 @@ impl Stealing {
         self.posts.0[self.own].is_asleep.store(is_asleep, Ordering::Relaxed);
     }
 
-    /// The busiest column, of equally busy ones the nearest; none if all keep up, or if this column
-    /// has found nothing too often since it slept.
+    /// Returns the busiest column, and the nearest of equally busy ones; `None` if all keep up, or
+    /// if this column has found nothing too often since it slept.
     #[inline]
     pub(super) fn victim(&self) -> Option<Victim> {
         let (mut busiest, mut victim) = (0, None);
@@ -243,7 +239,7 @@ impl Stealing {
         victim.filter(|_| self.tries_left > 0 || is(Fault::ThiefNeverRests))
     }
 
-    /// Takes down how many datagrams an attempt has brought.
+    /// Notes how many datagrams an attempt has brought.
     pub(super) fn note_try(&mut self, datagrams: usize) {
         self.tries_left = match datagrams {
             0 => self.tries_left.saturating_sub(1),
@@ -277,7 +273,7 @@ mod tests {
         column.posts.0[column.own].is_asleep.load(Ordering::Relaxed)
     }
 
-    /// A loop that took no time.
+    /// Notes a loop that took no time.
     fn note(column: &mut Stealing, came: Came) {
         column.note_loop(came, || 0);
     }
@@ -304,7 +300,7 @@ mod tests {
         (0..2).for_each(|_| note(&mut all[0], Came { socket: PACKETS, ..came(1000) }));
         assert_eq!(all[1].victim().map(|it| it.socket), Some(PACKETS));
         note(&mut all[0], came(0));
-        // Few that take long: they are still there when the next loop begins.
+        // Few datagrams that take long: some are still there when the next loop begins.
         let undrained = Came { is_undrained: true, ..came(0) };
         note(&mut all[0], undrained);
         assert_eq!(all[1].victim(), None);
@@ -322,8 +318,8 @@ mod tests {
                 all[0].note_loop(few, || at * took_ns);
             }
             assert_eq!(all[1].victim().is_some(), is_behind);
-            // One that comes alone is nobody else's, however long it takes and others take that
-            // follow it; and a sleep takes no time.
+            // A datagram that comes alone is left to its column, however long it takes and however
+            // many later ones others take; and a sleep takes no time.
             let alone = Came { most: 1, ..few };
             for at in 4..8 {
                 all[0].note_loop(came(0), || 0);
@@ -340,7 +336,7 @@ mod tests {
     #[test]
     fn a_column_receives_few_at_once_while_others_take_from_it() {
         let mut all = columns(2);
-        // 16 in 160 us: ten are executed in 100 us, and eight are a power of two.
+        // 16 in 160 us: ten are executed in 100 us; the next lower power of two is eight.
         let helped = |steals_given| Came { steals_given, ..came(16) };
         let mut now_ns = 0;
         let mut step = |column: &mut Stealing, came| {

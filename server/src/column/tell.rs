@@ -1,7 +1,7 @@
-//! What a column tells those who ask of its sockets.
+//! Lists a column's sockets for `stats conns`.
 //!
-//! Where: once a loop, where somebody asks.
-//! Invariant: of one who asks, a loop tells of at most `CONNECTIONS_TOLD_MAX` connections.
+//! Where: once a loop, if a connection asks.
+//! Invariant: a loop lists at most `CONNECTIONS_TOLD_MAX` connections for each that asks.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -14,7 +14,6 @@ use crate::errand::conns::{Asks, Page, Row, address};
 use crate::limits::CONNECTIONS_TOLD_MAX;
 
 impl Column {
-    /// Answers some of those who ask.
     #[cold]
     pub(super) fn answer_asks(&mut self) {
         let context = &self.turn.context;
@@ -24,7 +23,7 @@ impl Column {
         }
     }
 
-    /// The column's sockets: first those that are bound, then connections from an entry on.
+    /// Lists the column's sockets: first the bound ones, then connections from entry `from` on.
     fn page(&self, from: usize) -> Page {
         let mut page = Page::default();
         if from == 0 {

@@ -1,9 +1,10 @@
 //! A column's clock, and the times at which the column must wake without an event.
 //!
 //! Where: asked before each wait, set after it.
-//! Invariant: a loop reads the clock once. The first column wakes once a second to advance the
-//! store's clock, and with `-o idle_timeout` every column does, by a `SecondTimer`. Else a column
-//! sleeps until an event, unless listeners rest, values arrive, or the store has work.
+//! Invariant: a loop reads the clock once. A `SecondTimer` wakes the first column once a second to
+//! advance the store's clock; with `-o idle_timeout` it wakes every column, and with `--xdp` those
+//! with a port. Otherwise a column sleeps until an event, unless listeners rest, values arrive, or
+//! the store has work.
 
 use std::time::Duration;
 
@@ -14,10 +15,9 @@ use crate::clock::START;
 use crate::execute::Context;
 use crate::limits::{ARRIVALS_CHECK_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX};
 
-/// Nanoseconds of a second.
 const NANOS: i64 = 1_000_000_000;
 
-/// The longest step of the coarse clock: of a kernel with a hundred ticks a second.
+/// The longest step of the coarse clock: that of a kernel with a hundred ticks a second.
 const CLOCK_STEP_NANOS: i64 = 10_000_000;
 
 /// The times at which work of one column is due, in milliseconds since the server started.
@@ -30,7 +30,6 @@ pub(crate) struct Timers {
     second_ms: u64,
     /// When listeners resume; `None` unless they rest.
     rest_until_ms: Option<u64>,
-    /// When they began to rest.
     rest_since_ms: u64,
     /// When to look for stalled values; `None` unless values arrive.
     arrivals_due_ms: Option<u64>,
@@ -45,7 +44,7 @@ pub(crate) fn coarse_now() -> Timespec {
 }
 
 impl Timers {
-    /// `start` is the server's start, from `coarse_now`.
+    /// Makes a column's timers. `start` is the server's start, from `coarse_now`.
     pub(crate) fn new(start: Timespec, wakes_each_second: bool) -> Timers {
         Timers {
             start,
@@ -78,12 +77,12 @@ impl Timers {
         now_ms
     }
 
-    /// Notes that the store did a slice of background work, and whether there is `more`.
+    /// Notes that the store did a slice of background work; `more`: there is more to do.
     pub(crate) fn worked(&mut self, more: bool) {
         self.slices = more.then(|| self.slices.map_or(0, |slices| slices.saturating_add(1)));
     }
 
-    /// Sets or cancels the next look for stalled values. `arrive` says whether values arrive.
+    /// Sets or cancels the next look for stalled values. `arrive`: values arrive.
     #[inline]
     pub(crate) fn watch_arrivals(&mut self, arrive: bool, now_ms: u64) {
         let due_ms = || self.arrivals_due_ms.unwrap_or(now_ms + ARRIVALS_CHECK_MS);
@@ -95,15 +94,16 @@ impl Timers {
         self.arrivals_due_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
     }
 
-    /// When the `SecondTimer` fires first, on a column that wakes each second: `CLOCK_STEP_NANOS`
-    /// after the second's end, so that the coarse clock shows the new second by then.
+    /// Returns when the `SecondTimer` fires first, on a column that wakes each second:
+    /// `CLOCK_STEP_NANOS` after the second's end, so that the coarse clock shows the new second by
+    /// then.
     pub(crate) fn first_second(&self) -> Option<Timespec> {
         let nanos = self.start.tv_nsec + CLOCK_STEP_NANOS;
         let tv_sec = self.start.tv_sec + 1 + nanos / NANOS;
         self.wakes_each_second.then_some(Timespec { tv_sec, tv_nsec: nanos % NANOS })
     }
 
-    /// How long the column may sleep. The `SecondTimer` is an event and needs no timeout.
+    /// Returns how long the column may sleep. The `SecondTimer` is an event and needs no timeout.
     pub(crate) fn timeout(&self, now_ms: u64) -> Timeout {
         let mut until_ms = None;
         let mut by = |at_ms: u64| until_ms = Some(until_ms.map_or(at_ms, |it: u64| it.min(at_ms)));
@@ -132,7 +132,7 @@ impl Timers {
         passed
     }
 
-    /// Has listeners rest for `LISTENER_REST_MS` from now on; false if they rest already.
+    /// Makes listeners rest for `LISTENER_REST_MS` from now on. Returns false if they rest already.
     pub(crate) fn rest_listeners(&mut self, now_ms: u64) -> bool {
         let rest_already = self.rest_until_ms.is_some();
         if !rest_already {
@@ -147,7 +147,7 @@ impl Timers {
         self.rest_until_ms.is_some_and(|at_ms| now_ms >= at_ms)
     }
 
-    /// Notes that listeners accept again. For how many milliseconds they have rested.
+    /// Notes that listeners accept again. Returns for how many milliseconds they have rested.
     pub(crate) fn resume_listeners(&mut self, now_ms: u64) -> u64 {
         self.rest_until_ms = None;
         now_ms.saturating_sub(self.rest_since_ms)

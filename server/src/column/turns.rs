@@ -34,7 +34,7 @@ impl Column {
     }
 
     /// Gives each of at most `TURNS_AHEAD` connections one turn: receives from all, then executes
-    /// and answers what they brought. A connection whose turn does more than that has it alone.
+    /// their requests and answers. A connection whose turn does more than that has its turn alone.
     #[inline(never)]
     fn turns_together(&mut self, tokens: &[u64]) {
         let mut taken: [Option<TurnInput>; TURNS_AHEAD] = [const { None }; TURNS_AHEAD];
@@ -74,7 +74,7 @@ impl Column {
         }
     }
 
-    /// The first part of a turn: receives into the buffer `at`.
+    /// Does the first part of a turn: receives into the buffer `at`.
     #[inline]
     fn receive(&mut self, token: u64, at: usize) -> Received {
         let Some(connection) = self.connections.get(token) else {
@@ -84,7 +84,7 @@ impl Column {
         connection.receive(&mut self.turn, &mut self.streams, &mut self.buffers[at])
     }
 
-    /// The second part of a turn: executes, answers, and does what the connection needs next.
+    /// Does the second part of a turn: executes, answers, and does what the connection needs next.
     #[inline]
     fn finish(&mut self, token: u64, at: usize, received: Received) {
         let Some(connection) = self.connections.get(token) else { return };
@@ -93,7 +93,6 @@ impl Column {
         self.follow(token, next);
     }
 
-    /// Does what a connection needs after its turn.
     #[inline]
     fn follow(&mut self, token: u64, next: Next) {
         let Some(connection) = self.connections.get(token) else { return };
@@ -119,7 +118,7 @@ impl Column {
         } else if connection.awaits_write != awaits_write {
             connection.awaits_write = awaits_write;
             let on = if awaits_write { Interest::Write } else { Interest::Read };
-            // This fails only for a descriptor that is not watched; a stream's is until it closes.
+            // Fails only for a descriptor that is not watched; a stream's is until it closes.
             let _watched = self.epoll.change(connection.stream(), token, on, &self.turn.calls);
         }
         self.streams.pressed = self.streams.is_pressed(2);
@@ -134,12 +133,11 @@ struct Together<'c, 'i> {
     connections: &'c mut Connections,
     streams: &'c mut StreamState,
     tokens: &'c [u64],
-    /// The bytes of those that have input.
     inputs: [Option<&'i [u8]>; TURNS_AHEAD],
     buffer_bytes: usize,
-    /// The connection to be asked next.
+    /// The position of the connection to be asked next.
     next: usize,
-    /// What each connection needs next, and how much of its input is used.
+    /// For each connection: its next step, and how many bytes of its input are used.
     ended: [Option<(Next, usize)>; TURNS_AHEAD],
 }
 

@@ -2,10 +2,10 @@
 //!
 //! Where: a storage command whose value is too long for the log gets a `store::Draft`, and the
 //! socket is read straight into it.
-//! Invariant: frames are taken as bytes arrive, never by the length a peer declares, and of a
-//! command no more is kept than what it asks for. When there are no more frames for arriving
-//! values, one that stalls gives way: its command fails and its remaining bytes are skipped. Only
-//! if all others move does a value wait, and never for long.
+//! Invariant: frames are taken as bytes arrive, never by the length that a peer declares, and no
+//! more of a command is kept than executing it needs. When arriving values can get no more frames,
+//! a stalled one gives way: its command fails and its remaining bytes are skipped. Only if all
+//! others move does a value wait, and only for a bounded time.
 
 use protocol::Request;
 use protocol::step::is_value_end;
@@ -18,60 +18,56 @@ use crate::execute::{self, After};
 use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX, GIVE_WAY_MAX};
 use crate::turn::TurnState;
 
-/// What became of a large value after some input.
+/// The state of a large value after some input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
-    /// It lacks bytes.
+    /// The value lacks bytes.
     Hungry,
-    /// There is no frame for its next bytes yet, or, where it is whole, no place for its item.
+    /// There is no frame for the value's next bytes yet, or no place in the log for the whole item.
     Wait,
-    /// It is whole and has been stored, or it failed; go on with the next request.
+    /// The value is whole and has been stored, or the command failed: the next request follows.
     Done(After),
 }
 
-/// One large value.
 #[derive(Debug)]
 struct Arrival {
-    /// What stood before it, as short as it can be said.
+    /// The command before the value, in its shortest form.
     header: Vec<u8>,
-    /// `None`: it gave way.
+    /// `None` once the value gave way.
     draft: Option<Draft>,
     missing_bytes: usize,
-    /// Length of the line end behind it.
+    /// Length of the line end behind the value.
     end_bytes: u32,
     received_bytes: usize,
-    /// When it last completed a step of `ARRIVAL_STEP_BYTES`, or no longer had to wait; by
-    /// `TurnState::served_ms`.
+    /// When it last completed an `ARRIVAL_STEP_BYTES` or a wait; by `TurnState::served_ms`.
     moved_ms: u64,
-    /// Since when it has waited for a frame for its next bytes or, once it is whole, for a place in
-    /// the log.
+    /// Since when it has waited for a frame or, once it is whole, for a place in the log.
     waits_since_ms: Option<u64>,
-    /// Bytes of the copy that its draft keeps.
+    /// Bytes of the copy that the draft keeps.
     copied_bytes: usize,
 }
 
 impl Arrival {
-    /// Its peer sends nothing, or next to nothing.
+    /// True if the peer sends nothing, or next to nothing.
     fn is_stalled(&self, served_ms: u64) -> bool {
         self.waits_since_ms.is_none()
             && served_ms.saturating_sub(self.moved_ms) >= ARRIVAL_STALLED_MS
     }
 }
 
-/// A column's large values on their way in.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    /// Grows when a value begins to arrive while as many as never before are on their way.
+    /// Allocates only if more values arrive at the same time than ever before.
     all: Slab<Arrival>,
-    /// Those whose draft lives.
+    /// Number of values that have a draft.
     live: usize,
-    /// Bytes received of them.
+    /// Bytes received of these values.
     bytes: usize,
-    /// Bytes that they take beside the store: headers, and copies that drafts keep of themselves.
+    /// Bytes that they take beside the store: headers, and the copies that drafts keep.
     beside_bytes: usize,
-    /// Over it, stalled ones give way unasked, so that other columns find frames.
+    /// Above this number of bytes stalled values give way unasked: other columns need frames.
     bytes_share: usize,
-    /// Waiting for others' frames makes sense (not with `-M`).
+    /// A value may wait for frames of others (false with `-M`).
     waits: bool,
 }
 
@@ -80,34 +76,32 @@ impl Arrivals {
         Arrivals { all: Slab::new(), live: 0, bytes: 0, beside_bytes: 0, bytes_share: 0, waits }
     }
 
-    /// What values may hold together before stalled ones give way unasked.
+    /// Sets the bytes that values may hold together before stalled ones give way unasked.
     pub(crate) fn set_bytes_share(&mut self, bytes: usize) {
         self.bytes_share = bytes;
     }
 
-    /// Values are on their way in.
     pub(crate) fn any(&self) -> bool {
         self.live > 0
     }
 
-    /// Bytes that they take beside the store, their places apart.
+    /// Bytes that the values take beside the store, without the entries themselves.
     pub(crate) fn beside_bytes(&self) -> usize {
         self.beside_bytes
     }
 
-    /// Memory that they take beside the store.
     pub(crate) fn held_bytes(&self) -> usize {
         self.all.capacity() * size_of::<Option<Arrival>>() + self.beside_bytes
     }
 
-    /// Its index, of 32 bits: a connection keeps it, and fewer than 2^32 values are on their way.
+    /// Adds a value. Returns its index: fewer than 2^32 values arrive at a time.
     fn add(&mut self, arrival: Arrival) -> u32 {
         self.beside_bytes += arrival.header.capacity();
         self.live += 1;
         u32::try_from(self.all.insert(arrival)).unwrap_or(u32::MAX)
     }
 
-    /// Drops it; what stood before it.
+    /// Removes a value. Returns its header.
     pub(crate) fn remove(&mut self, index: u32) -> Vec<u8> {
         self.end(index);
         let header = self.all.try_remove(index as usize).map_or_else(Vec::new, |it| it.header);
@@ -115,7 +109,7 @@ impl Arrivals {
         header
     }
 
-    /// Ends its draft: to be stored, or dropped.
+    /// Takes the draft of a value, to be stored or dropped.
     fn end(&mut self, index: u32) -> Option<Draft> {
         let arrival = self.all.get_mut(index as usize)?;
         let draft = arrival.draft.take()?;
@@ -125,13 +119,14 @@ impl Arrivals {
         Some(draft)
     }
 
-    /// Why there is no space for its next bytes, if there is none.
+    /// Returns the reason why there is no space for the value's next bytes, if there is none.
     fn refused(&mut self, index: u32, store: &mut Column) -> Option<Refused> {
         self.all.get_mut(index as usize)?.draft.as_mut()?.space(store).err()
     }
 
-    /// Makes sure of `space` for its next bytes, at the expense of others if need be. True: there
-    /// is none yet, ask again soon. When there will be none, its draft is gone.
+    /// Ensures space for the value's next bytes, at the expense of other values if need be. Returns
+    /// true if there is none yet: ask again soon. If there will be none, the value's draft is
+    /// dropped.
     pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, served_ms: u64) -> bool {
         for _ in 0..GIVE_WAY_MAX {
             let Some(refused) = self.refused(index, store) else {
@@ -159,8 +154,9 @@ impl Arrivals {
         false
     }
 
-    /// Where its next bytes go, about `bytes_max` of them, and how many it lacks; nothing and 0
-    /// when it has given way. Ask `must_wait` first; `filled` has to follow.
+    /// Returns the places for about `bytes_max` of the value's next bytes, and how many bytes the
+    /// value lacks; nothing and 0 if the value gave way. Call `must_wait` before and `filled`
+    /// after.
     pub(crate) fn spaces(
         &mut self,
         index: u32,
@@ -175,7 +171,6 @@ impl Arrivals {
         (spaces.into_iter().flat_map(|(spaces, _)| spaces), missing)
     }
 
-    /// `bytes` of `spaces` have been written.
     pub(crate) fn filled(&mut self, index: u32, bytes: usize, served_ms: u64) {
         let Some(arrival) = self.all.get_mut(index as usize) else { return };
         let Some(draft) = arrival.draft.as_mut() else { return };
@@ -189,8 +184,8 @@ impl Arrivals {
         }
     }
 
-    /// Drops the draft that has not grown for longest, not that of `except`. With `stalled_at_ms`
-    /// only if it is stalled at that time. False when there is none.
+    /// Drops the draft that has not grown for longest, except that of `except`; with
+    /// `stalled_at_ms` only if it is stalled at that time. Returns false if there is none.
     fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all
@@ -213,7 +208,7 @@ impl Arrivals {
 }
 
 impl Connection {
-    /// From here on, input is the value of the command in `header`, which asks for `request`.
+    /// Begins a large value: the input that follows belongs to the command in `header`.
     pub(super) fn expect(
         &mut self,
         turn: &mut TurnState,
@@ -234,8 +229,8 @@ impl Connection {
         }));
     }
 
-    /// Moves `input` into the value it belongs to, and carries out the command when the value and
-    /// its line end are there. What became of it, and how many bytes it used.
+    /// Moves `input` into the arriving value, and executes the command when the value and its line
+    /// end are there. Returns the state of the value, and how many bytes of `input` were used.
     pub(super) fn arrive(
         &mut self,
         turn: &mut TurnState,
@@ -295,7 +290,7 @@ impl Connection {
     }
 }
 
-/// What is kept of a header until its value has come.
+/// Returns the part of a header that is kept until its value has come.
 fn kept(header: &[u8], request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
     let mut kept = Vec::with_capacity(header.len().min(HEAD_BYTES_MAX));
     request.short_head(header, value_bytes, &mut kept);

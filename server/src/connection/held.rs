@@ -1,10 +1,10 @@
-//! Input a connection keeps between turns: the start of a request, or requests left for its next
-//! turn.
+//! Input that a connection keeps between turns: the start of a request, or requests left for its
+//! next turn.
 //!
 //! Where: between the receive buffer, which the whole column shares, and the parser.
-//! Invariant: an incomplete request is kept in a buffer of about its own size, so what a peer makes
-//! us hold is what it sent; the whole receive buffer is given away only for bytes that are executed
-//! in the next loop.
+//! Invariant: an incomplete request is kept in a buffer of about its own size, so that a peer makes
+//! us hold only what it sent. The whole receive buffer is given away only for bytes that are
+//! executed in the next loop.
 
 use std::mem;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::spares::Spares;
 use crate::limits::SPARE_SMALL_BYTES;
 
-/// Kept input; without memory when there is none.
+/// Kept input; has no memory if there is none.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     buffer: Vec<u8>,
@@ -21,8 +21,8 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Keeps `range` of the receive buffer, which may be replaced by another. `exact`: in a
-    /// buffer of its size, for it waits for more bytes, or memory is scarce.
+    /// Keeps `range` of the receive buffer, which may be replaced by another. With `exact`, copies
+    /// it to a buffer of its size, because it waits for more bytes or memory is scarce.
     pub(crate) fn keep(
         buffer: &mut Vec<u8>,
         range: Range<usize>,
@@ -32,7 +32,7 @@ impl Held {
         if exact || range.len() <= SPARE_SMALL_BYTES {
             return Held::copy(&buffer[range], spares);
         }
-        // Much is left and will be executed soon: give the buffer away instead of copying.
+        // The rest is long and will be executed soon: give the buffer away instead of copying.
         let next = spares.swap_large(buffer);
         Held { buffer: mem::replace(buffer, next), from: range.start, to: range.end }
     }
@@ -41,13 +41,12 @@ impl Held {
         Held { buffer: spares.copy_of(bytes), from: 0, to: bytes.len() }
     }
 
-    /// What is kept.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.from..self.to]
     }
 
-    /// What is kept after `used` bytes were executed. `partial`: the rest waits for more.
+    /// Returns the input left after `used` bytes were executed. `partial`: it waits for more.
     pub(crate) fn after(
         mut self,
         used: usize,
@@ -68,12 +67,10 @@ impl Held {
         copy
     }
 
-    /// Memory it takes.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Gives the buffer back.
     #[inline]
     pub(crate) fn release(self, spares: &mut Spares) {
         if self.buffer.capacity() > 0 {

@@ -1,7 +1,7 @@
 //! Executing the requests in a connection's input.
 //!
-//! Where: between the bytes a turn received and the replies it sends.
-//! Invariant: what a turn did not use is executed next time, from the same byte on; a large value
+//! Where: between the bytes that a turn received and the replies it sends.
+//! Invariant: bytes that a turn did not use are executed in a later turn, each once; a large value
 //! goes to its place as it comes.
 
 use protocol::text::operator::Streams;
@@ -15,23 +15,21 @@ use crate::execute::{self, After};
 use crate::limits::ROOM_WAIT_MS_MAX;
 use crate::turn::TurnState;
 
-/// Why a turn's execution stopped.
+/// The reason why a turn's execution stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// What is left is not a whole request.
+    /// The rest of the input is not a whole request.
     Hungry,
-    /// Enough for one turn; there may be more to execute.
+    /// The turn has done enough; there may be more to execute.
     Enough,
-    /// No room yet for a request, or for a large value's next bytes; the same input again, a little
-    /// later.
+    /// A request, or a large value's next bytes, have no room yet: tried again a little later.
     Wait,
-    /// The connection ends here.
     Close,
 }
 
 impl Connection {
-    /// Executes the requests in `input`, appending replies to the turn's output. Why it stopped,
-    /// and how many bytes it used.
+    /// Executes the requests in `input`, appending replies to the turn's output. Returns why it
+    /// stopped, and how many bytes it used.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -57,7 +55,7 @@ impl Connection {
         self.go_on(turn, streams, (input, at), &mut budget, stopped)
     }
 
-    /// Says whether the next request may wait for room: not when it has waited long enough.
+    /// Sets `may_wait` (false after too long a wait) and, for watchers, the descriptor.
     #[inline]
     pub(crate) fn set_may_wait(&self, turn: &mut TurnState) {
         turn.context.may_wait = self
@@ -68,7 +66,7 @@ impl Connection {
         }
     }
 
-    /// How much the turn that begins may do, once `set_may_wait` has said its part.
+    /// Returns the budget of the turn that begins, after `set_may_wait`.
     #[inline]
     pub(crate) fn budget(&self, turn: &TurnState, streams: &StreamState) -> Budget {
         let mut budget = streams.budget();
@@ -78,8 +76,8 @@ impl Connection {
         budget
     }
 
-    /// Goes on where execution `stopped`, at byte `at`: at a value that is not all here, it begins
-    /// to take it. Why that stopped, and how many bytes are used.
+    /// Goes on where execution `stopped`, at byte `at`: if a value is not all here, begins to take
+    /// it. Returns why it stopped, and how many bytes are used.
     #[inline]
     pub(super) fn go_on(
         &mut self,
@@ -93,7 +91,7 @@ impl Connection {
             Stopped::Hungry => (Stop::Hungry, at),
             Stopped::Enough => (Stop::Enough, at),
             Stopped::Close => {
-                // Anything but a request to close is a fault of what came.
+                // Only a request to close is no fault.
                 self.fault = match self.session.clone().next(&input[at..]) {
                     Step::Request(last, _) => matches!(last, Request::LastAnswer(_)),
                     _ => true,
@@ -105,8 +103,7 @@ impl Connection {
         }
     }
 
-    /// Takes the value of the storage command at byte `at`, if it is too long for the log, and
-    /// executes what is behind it.
+    /// Takes the value at byte `at`, if it is too long for the log, and executes what follows it.
     #[cold]
     fn take_body(
         &mut self,
@@ -149,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Moves input from byte `at` on into the value that is arriving. Why the turn stops there, if
+    /// Moves input from byte `at` on into the arriving value. Returns why the turn stops there, if
     /// it does; and how many bytes are used.
     fn fill(
         &mut self,

@@ -1,9 +1,9 @@
-//! A connection's way from one column to another.
+//! A connection's move from one column to another.
 //!
-//! Where: beside its turns; `column::migration` decides and carries.
+//! Where: beside its turns; `column::migration` decides and carries out.
 //! Invariant: a connection that is free to go holds nothing of its column's but input, which goes
-//! with it: no frame, no reply. What it is to do next the kernel announces, or it is queued, and
-//! has its next turn where it comes to.
+//! with it: no frame, no reply. Its next turn is at the new column: the kernel announces input
+//! there, or the connection is queued.
 
 use std::os::fd::AsFd;
 
@@ -15,23 +15,23 @@ use crate::limits::MIGRATION_REST_MS;
 use crate::turn::TurnState;
 
 impl Connection {
-    /// What it has cost since it was counted anew, in bytes.
+    /// The cost since the count began anew, in bytes.
     pub(crate) fn work_bytes(&self) -> u64 {
         self.work_bytes
     }
 
-    /// What it costs counts from now on.
     pub(crate) fn count_anew(&mut self) {
         self.work_bytes = 0;
     }
 
-    /// It has not moved of late, and may do so as soon as it is free to go.
+    /// True if the connection has not moved of late, and may move once it is free to go.
     pub(crate) fn may_be_chosen(&self, now_ms: u64) -> bool {
         now_ms >= self.stays_until_ms && self.errand.is_none()
     }
 
-    /// It is between two requests, all replies are sent, and if it keeps input, it has another turn
-    /// at once. One that keeps the beginning of a request, whose rest has not come, stays.
+    /// True if the connection is between two requests, all replies are sent, and any kept input has
+    /// a turn in the next loop. One that keeps the beginning of a request, whose rest has not come,
+    /// stays.
     pub(crate) fn is_free_to_go(&self) -> bool {
         let waits = self.awaits_write || self.waits_since_ms.is_some() || self.errand.is_some();
         let holds = self.unsent.is_some() || self.arrival.is_some();
@@ -39,26 +39,25 @@ impl Connection {
         is_between && !waits && !holds && (self.queued || !self.is_under_way())
     }
 
-    /// It goes from the column of these `streams`, and takes along what it keeps.
     pub(crate) fn leaves(&self, streams: &mut StreamState) {
         streams.spares.leaves(self.held.capacity());
     }
 
-    /// It comes to the column of these `streams`, or stays there after all.
+    /// Adds its input to the column of these `streams`: it comes, or stays after all.
     pub(crate) fn comes(&self, streams: &mut StreamState) {
         streams.spares.comes(self.held.capacity());
     }
 
-    /// It has come from another column to that of this `turn`.
+    /// Notes that the connection has come from another column to that of this `turn`.
     pub(crate) fn arrived(&mut self, turn: &TurnState) {
         debug_assert!(self.is_free_to_go(), "it left between two requests");
-        // The other column has a clock of its own here.
+        // `served_ms` is a clock of each column's own.
         self.moved_ms = turn.served_ms;
         self.stays_until_ms = turn.now_ms + MIGRATION_REST_MS;
         self.work_bytes = 0;
     }
 
-    /// Another one with the same socket: the fault that `GivenConnectionKept` plants.
+    /// Makes a second connection with the same socket, for the planted fault `GivenConnectionKept`.
     pub(crate) fn twin(&self) -> Option<Connection> {
         let stream = Stream::from(self.stream.as_fd().try_clone_to_owned().ok()?);
         let mut twin = Connection::new(stream, Speak::Auto, (self.moved_ms, self.active_ms));

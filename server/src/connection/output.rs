@@ -1,8 +1,8 @@
 //! Sending a turn's replies.
 //!
 //! Where: the end of a turn, and the start of one when replies wait.
-//! Invariant: at most one write per turn. What the socket does not take is copied out of the
-//! column's buffers and waits with the connection; only frames stay where they are, pinned.
+//! Invariant: at most one write per turn. Bytes that the socket does not take are copied out of the
+//! column's buffers and wait with the connection; only frames stay where they are, pinned.
 
 use std::io::IoSlice;
 
@@ -14,27 +14,23 @@ use crate::limits::PIECES_MAX;
 use crate::out::Mark;
 use crate::turn::TurnState;
 
-/// What one write came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrote {
-    /// Everything is out.
     All,
     /// The socket takes no more.
     Full,
-    /// More pieces than one write takes.
+    /// The write took all its pieces, and there are more.
     Some,
-    /// The connection is broken.
     Broken,
 }
 
-/// What all of a column's waiting replies take.
+/// Memory taken by all of a column's waiting replies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waiting {
-    /// Memory beside the store.
+    /// Bytes of memory beside the store.
     pub(crate) held_bytes: usize,
-    /// Large values pinned.
+    /// Bytes of large values pinned.
     pub(crate) pinned_bytes: usize,
-    /// The connections that wait to send them.
     pub(crate) count: usize,
 }
 
@@ -45,7 +41,6 @@ impl Waiting {
         self.pinned_bytes += unsent.pinned_bytes();
     }
 
-    /// They wait no longer.
     pub(crate) fn remove(&mut self, unsent: &Unsent) {
         self.count -= 1;
         self.held_bytes -= unsent.held_bytes();
@@ -82,7 +77,6 @@ impl Connection {
         }
     }
 
-    /// Sends replies that waited.
     pub(super) fn send_rest(&mut self, turn: &mut TurnState, streams: &mut StreamState) -> Next {
         let Some(mut unsent) = self.unsent.take() else { return self.rest() };
         streams.waiting.remove(&unsent);
@@ -109,7 +103,7 @@ impl Connection {
         if wrote == Wrote::Full { Next::AwaitWrite } else { Next::Again }
     }
 
-    /// What comes next when nothing waits to be sent.
+    /// Returns the connection's next step when no reply waits.
     #[inline]
     fn rest(&self) -> Next {
         if self.closing {
@@ -125,8 +119,7 @@ impl Connection {
 }
 
 impl Wrote {
-    /// Of `all_bytes` bytes, `offered` were offered to a write that came to `sent`. With how many
-    /// bytes it took.
+    /// Returns the result of a write of `offered` of `all_bytes` bytes, and how many it took.
     #[inline]
     fn of(sent: Sent, offered: usize, all_bytes: usize) -> (Wrote, usize) {
         match sent {
@@ -138,7 +131,7 @@ impl Wrote {
     }
 }
 
-/// One write of as much of the turn's replies as one write takes, and how many bytes were offered.
+/// Writes once as many replies as one write takes. Returns how many bytes were offered, too.
 #[inline]
 fn write(stream: &Stream, turn: &TurnState) -> (Sent, usize) {
     let TurnState { out, context, calls, .. } = turn;

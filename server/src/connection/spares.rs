@@ -18,7 +18,7 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// `large_bytes` is the length of the receive buffer.
+    /// Makes an empty set. `large_bytes` is the length of the receive buffer.
     pub(crate) fn new(large_bytes: usize) -> Spares {
         Spares {
             small: Vec::with_capacity(SPARES_SMALL_MAX),
@@ -29,12 +29,11 @@ impl Spares {
         }
     }
 
-    /// Length of a receive buffer.
     pub(crate) fn large_bytes(&self) -> usize {
         self.large_bytes
     }
 
-    /// Gives a connection a buffer that holds a copy of `bytes`.
+    /// Returns a buffer with a copy of `bytes` for a connection to hold.
     pub(crate) fn copy_of(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut buffer = if bytes.len() <= SPARE_SMALL_BYTES {
             self.small.pop().unwrap_or_else(|| Vec::with_capacity(SPARE_SMALL_BYTES))
@@ -54,7 +53,6 @@ impl Spares {
         self.large.pop().unwrap_or_else(|| vec![0; self.large_bytes])
     }
 
-    /// Takes back a buffer that a connection held.
     pub(crate) fn put_back(&mut self, mut buffer: Vec<u8>) {
         self.held -= 1;
         self.held_bytes -= buffer.capacity();
@@ -68,29 +66,27 @@ impl Spares {
         }
     }
 
-    /// A connection goes with a buffer of so many bytes, or without one.
+    /// Notes that a connection leaves the column, with a buffer of `held_bytes` bytes unless 0.
     pub(crate) fn leaves(&mut self, held_bytes: usize) {
         self.held -= usize::from(held_bytes > 0);
         self.held_bytes -= held_bytes;
     }
 
-    /// A connection comes with a buffer of so many bytes, or without one.
+    /// Notes that a connection joins the column, with a buffer of `held_bytes` bytes unless 0.
     pub(crate) fn comes(&mut self, held_bytes: usize) {
         self.held += usize::from(held_bytes > 0);
         self.held_bytes += held_bytes;
     }
 
-    /// Buffers, spare and held.
+    /// Number of buffers, spare and held.
     pub(crate) fn count(&self) -> usize {
         self.held + self.small.len() + self.large.len()
     }
 
-    /// Bytes of the spare buffers.
     pub(crate) fn spare_bytes(&self) -> usize {
         self.small.len() * SPARE_SMALL_BYTES + self.large.len() * self.large_bytes
     }
 
-    /// Bytes of the buffers that connections hold.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }

@@ -1,7 +1,7 @@
-//! What a column's connections share.
+//! The state that a column's connections share.
 //!
 //! Where: a column has one, and lends it to the connection whose turn it is.
-//! Invariant: what connections keep and pin is counted here, so that the bounds hold for all
+//! Invariant: bytes that connections keep and pin are counted here, so that the bounds hold for all
 //! connections of the column together.
 //! Source: none. `arrival` and `output`, children of `connection` too, share types with this file.
 
@@ -20,13 +20,13 @@ pub(crate) struct StreamState {
     pub(crate) waiting: Waiting,
     /// Most requests that a turn executes (`-R`).
     pub(crate) requests_turn_max: u32,
-    /// Longer values are received into frames, by `arrivals`.
+    /// Most bytes of a value in the log; longer ones are received into frames, by `arrivals`.
     pub(crate) log_value_bytes: usize,
     /// The store's memory limit, from which the two bounds below follow.
     memory_bytes: usize,
     kept_bytes_max: usize,
     pinned_bytes_max: usize,
-    /// Connections hold more than half of what they may, so that turns are kept short.
+    /// True if connections hold more than half of what they may, so that turns are kept short.
     pub(crate) pressed: bool,
 }
 
@@ -63,7 +63,6 @@ impl StreamState {
         self.arrivals.set_bytes_share(limits::arriving_bytes_share(memory_bytes, columns));
     }
 
-    /// How much one turn may do.
     #[inline]
     pub(crate) fn budget(&self) -> Budget {
         let reply_bytes_max =
@@ -71,7 +70,7 @@ impl StreamState {
         Budget::new(self.requests_turn_max, reply_bytes_max)
     }
 
-    /// Most bytes that one read may take, where the buffer has `room` for as many.
+    /// Most bytes that one read may take into a buffer with `room` bytes of room.
     #[inline]
     pub(crate) fn read_bytes_max(&self, room: usize) -> usize {
         if self.pressed { room.min(limits::PRESSED_TURN_BYTES) } else { room }
@@ -83,14 +82,12 @@ impl StreamState {
         self.keeps_much(divisor) || self.pins_much(divisor)
     }
 
-    /// True if they keep more than a `divisor`th of `kept_bytes_max`.
     #[inline]
     pub(crate) fn keeps_much(&self, divisor: usize) -> bool {
         let kept = self.spares.held_bytes() + self.arrivals.beside_bytes();
         kept + self.waiting.held_bytes > self.kept_bytes_max / divisor
     }
 
-    /// True if they pin more than a `divisor`th of `pinned_bytes_max`.
     #[inline]
     pub(crate) fn pins_much(&self, divisor: usize) -> bool {
         self.waiting.pinned_bytes > self.pinned_bytes_max / divisor

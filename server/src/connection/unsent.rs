@@ -1,8 +1,8 @@
-//! Replies that the socket did not take, and how much of them has gone since.
+//! Replies that the socket did not take, and the progress of sending them.
 //!
 //! Where: `output` makes one from the turn's replies, and the connection keeps it.
-//! Invariant: what has been sent is never walked again; a pinned value keeps its frames until its
-//! last byte is sent.
+//! Invariant: bytes that have been sent are never walked again; a pinned value keeps its frames
+//! until its last byte is sent.
 
 use std::io::IoSlice;
 use std::mem;
@@ -20,8 +20,8 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
-    /// What is left of `out`, which is settled, when its first `sent_bytes` bytes are sent, in
-    /// memory of just that size. `out` is empty afterwards.
+    /// Takes the rest of `out`, which is settled, behind its first `sent_bytes` bytes, into memory
+    /// of just that size. `out` is empty afterwards.
     pub(crate) fn rest_of(out: &mut Out, sent_bytes: usize) -> Unsent {
         let mut all = Unsent { replies: mem::take(out), text_sent: 0 };
         all.advance(sent_bytes);
@@ -35,7 +35,6 @@ impl Unsent {
         Unsent { replies: rest, text_sent: 0 }
     }
 
-    /// Takes away `bytes` bytes that have been sent.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
         while let Some((at, body)) = self.replies.pins.first_mut() {
             let Body::Frames(value) = body else { return };
@@ -53,33 +52,30 @@ impl Unsent {
         self.text_sent = (self.text_sent + bytes).min(self.replies.buf.len());
     }
 
-    /// The place up to which all is sent.
+    /// The position up to which all is sent.
     fn sent(&self) -> Mark {
         Mark { text: self.text_sent, pins: 0 }
     }
 
-    /// How much is left.
     pub(crate) fn left_bytes(&self) -> usize {
         self.replies.bytes_between(self.sent(), self.replies.mark())
     }
 
-    /// The first of what is left, in `pieces`; how many of them are used.
+    /// Fills `pieces` with the first bytes that are left. Returns how many pieces are used.
     pub(crate) fn gather<'a>(&'a self, pieces: &mut [IoSlice<'a>]) -> usize {
         gather(self.replies.pieces(self.sent(), self.replies.mark(), None), pieces)
     }
 
-    /// Memory it takes beside the values it pins.
     pub(crate) fn held_bytes(&self) -> usize {
         self.replies.held_bytes()
     }
 
-    /// Sum of the values it pins.
     pub(crate) fn pinned_bytes(&self) -> usize {
         self.replies.pinned_bytes()
     }
 }
 
-/// As many of `bytes` as there are `pieces` for; how many these are.
+/// Fills `pieces` from `bytes`. Returns how many pieces are used.
 pub(crate) fn gather<'a>(
     bytes: impl Iterator<Item = &'a [u8]>,
     pieces: &mut [IoSlice<'a>],
@@ -93,7 +89,7 @@ mod tests {
     use super::*;
     use store::{Body, Config, Put, Store, Value, Verb};
 
-    /// A value of `bytes` bytes, pinned, and what of it is not in frames.
+    /// Makes a pinned value of `bytes` bytes. Also returns its tail, which is not in frames.
     fn pinned(column: &mut store::Column, key: &[u8], bytes: usize) -> (store::Pinned, Vec<u8>) {
         let mut draft = column.draft(u32::try_from(bytes).unwrap());
         let mut byte = 0_u8;

@@ -4,11 +4,11 @@
 //! out.buf   | frame | replies | frame | replies | ...     an answer of one datagram is sent so
 //! ```
 //!
-//! Where: behind the execution of a message. What clients of one burst are answered lies one behind
-//! the other, so that the kernel takes it as one.
-//! Invariant: each datagram of an answer has the request's number, its own and the total, and no
-//! more bytes than `Way::datagram_bytes_max`. What the system does not take is dropped and
-//! counted.
+//! Where: behind the execution of a message. The answers to a burst lie one behind the other, so
+//! that the kernel takes them as one burst.
+//! Invariant: each datagram of an answer has the request's id, its own number and the total, and no
+//! more bytes than `Way::datagram_bytes_max`. A datagram that the system does not take is dropped
+//! and counted.
 
 use net::Tally;
 use protocol::udp::{HEADER_BYTES, Header};
@@ -19,35 +19,33 @@ use crate::limits::{ANSWERS_MAX, OUT_BYTES_MAX};
 use crate::out::{Mark, Out, Pieces};
 use crate::turn::TurnState;
 
-/// Answers that are to be sent.
 #[derive(Debug)]
 pub(super) struct Answers<P> {
     all: Vec<Answer<P>>,
     reply_bytes_max: usize,
 }
 
-/// One message, which stands in the turn's replies.
+/// One answer, whose bytes are in the turn's replies.
 #[derive(Clone, Copy, Debug)]
 struct Answer<P> {
     peer: P,
     id: u16,
-    /// Behind the room for a frame.
+    /// The start of the replies, behind the room for a header.
     from: Mark,
     to: Mark,
-    /// Bytes of the replies.
     bytes: usize,
 }
 
-/// The way back to those who asked.
+/// The way back to the clients.
 #[derive(Debug)]
 pub(super) struct Way<O> {
     pub(super) out: O,
-    /// The most bytes that a datagram carries, the frame included.
+    /// Most bytes that a datagram carries, the memcached UDP header included.
     pub(super) datagram_bytes_max: usize,
 }
 
 impl<O> Way<O> {
-    /// The most bytes that a datagram carries behind its frame.
+    /// Most bytes that a datagram carries behind its header.
     pub(super) fn payload_bytes(&self) -> usize {
         self.datagram_bytes_max - HEADER_BYTES
     }
@@ -58,27 +56,25 @@ impl<P: Copy> Answers<P> {
         Answers { all: Vec::with_capacity(ANSWERS_MAX), reply_bytes_max }
     }
 
-    /// Begins an answer at the end of `out`, with room for a frame. Where its replies begin.
+    /// Begins an answer at the end of `out`, behind room for a header. Returns its start.
     #[inline]
     pub(super) fn begin(&self, out: &mut Out) -> Mark {
         out.buf.extend_from_slice(&[0; HEADER_BYTES]);
         out.mark()
     }
 
-    /// What may be done for a message whose answer begins here.
+    /// Returns the budget of a message whose answer begins at `from`.
     #[inline]
     pub(super) fn budget(&self, from: Mark, out: &Out) -> Budget {
         Budget::of_message(from, out.pinned_bytes(), self.reply_bytes_max)
     }
 
-    /// The most bytes that the replies of one message may have.
     pub(super) fn reply_bytes_max(&self) -> usize {
         self.reply_bytes_max
     }
 
-    /// Adds the answer of so many bytes that stands in `out` since `from`. Nothing answers nothing.
-    /// An answer of one datagram, of at most `payload_bytes` bytes, has its frame before it from
-    /// now on.
+    /// Adds the answer of `bytes` bytes that is in `out` since `from`; drops an empty one. If the
+    /// answer fits one datagram, of at most `payload_bytes` bytes, writes its header before it.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -99,14 +95,14 @@ impl<P: Copy> Answers<P> {
         self.all.push(Answer { peer: *peer, id, from, to, bytes });
     }
 
-    /// So many, or as much as a connection's turn replies at most, that they are to be sent before
-    /// more is executed.
+    /// True if the answers are to be sent before more is executed: there are `ANSWERS_MAX`, or they
+    /// are as long as the replies of a connection's turn may be.
     #[inline]
     pub(super) fn are_enough(&self, out: &Out) -> bool {
         self.all.len() >= ANSWERS_MAX || Budget::new(u32::MAX, OUT_BYTES_MAX).is_spent(out)
     }
 
-    /// Sends them all, and empties the turn's replies.
+    /// Sends all answers, and empties the turn's replies.
     pub(super) fn send<O: Outgoing<Peer = P>>(&mut self, way: &mut Way<O>, turn: &mut TurnState) {
         let TurnState { out, calls, context, .. } = turn;
         let payload_bytes = way.payload_bytes();
@@ -131,8 +127,7 @@ impl<P: Copy> Answers<P> {
                     tally += letters.post_or_drop(calls);
                     rest = before;
                     if !letters.add(peer, &head, rest.take(payload_bytes)) {
-                        // Without this part nobody can use the others, and what was taken for it
-                        // is not where they would begin.
+                        // Without this part the others are of no use: drop them all.
                         tally.full += parts - number;
                         break;
                     }
@@ -151,18 +146,17 @@ impl<P: Copy> Answers<P> {
         out.clear();
     }
 
-    /// Memory that it takes.
     pub(super) fn held_bytes(&self) -> usize {
         self.all.capacity() * size_of::<Answer<P>>()
     }
 }
 
-/// Takes back an answer of which nothing may be sent.
+/// Drops an answer of which nothing may be sent.
 pub(super) fn take_back(from: Mark, out: &mut Out) {
     out.truncate(Mark { text: from.text - HEADER_BYTES, ..from });
 }
 
-/// The frame of a datagram. An answer has fewer datagrams than a frame can number.
+/// Makes the header of a datagram. An answer has fewer datagrams than a header can number.
 #[inline]
 fn frame(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
     let number = u16::try_from(number).unwrap_or(u16::MAX);
@@ -174,12 +168,11 @@ fn frame(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
 #[derive(Clone)]
 struct Rest<'o> {
     all: Pieces<'o>,
-    /// What the last datagram left of a piece.
+    /// The rest of the piece that the last datagram split.
     first: &'o [u8],
 }
 
 impl<'o> Rest<'o> {
-    /// The next `bytes` bytes.
     #[inline]
     fn take(&mut self, bytes: usize) -> Take<'_, 'o> {
         Take { rest: self, left: bytes }
@@ -189,7 +182,6 @@ impl<'o> Rest<'o> {
 /// The bytes of one datagram, in pieces.
 struct Take<'r, 'o> {
     rest: &'r mut Rest<'o>,
-    /// Bytes that are yet to come.
     left: usize,
 }
 

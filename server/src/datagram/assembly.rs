@@ -1,15 +1,16 @@
-//! Requests that came cut into several datagrams, put together where they are not kept in pieces.
+//! Requests that came in several datagrams, put together where they are not kept in pieces.
 //!
 //! ```text
 //! parts as they came   | number 2 | number 0 | number 1 |
 //! whole                | number 0 | number 1 | number 2 |
 //! ```
 //!
-//! Where: between a datagram that says it is a part, and the execution of the whole.
+//! Where: between a datagram whose header says that it is a part, and the execution of the whole.
 //! Invariant: a column keeps at most `ASSEMBLIES_MAX` requests of at most `MESSAGE_BYTES_MAX`
-//! bytes, of one address at most `ASSEMBLIES_OF_ONE_MAX`, none for longer than `PARTS_WAIT_MS_MAX`.
-//! A request is whole once, however often and in whatever order its parts came. Buffers are kept
-//! for the next request, so that putting one together allocates only what none before it needed.
+//! bytes, at most `ASSEMBLIES_OF_ONE_MAX` of one address, and none for longer than
+//! `PARTS_WAIT_MS_MAX`. A request is whole once, however often and in whatever order its parts
+//! came. Buffers are kept for later requests, so that a request allocates only what no earlier one
+//! needed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,59 +22,55 @@ use crate::limits::{
     ASSEMBLIES_MAX, ASSEMBLIES_OF_ONE_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX,
 };
 
-/// What a part came to.
+/// The result of adding a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// Others are missing.
+    /// Other parts are missing.
     Waits,
     /// The request is whole. It stays until `Assembly::take_whole`.
     Whole,
-    /// It is no part of the request that its number names, or came before.
+    /// The part contradicts its request, or came before.
     Ignored,
-    /// The request is longer than `MESSAGE_BYTES_MAX`, or has more than `PARTS_MAX` parts; this is
-    /// said once for all its parts.
+    /// The request is longer than `MESSAGE_BYTES_MAX` or `PARTS_MAX` parts. Returned once only.
     TooLong,
 }
 
-/// Whose request: the sender, and the number that he gave the request.
+/// A request's identity: its sender, and the id that the sender gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whose {
     /// The sender.
     pub from: SocketAddr,
-    /// The number.
+    /// The id.
     pub id: u16,
 }
 
-/// A piece of a part, of which most have one.
+/// A piece of a part. Most parts are one piece.
 #[derive(Debug)]
 pub enum Piece<'d> {
-    /// It is to be copied.
+    /// Bytes that are to be copied.
     Here(&'d [u8]),
-    /// It stays where it came.
+    /// Bytes that stay in the chunk where they came.
     Kept(Kept),
 }
 
-/// One request.
 #[derive(Debug)]
 struct Parts {
     whose: Whose,
     total: u16,
-    /// How many of them have come.
     came: u16,
     since_ms: u64,
-    /// Bytes of all that have come.
+    /// Bytes of all parts that have come.
     all_bytes: usize,
-    /// Those that were copied, as they came.
+    /// The bytes of copied parts, in the order in which they came.
     bytes: Vec<u8>,
-    /// The part's number and the piece's own, of each, and where it is.
+    /// For each piece: the number of its part, its own number, and its place.
     pieces: Vec<(u16, usize, Place)>,
-    /// Pieces that are kept where they came.
+    /// Number of pieces that are kept in chunks.
     kept: usize,
-    /// It was too long, which its sender has been told.
+    /// The request was too long, and its sender has been told.
     is_refused: bool,
 }
 
-/// Where a piece is.
 #[derive(Debug)]
 enum Place {
     Copied { start: usize, end: usize },
@@ -109,7 +106,7 @@ impl Parts {
         self.pieces.push((number, self.pieces.len(), place));
     }
 
-    /// The pieces, in the order in which they are now.
+    /// The pieces in their current order.
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|(_, _, place)| match place {
             Place::Copied { start, end } => &self.bytes[*start..*end],
@@ -127,15 +124,14 @@ impl Parts {
 /// A column's requests that lack parts.
 #[derive(Debug, Default)]
 pub struct Assembly {
-    /// The oldest first.
+    /// The requests, the oldest first.
     parts: Vec<Parts>,
-    /// Buffers of those that have ended.
+    /// Buffers of requests that have ended.
     spare: Vec<Parts>,
 }
 
 impl Assembly {
-    /// Adds a part, of at most so many pieces as a frame has. How many requests had to go for it
-    /// comes second.
+    /// Adds a part. Also returns how many other requests were dropped to make room.
     pub fn add<'d>(
         &mut self,
         whose: Whose,
@@ -177,8 +173,8 @@ impl Assembly {
         (Added::Whole, gone)
     }
 
-    /// Begins a request, for which the oldest goes where there are too many: of those from its
-    /// address, or of all. Where it stands, and how many went.
+    /// Begins a request. If there are too many, the oldest goes: of its own address's, or of all.
+    /// Returns the request's position, and how many requests were dropped.
     fn begin(&mut self, whose: Whose, total: u16, now_ms: u64) -> (usize, u64) {
         let is_of_one = |parts: &Parts| parts.whose.from.ip() == whose.from.ip();
         let of_one = self.parts.iter().filter(|parts| is_of_one(parts)).count();
@@ -208,7 +204,7 @@ impl Assembly {
         (self.parts.len() - 1, gone)
     }
 
-    /// Puts the request that the last `add` made whole into `whole`, and forgets it.
+    /// Moves the request that the last `add` made whole into `whole`.
     pub fn take_whole(&mut self, whose: Whose, whole: &mut Whole) {
         let Some(at) = self.parts.iter().position(|parts| parts.whose == whose) else { return };
         let parts = &mut self.parts[at];
@@ -224,12 +220,12 @@ impl Assembly {
         self.end(at);
     }
 
-    /// What has come of a request; in its order, if it is whole.
+    /// The pieces that have come of a request; in its order, if it is whole.
     pub fn texts(&self, whose: Whose) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().filter(move |parts| parts.whose == whose).flat_map(Parts::texts)
     }
 
-    /// Drops the requests that have waited too long for their parts; how many.
+    /// Drops the requests that have waited too long for their parts. Returns how many.
     pub fn drop_late(&mut self, now_ms: u64) -> u64 {
         let (mut late, mut at) = (0, 0);
         while let Some(parts) = self.parts.get(at) {
@@ -243,18 +239,18 @@ impl Assembly {
         late
     }
 
-    /// Pieces of requests from this address that are kept where they came.
+    /// Number of pieces of requests from this address that are kept in chunks.
     pub fn kept_of(&self, address: IpAddr) -> usize {
         let of_it = self.parts.iter().filter(|parts| parts.whose.from.ip() == address);
         of_it.map(|parts| parts.kept).sum()
     }
 
-    /// Requests wait for parts.
+    /// True if requests wait for parts.
     pub fn any(&self) -> bool {
         !self.parts.is_empty()
     }
 
-    /// Memory that it takes.
+    /// Bytes of memory that the assembly takes.
     pub fn held_bytes(&self) -> usize {
         let of = |all: &[Parts]| all.iter().map(|it| it.bytes.capacity()).sum::<usize>();
         of(&self.parts) + of(&self.spare)
@@ -284,7 +280,6 @@ mod tests {
         assembly.add(whose, header, [Piece::Here(bytes)], 0)
     }
 
-    /// Takes a request that is whole.
     fn taken(assembly: &mut Assembly, whose: Whose) -> Vec<u8> {
         let mut whole = Whole::default();
         assembly.take_whole(whose, &mut whole);
@@ -304,7 +299,7 @@ mod tests {
             assert_eq!(come(order[0]), (Added::Ignored, 0));
             assert_eq!(come(order[1]), (Added::Waits, 0));
             assert_eq!(come(order[2]), (Added::Whole, 0));
-            // Asked again, while the request waits to be executed.
+            // A part may come again while the request waits to be executed.
             assert_eq!(come(order[2]), (Added::Whole, 0));
             assert_eq!(taken(&mut assembly, whose(1, 9)), texts.concat());
             assert!(!assembly.any());

@@ -1,13 +1,13 @@
-//! Bytes of long answers, charged to the networks that they go to, where anybody may ask.
+//! Bytes of long answers, charged to the networks that they go to, if anybody may ask.
 //!
 //! ```text
 //! entry   | second (32 bits) | bytes charged in it (32 bits) |
 //! ```
 //!
-//! Where: between an answer that is made and the letters. A datagram's sender may be forged: then
-//! the answer goes to somebody who has not asked, and is what the sender saves.
+//! Where: between an answer that is made and its datagrams. A datagram's sender may be forged: then
+//! the answer goes to a host that has not asked, and costs the forger nothing.
 //! Invariant: in one second an entry admits answers of `AMPLIFIED_BYTES_SECOND_MAX` bytes and one
-//! answer more. The table never grows. Which networks share an entry nobody outside can know.
+//! more answer. The table never grows. Nobody outside can know which networks share an entry.
 //! Source: C. Rossow, *Amplification Hell: Revisiting Network Protocols for DDoS Abuse* (2014);
 //! CVE-2018-1000115 (memcached).
 
@@ -25,7 +25,6 @@ pub(super) struct Charges {
 }
 
 impl Charges {
-    /// Nothing is charged yet.
     pub(super) fn new() -> Charges {
         Charges {
             hasher: RandomState::new(),
@@ -33,8 +32,7 @@ impl Charges {
         }
     }
 
-    /// Charges `bytes` to the network of `ip` in this second. False: as many as may be are charged
-    /// already.
+    /// Charges `bytes` to the network of `ip`. Returns false if this second's share is used up.
     pub(super) fn admit(&self, ip: IpAddr, bytes: usize, second: u32) -> bool {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let hash = self.hasher.hash_one(network(ip)) % CHARGES as u64;
@@ -54,7 +52,7 @@ impl Charges {
     }
 }
 
-/// The network of an address, 256 of IPv4 or what a site has of IPv6: its first 24 or 48 bits.
+/// The network of an address: its first 24 bits for IPv4, 48 bits (a site) for IPv6.
 fn network(ip: IpAddr) -> (bool, u64) {
     match ip.to_canonical() {
         IpAddr::V4(ip) => (false, u64::from(u32::from(ip) >> 8)),
@@ -66,7 +64,7 @@ fn network(ip: IpAddr) -> (bool, u64) {
 mod tests {
     use super::*;
 
-    /// How many answers of so many bytes `ip` may have in a second.
+    /// Returns how many answers of `bytes` bytes `ip` may have in a second.
     fn admitted(charges: &Charges, ip: &str, bytes: usize, second: u32) -> usize {
         let ip = ip.parse().unwrap();
         (0..100_000).take_while(|_| charges.admit(ip, bytes, second)).count()

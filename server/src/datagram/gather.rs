@@ -1,4 +1,4 @@
-//! Where the parts of requests to one column come together, whoever has received them.
+//! Collects the parts of requests to one column, whichever column receives them.
 //!
 //! ```text
 //! column 0    part 0, part 2 --.
@@ -6,10 +6,11 @@
 //! column 1    part 1, stolen --'                                      whose part was the last
 //! ```
 //!
-//! Where: between a datagram that says it is a part, and the `assembly` of its column.
-//! Invariant: a request becomes whole at one column, which executes it; nobody else sees it again.
-//! The lock protects the assembly, is held for copies of one request at most, and whoever holds it
-//! takes no other. Times are those of `TurnState::now_ms`, which all columns read from one clock.
+//! Where: between a datagram whose header says that it is a part, and the `assembly` of its column.
+//! Invariant: a request becomes whole at one column, which executes it; no other column sees it
+//! again. The lock protects the assembly, is held for the copies of at most one request, and its
+//! holder takes no other lock. Times are those of `TurnState::now_ms`, which all columns read from
+//! one clock.
 
 use std::sync::Arc;
 
@@ -24,23 +25,22 @@ use super::assembly::{Added, Assembly, Piece, Whose};
 use super::whole::Whole;
 use crate::limits::{KEPT_OF_ONE_MIN, KEPT_OF_ONE_PART, KEPT_PART_BYTES_MIN};
 
-/// One column's.
+/// The gather of one column.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Gather {
     assembly: Mutex<Assembly>,
-    /// Requests wait for parts.
+    /// True if requests wait for parts.
     waits: AtomicBool,
-    /// Memory that the assembly takes.
     held_bytes: AtomicUsize,
-    /// Where what has come may be kept.
+    /// The arena in which received bytes may be kept.
     arena: Option<Arc<Arena>>,
     /// Most pieces of one address's requests that are kept there; further ones are copied.
     kept_of_one_max: usize,
 }
 
 impl Gather {
-    /// One for each column. What comes lies in an arena, if there is one that keeps it.
+    /// Makes one for each column. Received bytes are in `arena`, if there is one that keeps values.
     #[must_use]
     pub fn for_columns(columns: usize, arena: Option<&Arc<Arena>>) -> Arc<[Gather]> {
         let arena = arena.filter(|arena| arena.keeps());
@@ -50,9 +50,9 @@ impl Gather {
         (0..columns).map(|_| gather()).collect()
     }
 
-    /// Adds a part: its first bytes, and what of it lies elsewhere. A request that becomes whole is
-    /// put into `whole`, and has left the gather then. How many requests had to go for the part
-    /// comes second.
+    /// Adds a part: its first bytes, and its further pieces. A request that becomes whole is moved
+    /// from the gather into `whole`. Also returns how many other requests were dropped to make
+    /// room.
     pub(super) fn add(
         &self,
         whose: Whose,
@@ -61,8 +61,8 @@ impl Gather {
         now_ms: u64,
         whole: &mut Whole,
     ) -> (Added, u64) {
-        // A short one would take a chunk for little, but for the last: of a request all is kept, or
-        // nothing.
+        // Keeping a short part would use up a chunk for little. The last part may be short: a
+        // request is kept as a whole, or not at all.
         let is_last = header.number + 1 == header.total;
         let is_long = more.is_some() || bytes.len() >= KEPT_PART_BYTES_MIN;
         let arena = self.arena.as_ref().filter(|_| is_long || is_last);
@@ -85,7 +85,7 @@ impl Gather {
         (added, gone)
     }
 
-    /// Puts a request that is one datagram in several pieces into `whole`.
+    /// Moves a request that is one datagram in several pieces into `whole`.
     pub(super) fn join(&self, bytes: &[u8], more: &Pieces, whole: &mut Whole) {
         let arena = self.arena.as_ref();
         let kept = all(bytes, Some(more)).map(|piece| arena?.keep(piece));
@@ -98,24 +98,23 @@ impl Gather {
         }
     }
 
-    /// Requests may wait for parts.
+    /// True if requests may wait for parts.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        // Relaxed: pairs with the store of `with`. Who sees it late looks again in the next turn.
+        // Relaxed: pairs with the store of `with`. A late reader looks again in its next turn.
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Drops the requests that have waited too long for their parts; how many. Any column may ask.
+    /// Drops requests that waited too long for their parts. Returns how many. For any column.
     pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
         self.with(|assembly| assembly.drop_late(now_ms))
     }
 
-    /// Memory that it takes.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed) // pairs with the store of `with`; orders nothing
     }
 
-    /// Has `act` use the assembly.
+    /// Calls `act` with the assembly, under the lock.
     fn with<T>(&self, act: impl FnOnce(&mut Assembly) -> T) -> T {
         let mut assembly = lock_soon(&self.assembly);
         let result = act(&mut assembly);
@@ -127,7 +126,7 @@ impl Gather {
     }
 }
 
-/// All of a datagram.
+/// All pieces of a datagram.
 fn all<'d>(bytes: &'d [u8], more: Option<&'d Pieces>) -> impl Iterator<Item = &'d [u8]> {
     std::iter::once(bytes).chain(more.into_iter().flat_map(Pieces::iter))
 }
@@ -157,7 +156,7 @@ mod tests {
         let gather = Gather::default();
         let done = [const { AtomicU64::new(0) }; 2];
         let texts: [&[u8]; 4] = [b"a", b"bc", b"", b"def"];
-        // Each column has every second part of each request.
+        // Each column receives every second part of each request.
         let column = |first: u16| {
             let (mut whole, mut wholes) = (Whole::default(), Vec::new());
             for id in 0..ROUNDS {
@@ -179,7 +178,7 @@ mod tests {
                         other => panic!("{other:?}"),
                     }
                 }
-                // The two stay so close that no request has to go for another.
+                // The two columns stay so close that no request has to go for another.
                 done[usize::from(first)].store(at, Ordering::Relaxed);
                 while at > done[1 - usize::from(first)].load(Ordering::Relaxed) + 2 {
                     std::thread::yield_now();

@@ -1,10 +1,11 @@
-//! Who is answered.
+//! Decides which datagrams are answered.
 //!
 //! Where: the first look at a datagram.
-//! Invariant: whoever is not to be answered has nothing executed: port 0, which nobody has; our own
-//! UDP ports, from which two servers would answer each other for ever (CVE-2024-2169); senders that
-//! are no single host, among them the broadcast addresses of the networks that this machine is in
-//! when the server starts; what was sent to many; and whom `-o udp_allow` leaves out.
+//! Invariant: a datagram that is not to be answered has nothing executed. These are refused: port
+//! 0, which no sender has; our own UDP ports, because two servers would answer each other for ever
+//! (CVE-2024-2169); senders that are no single host, among them the broadcast addresses of this
+//! machine's networks when the server starts; datagrams sent to many; and senders that
+//! `-o udp_allow` leaves out.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,18 +15,18 @@ use ipnet::IpNet;
 use super::charges::Charges;
 use crate::limits::AMPLIFIED_TIMES_FREE;
 
-/// What the server answers.
+/// The rules by which senders are answered.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     ports: Vec<u16>,
-    /// In their order.
+    /// Broadcast addresses, sorted.
     broadcasts: Vec<Ipv4Addr>,
     allow: Vec<IpNet>,
-    /// Where anybody may ask, what long answers are charged to.
+    /// The table to which long answers are charged, if anybody may ask.
     charges: Option<Arc<Charges>>,
 }
 
-/// Why a datagram is not answered.
+/// The reason why a datagram is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// An answer would be a loop, or go to many.
@@ -35,9 +36,9 @@ pub(crate) enum Refused {
 }
 
 impl Guard {
-    /// `ports` are the server's own UDP ports; `broadcasts` the addresses that stand for all of a
-    /// network; `allow` the networks that may ask, none: all. Long answers are charged to whoever
-    /// they go to if `charges`.
+    /// Makes a guard. `ports` are the server's own UDP ports; `broadcasts` the addresses that stand
+    /// for all hosts of a network; `allow` the networks that may ask, all if empty. With `charges`,
+    /// long answers are charged to the networks that they go to.
     pub(crate) fn new(
         ports: Vec<u16>,
         mut broadcasts: Vec<Ipv4Addr>,
@@ -49,7 +50,7 @@ impl Guard {
         Guard { ports, broadcasts, allow, charges }
     }
 
-    /// May a message of `request_bytes` be answered by so many `bytes` at this time?
+    /// True if a message of `request_bytes` bytes may be answered by `bytes` bytes at this time.
     #[inline]
     pub(super) fn lets_out(
         &self,
@@ -67,7 +68,7 @@ impl Guard {
         charges.admit(to.ip(), bytes - free_bytes, second)
     }
 
-    /// May what came from `sender` be answered?
+    /// Checks if a datagram from `sender` may be answered.
     #[inline]
     pub(crate) fn check(&self, sender: SocketAddr, is_for_many: bool) -> Result<(), Refused> {
         let (ip, port) = (sender.ip().to_canonical(), sender.port());

@@ -1,8 +1,8 @@
-//! Tests of answers on a way out that has no room whenever it likes.
+//! Tests of answers on a way out that refuses datagrams at random.
 //!
-//! Where: `Answers::send` over letters that refuse by a plan drawn at random.
-//! Invariant: what arrives of an answer is its first parts, each as it should be; each part that is
-//! made is sent or counted as not sent.
+//! Where: `Answers::send` over an `Outgoing` that refuses by a plan drawn at random.
+//! Invariant: the parts of an answer that arrive are its first ones, unchanged; each part is sent
+//! or counted as not sent.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use super::answers::{Answers, Way};
 use super::tests::turn;
 use crate::datapath::{Letters, Outgoing};
 
-/// Bytes of a datagram, the frame included.
+/// Bytes of a datagram, the memcached UDP header included.
 const DATAGRAM_BYTES: usize = 100;
 
-/// A way out on which datagrams lie that were sent.
+/// A way out that keeps the datagrams that were sent.
 struct Refusing {
     random: Random,
-    /// Of so many letters one is refused, also where there is room.
+    /// One datagram in this many is refused, even if there is room.
     one_in: u32,
     sent: Vec<(u8, Vec<u8>)>,
 }
@@ -42,7 +42,7 @@ impl Outgoing for Refusing {
 impl<'a> Letters<'a, u8> for Plan<'_> {
     fn add(&mut self, to: &'a u8, head: &[u8], mut pieces: impl Iterator<Item = &'a [u8]>) -> bool {
         if self.way.random.number(self.way.one_in) == 0 {
-            // It may have taken some before it finds that there is no room.
+            // A real one may have taken some pieces before it finds that there is no room.
             let taken = self.way.random.index(3);
             pieces.by_ref().take(taken).for_each(drop);
             return false;

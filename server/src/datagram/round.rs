@@ -2,8 +2,8 @@
 //!
 //! Where: between the inbox and the answers.
 //! Invariant: datagrams are executed in their order, each once. A datagram whose first request must
-//! wait ends the round, and the next round begins with that datagram. What is no whole request is
-//! dropped and counted.
+//! wait ends the round, and the next round begins with that datagram. Bytes that are not a whole
+//! request are dropped and counted.
 
 use std::iter::{Enumerate, Skip};
 use std::sync::Arc;
@@ -28,14 +28,15 @@ use crate::out::Mark;
 use crate::shared::Counters;
 use crate::turn::TurnState;
 
-/// Inputs are named by numbers that wrap around: there are more than a window has.
+/// Slots for open messages. A message's number modulo this is its slot: a batch reads at most
+/// `REQUESTS_AHEAD` messages ahead, so two open ones never share a slot.
 const OPEN_MAX: usize = 2 * REQUESTS_AHEAD;
 
-/// What a round needs of its column.
+/// The parts of a column that a round uses.
 pub(super) struct Round<'r, D: Datapath + 'r> {
     pub(super) speak: Speak,
     pub(super) guard: &'r Guard,
-    /// That of the column to which these datagrams were sent.
+    /// The gather of the column to which these datagrams were sent.
     pub(super) gather: &'r Gather,
     /// The request that a part has made whole.
     pub(super) whole: &'r mut Whole,
@@ -43,7 +44,7 @@ pub(super) struct Round<'r, D: Datapath + 'r> {
     pub(super) outgoing: Way<D::Outgoing<'r>>,
 }
 
-/// A message whose requests are executed.
+/// A message, or the last part of one, whose requests are to be executed.
 #[derive(Clone, Copy, Debug)]
 struct Message<'i, P> {
     /// The number of its last datagram among those received.
@@ -53,17 +54,16 @@ struct Message<'i, P> {
     bytes: &'i [u8],
 }
 
-/// A message that is executed.
+/// The result of executing a message.
 #[derive(Clone, Copy, Debug)]
 struct Done {
-    /// Bytes of its answer.
     bytes: usize,
-    /// What it costs beside its own bytes, as `MESSAGES_TURN_BYTES` counts.
+    /// Its cost beside its own bytes, as `MESSAGES_TURN_BYTES` counts.
     cost_bytes: usize,
 }
 
 impl<'r, D: Datapath> Round<'r, D> {
-    /// Executes what is left of the datagrams that `arrived`. What is left then, if anything.
+    /// Executes the `rest` of the datagrams that `arrived`. Returns what is left of them.
     pub(super) fn run(
         &mut self,
         arrived: D::Arrived<'r>,
@@ -74,7 +74,7 @@ impl<'r, D: Datapath> Round<'r, D> {
         let mut executed_bytes = 0;
         let mut datagrams = arrived.enumerate().skip(rest.first);
         loop {
-            // Only the datagram that has waited may have waited for too long.
+            // Only the datagram that begins the round can have waited for too long.
             let cannot_wait = (!rest.may_wait(turn)).then_some(rest.first);
             let mut messages = Messages::<D> {
                 datagrams,
@@ -123,8 +123,8 @@ impl<'r, D: Datapath> Round<'r, D> {
         }
     }
 
-    /// Answers what is no message of one datagram. What it costs; `None`: the request waits for
-    /// room.
+    /// Executes a message that came in several datagrams or pieces, or refuses one that is too
+    /// long. Returns its cost; `None`: its request waits for room.
     fn execute(
         &mut self,
         special: Special<'_, D::Peer>,
@@ -161,7 +161,7 @@ impl<'r, D: Datapath> Round<'r, D> {
     }
 }
 
-/// What ends a batch of messages, for it is none that the batch could execute.
+/// A message that ends a batch, because the batch cannot execute it.
 #[derive(Clone, Copy, Debug)]
 enum Special<'i, P> {
     /// The request that this datagram made whole; its bytes are in `Round::whole`.
@@ -177,7 +177,6 @@ impl<P> Special<'_, P> {
         }
     }
 
-    /// As `Rest::put_off` has it.
     fn put_off(&self) -> (usize, Added) {
         match self {
             Special::Whole(message) => (message.datagram, Added::Whole),
@@ -186,16 +185,16 @@ impl<P> Special<'_, P> {
     }
 }
 
-/// What of the inbox is left: datagrams from `first` on, of which the first may wait for room.
+/// The rest of the inbox: datagrams from `first` on. `waits`: the first one waits for room.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     first: usize,
     waits: bool,
 }
 
-/// The messages that have come, as inputs of a batch.
+/// The received messages, as inputs of a batch.
 struct Messages<'m, 'r, D: Datapath + 'r> {
-    /// Those that are yet to be looked at, with their numbers.
+    /// The datagrams that are yet to be looked at, with their numbers.
     datagrams: Skip<Enumerate<D::Arrived<'r>>>,
     speak: Speak,
     guard: &'m Guard,
@@ -204,22 +203,21 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     answers: &'m mut Answers<D::Peer>,
     outgoing: &'m mut Way<D::Outgoing<'r>>,
     counters: Arc<Counters>,
-    /// As in `Rest`.
+    /// See `Rest::counted`.
     counted: usize,
-    /// As in `Rest`.
+    /// See `Rest::put_off`.
     put_off: Option<(usize, Added)>,
     open: [Option<Message<'r, D::Peer>>; OPEN_MAX],
-    /// Messages opened so far.
     opened: usize,
-    /// The sender that the guard let in last.
+    /// The sender that the guard admitted last.
     admitted: Option<&'r D::Peer>,
-    /// Where the answer to the message begins that is being executed.
+    /// Start of the answer to the message that is being executed.
     from: Mark,
     special: Option<Special<'r, D::Peer>>,
     left: Option<Left>,
-    /// The datagram that has waited for too long.
+    /// The datagram that has waited for too long: its requests are refused instead.
     cannot_wait: Option<usize>,
-    /// Bytes of messages executed, and what their requests count for.
+    /// Bytes of messages executed, and the costs of their requests.
     executed_bytes: usize,
     now_ms: u64,
 }
@@ -232,7 +230,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         number: usize,
         datagram: Datagram<'r, D::Peer>,
     ) -> Option<Message<'r, D::Peer>> {
-        // What is looked at again, because something before it had to wait, counts once.
+        // A datagram that is looked at again, because one before it had to wait, counts once.
         let count = u64::from(number >= self.counted);
         self.counted = self.counted.max(number + 1);
         self.counters.bytes_read.add(count * datagram.len() as u64);
@@ -244,7 +242,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             }
         };
         let peer = datagram.peer;
-        // Those of a burst have one sender.
+        // The datagrams of one burst share their sender.
         if !self.admitted.is_some_and(|admitted| std::ptr::eq(admitted, peer)) {
             self.admit(peer, count)?;
         }
@@ -257,8 +255,8 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             return Some(message);
         }
         let whose = Whose { from: peer.address()?, id: header.id };
-        // What was added before came to something then. What has not been done about it since then
-        // is to be done here, and no part makes its request whole a second time.
+        // A part that is looked at again is not added again: what adding it came to is in
+        // `put_off`, if it is still to be acted on.
         let added = match self.put_off {
             _ if count > 0 => self.gather(whose, header, (bytes, datagram.more)),
             Some((at, added)) if at == number => added,
@@ -278,7 +276,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
 }
 
 impl<'r, D: Datapath> Messages<'_, 'r, D> {
-    /// Adds a part, or what is all of a request, in several pieces, which is whole at once.
+    /// Adds one part of a request. A request in one datagram of several pieces is whole at once.
     fn gather(
         &mut self,
         whose: Whose,
@@ -294,7 +292,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         added
     }
 
-    /// Does the guard let a sender in? If not, `count` datagrams are counted as dropped.
+    /// Returns `None` if the guard refuses the sender, and counts `count` datagrams as dropped.
     fn admit(&mut self, peer: &'r D::Peer, count: u64) -> Option<()> {
         let Err(refused) = self.guard.check(peer.address()?, peer.is_for_many()) else {
             self.admitted = Some(peer);
@@ -358,8 +356,7 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
 }
 
 impl<P: Sender> Message<'_, P> {
-    /// Adds what stands in the turn's replies `from` there on, `bytes` bytes, to the answers, if it
-    /// may go out.
+    /// Adds the `bytes` bytes since `from` to the answers, or drops them if the guard says no.
     #[inline]
     fn answer<O>(
         &self,
@@ -377,7 +374,7 @@ impl<P: Sender> Message<'_, P> {
         }
     }
 
-    /// Executes it, which is all of a request's bytes. What it costs is as in `end`.
+    /// Executes the message, which is a whole request. Returns as `end` does.
     fn run(
         &self,
         speak: Speak,
@@ -392,7 +389,7 @@ impl<P: Sender> Message<'_, P> {
         self.end(end, turn, from, answers.reply_bytes_max())
     }
 
-    /// Stores the value to which its bytes are what stood before. What it costs is as in `end`.
+    /// Stores `value`, whose header is the message. Returns as `end` does.
     fn store(&self, value: &mut Value, turn: &mut TurnState, from: Mark) -> Option<Done> {
         let TurnState { context, out, .. } = turn;
         let Value { draft, terminated } = value;
@@ -405,8 +402,8 @@ impl<P: Sender> Message<'_, P> {
         }
     }
 
-    /// Its requests have been executed up to `end`, with replies since `from`. `None`: its first
-    /// request waits for room, and nothing was done.
+    /// Ends the message, whose requests have been executed up to `end` with replies since `from`.
+    /// Returns `None` if its first request waits for room: nothing was done.
     #[inline]
     fn end(
         &self,
@@ -429,14 +426,14 @@ impl<P: Sender> Message<'_, P> {
             take_back(from, &mut turn.out);
             return None;
         }
-        // What is executed is not executed again, so that the rest of the message cannot wait.
+        // Requests before `at` must not be executed again, so that the rest may not wait.
         turn.context.may_wait = false;
         let mut session = session.clone();
         let rest = turn::run(turn, &mut session, (self.bytes, at), budget);
         Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Its execution has `stopped` for good.
+    /// Ends the message, whose execution `stopped`: refuses too long an answer, or too much work.
     #[inline]
     fn finish(
         &self,
@@ -464,7 +461,7 @@ impl<P: Sender> Message<'_, P> {
         Done { bytes: turn.out.bytes_between(from, turn.out.mark()), cost_bytes }
     }
 
-    /// Says that it asks for too much from a byte on, or that its answer is too long.
+    /// Refuses the requests from byte `spent_at` on, or the whole answer, which is too long.
     #[cold]
     fn refuse(&self, spent_at: Option<usize>, turn: &mut TurnState, from: Mark) {
         let TurnState { context, out, .. } = turn;

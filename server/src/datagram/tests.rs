@@ -27,13 +27,12 @@ struct Column {
 }
 
 impl Column {
-    /// Takes from the other column; how many datagrams.
+    /// Steals from the other column. Returns how many datagrams.
     fn steal(&mut self) -> usize {
         let other = 1 - self.datagrams.path.column();
         self.datagrams.steal(other, 0, &mut self.turn)
     }
 
-    /// Receives from its own socket.
     fn turns(&mut self) -> usize {
         self.datagrams.note_input(0);
         self.datagrams.turns(&mut self.turn)
@@ -76,7 +75,6 @@ fn site() -> ([Column; 2], UdpSocket) {
     ([column(0), column(1)], client)
 }
 
-/// A column's turn.
 pub(super) fn turn() -> TurnState {
     let ([column, _], _) = site();
     column.turn
@@ -94,7 +92,7 @@ fn send_part(client: &UdpSocket, id: u16, (number, total): (u16, u16), part: &st
     client.send(&[&header.bytes()[..], part.as_bytes()].concat()).unwrap();
 }
 
-/// What has come: ids, and texts. A client that is connected hears one address alone.
+/// Receives all answers: ids and texts. The client is connected, so it hears one address only.
 fn answers(client: &UdpSocket) -> Vec<(u16, String)> {
     let mut buffer = [0; 2000];
     let mut all = Vec::new();
@@ -134,7 +132,7 @@ fn parts_that_two_columns_receive_are_one_request() {
     let ([mut victim, mut thief], client) = site();
     let parts = ["set k 0 0 6\r\n", "abc", "def\r\n"];
     let ends = [("STORED\r\n", 5), ("STORED\r\n", 6), ("STORED\r\n", 7)];
-    // Which part is the thief's.
+    // The position of the part that the thief receives.
     for (theirs, (reply, id)) in ends.into_iter().enumerate() {
         for (number, part) in parts.iter().enumerate() {
             send_part(&client, id, (u16::try_from(number).unwrap(), 3), part);
@@ -153,7 +151,7 @@ fn parts_that_two_columns_receive_are_one_request() {
 fn a_part_that_was_stolen_waits_no_longer_than_others() {
     let ([mut victim, mut thief], client) = site();
     let dropped = |of: &Column| of.turn.context.counters.udp_dropped_incomplete.get();
-    // The time that a column has served stands while it sleeps; what is due is due all the same.
+    // A column's served time stands still while it sleeps; late requests are dropped all the same.
     (victim.turn.now_ms, thief.turn.now_ms) = (50_000, 50_000);
     send_part(&client, 2, (0, 2), "get ");
     assert_eq!(thief.steal(), 1);
@@ -175,7 +173,7 @@ fn a_part_that_was_stolen_waits_no_longer_than_others() {
 fn a_thief_whose_request_waits_takes_no_more() {
     let ([_, mut thief], client) = site();
     send(&client, 1, &["get k\r\n"]);
-    // As if a request before had to wait for room.
+    // Pretends that an earlier request waits for room.
     thief.datagrams.rest = Some(super::Rest::default());
     assert_eq!(thief.steal(), 0);
     assert_eq!(answers(&client), []);

@@ -1,4 +1,4 @@
-//! A request that has come in several pieces: of one datagram, or of several.
+//! A request that has come in several pieces, of one datagram or of several.
 //!
 //! ```text
 //! kept     | set k 0 0 3000\r\n value ... |  | ... of it ... |  | ... of it\r\n |
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: between the parts of requests, and their execution.
-//! Invariant: a request that stores one long value, and all of whose pieces are kept, is executed
-//! without a copy of the value; what else has come in pieces is put together first.
+//! Invariant: a request that stores one long value, and all of whose pieces are kept in chunks, is
+//! executed without a copy of the value; the pieces of any other request are put together first.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use arrayvec::ArrayVec;
@@ -16,25 +16,25 @@ use protocol::step::is_value_end;
 use protocol::{Request, Session, Speak, Step};
 use store::{Column, Draft};
 
-/// A request.
+/// A whole request.
 #[derive(Debug, Default)]
 pub struct Whole {
-    /// All of it, or what stands before the value where that is a draft.
+    /// The whole request, or its header if the value is a draft.
     bytes: Vec<u8>,
-    /// All of it, while it is yet to be put together.
+    /// The pieces of the request, until `settle`.
     kept: Vec<Kept>,
     value: Option<Value>,
 }
 
-/// A value that lies where it came.
+/// A value that stays in the chunks where it came.
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) draft: Draft,
-    /// `\r\n` followed it.
+    /// True if `\r\n` followed the value.
     pub(super) terminated: bool,
 }
 
-/// What a first piece says of a request that stores a value, to the request's last byte.
+/// The lengths of a request that stores a value and ends with it.
 #[derive(Clone, Copy)]
 struct Said {
     header_bytes: usize,
@@ -42,7 +42,7 @@ struct Said {
 }
 
 impl Whole {
-    /// Forgets what there was, for a request of pieces that are copied.
+    /// Clears everything and returns the buffer, for a request whose pieces are copied.
     pub fn begin(&mut self) -> &mut Vec<u8> {
         self.kept.clear();
         self.bytes.clear();
@@ -50,25 +50,23 @@ impl Whole {
         &mut self.bytes
     }
 
-    /// Forgets what there was, for a request of these pieces.
+    /// Clears everything and keeps these pieces as the request.
     pub fn keep(&mut self, pieces: impl IntoIterator<Item = Kept>) {
         self.begin();
         self.kept.extend(pieces);
     }
 
-    /// All that is not kept.
+    /// The bytes of the request that are not kept in chunks.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Memory that it takes beside the arena.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.kept.capacity() * size_of::<Kept>()
     }
 
-    /// Puts it together, if that is yet to be done. What is to be executed, and the value if that
-    /// lies elsewhere.
+    /// Puts the request together. Returns its bytes, and its value if that stays in chunks.
     pub(super) fn settle(&mut self, speak: Speak, store: &Column) -> (&[u8], &mut Option<Value>) {
         if let Some(first) = self.kept.first() {
             let all_bytes = self.kept.iter().map(|piece| piece.len()).sum();
@@ -82,7 +80,7 @@ impl Whole {
         (&self.bytes, &mut self.value)
     }
 
-    /// Parts the value from what stands before and behind it.
+    /// Splits the kept pieces into the header and a draft of the value.
     fn part(&mut self, Said { header_bytes, value_bytes }: Said, store: &Column) {
         let value_end = header_bytes + value_bytes as usize;
         self.bytes.extend_from_slice(&self.kept[0][..header_bytes]);
@@ -100,7 +98,7 @@ impl Whole {
     }
 }
 
-/// What the first piece of a request of so many bytes says, if all of it is a value that is stored.
+/// Returns the lengths in a request of `all_bytes` bytes that only stores, from its first piece.
 fn said(speak: Speak, first: &[u8], all_bytes: usize) -> Option<Said> {
     let step = Session::of_message(speak, first).next(first);
     let Step::Body { request, header_bytes, value_bytes, end_bytes } = step else { return None };

@@ -1,9 +1,10 @@
 //! UDP sockets of the kernel.
 //!
 //! Where: a datapath; a column has one, with a socket for each address of `-U`. An idle column
-//! receives from another column's.
-//! Invariant: there is a socket, and `inbox` holds what `current` received. A socket that is always
-//! ready keeps no other one waiting. What a socket received is answered through that socket.
+//! receives from another column's sockets.
+//! Invariant: there is at least one socket, and `inbox` holds what `current` received. A socket
+//! that is always ready keeps no other one waiting. A datagram is answered through the socket that
+//! received it.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,28 +23,28 @@ pub struct ColumnSocket {
     pub socket: Arc<net::Datagrams>,
     /// The protocols that may be spoken to it.
     pub speak: Speak,
-    /// The most bytes that a datagram to its peers carries, the frame included.
+    /// Most bytes that a datagram to its peers carries, the memcached UDP header included.
     pub datagram_bytes_max: usize,
 }
 
 /// A column's UDP sockets.
 #[derive(Debug)]
 pub struct Udp {
-    /// Those of each column, of all equally many.
+    /// The sockets of each column; all columns have equally many.
     sockets: Arc<[Vec<ColumnSocket>]>,
     column: usize,
     /// The column of the socket that received last, and the socket's number there.
     current: (usize, usize),
-    /// One bit for each own socket: something has arrived there.
+    /// One bit for each own socket where something has arrived.
     ready: u64,
-    /// The first to be asked when the next turn receives.
+    /// The first socket to look at when the next turn receives.
     next: u32,
     inbox: Inbox,
     outbox: Outbox,
 }
 
 impl Udp {
-    /// Number `column` of several columns, whose sockets these are. None without sockets.
+    /// Makes the datapath of one column, given all columns' sockets. `None` if it has none.
     pub fn new(sockets: Arc<[Vec<ColumnSocket>]>, column: usize) -> Option<Udp> {
         if sockets.get(column).is_none_or(Vec::is_empty) {
             return None;
@@ -59,7 +60,7 @@ impl Udp {
         })
     }
 
-    /// The number of the socket that received last, at its column.
+    /// The number, at its column, of the socket that received last.
     pub(crate) fn socket(&self) -> usize {
         self.current.1
     }
@@ -112,7 +113,7 @@ impl Datapath for Udp {
     }
 
     fn receive(&mut self, calls: &Calls) -> Received {
-        // From the socket behind the last.
+        // Begins at the socket behind the last one.
         let ahead = self.ready.rotate_right(self.next).trailing_zeros();
         let number = (self.next + ahead) % u64::BITS;
         self.next = (number + 1) % u64::BITS;
@@ -160,14 +161,14 @@ impl Sender for Peer {
     }
 }
 
-/// The way out of one socket.
+/// The way out by one socket.
 #[derive(Debug)]
 pub struct UdpOutgoing<'a> {
     outbox: &'a mut Outbox,
     socket: &'a net::Datagrams,
 }
 
-/// Letters to that socket.
+/// Datagrams to be sent by that socket.
 #[derive(Debug)]
 pub struct UdpLetters<'a> {
     letters: net::Letters<'a>,

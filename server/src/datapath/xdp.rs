@@ -1,10 +1,11 @@
 //! A queue of an interface, past the kernel's network stack.
 //!
-//! Where: a datapath; with `--xdp` each of the first columns has one, beside its UDP sockets, which
-//! get what passes to the kernel. Where columns steal, the others have one without a queue.
-//! Invariant: requests are executed where they lie, in the chunks of packets, or stolen ones in the
-//! room that they were copied to; answers are copied into chunks once, and leave by the queue that
-//! was asked. Chunks are released when all that was received with them is executed.
+//! Where: a datapath. With `--xdp` each of the first columns has one, beside its UDP sockets, which
+//! receive the packets that pass to the kernel. If columns steal, the other columns have one
+//! without a queue.
+//! Invariant: requests are executed where they lie: in the chunks of packets, or, if stolen, in the
+//! room to which they were copied. Answers are copied into chunks once, and leave by the queue at
+//! which the request came. Chunks are released when all requests received with them are executed.
 //! Source: the KV-Cache paper, section 4.1.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,34 +18,33 @@ use protocol::Speak;
 
 use super::{Datapath, Letters, Outgoing, Sender};
 
-/// A column's queue, and what it takes from others'.
+/// A column's queue, and its inbox for packets of other columns' queues.
 #[derive(Debug)]
 pub struct Xdp {
     port: Option<Port>,
-    /// Where columns steal.
+    /// Present if columns steal.
     stolen: Option<Stolen>,
-    /// A queue that answers to what was stolen from it have not left, if it is still there.
+    /// A queue at which answers to stolen requests have not left yet, if it still exists.
     owed: Weak<Queue>,
-    /// Each column's, as long as it has one.
+    /// The queues of all columns, as long as they exist.
     queues: Arc<[Weak<Queue>]>,
     column: usize,
-    /// The column from whose queue was received last.
+    /// The column whose queue the last receive read.
     home: usize,
     speak: Speak,
     datagram_bytes_max: Arc<AtomicUsize>,
     /// Packets may have arrived.
     is_ready: bool,
-    /// The last receive brought something: more may arrive before the epoll is asked, and whether
-    /// it has takes no call to see.
+    /// The last receive brought packets: more are looked for without a system call.
     is_flowing: bool,
 }
 
-/// Nothing has come.
+/// The result of receiving nothing.
 const NOTHING: Received = Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true };
 
 impl Xdp {
-    /// The first columns have these ports; if columns steal, there is one for each of so many
-    /// `thieves`. `datagram_bytes_max` may change.
+    /// Makes the datapaths of the first columns, which get these ports, and, if columns steal, of
+    /// all `thieves` columns. `datagram_bytes_max` may change.
     #[must_use]
     pub fn of_columns(
         ports: Vec<Port>,
@@ -74,17 +74,16 @@ impl Xdp {
         (0..columns).map(of_column).collect()
     }
 
-    /// Columns take what has come to each other's queues.
+    /// True if columns take packets from each other's queues.
     pub(crate) fn is_shared(&self) -> bool {
         self.stolen.is_some()
     }
 
-    /// The column has a queue.
     pub(crate) fn has_port(&self) -> bool {
         self.port.is_some()
     }
 
-    /// The interface is gone: closes the port. Bytes of its packets, a part of `-m`.
+    /// Closes the port, as the interface is gone. Returns the bytes of its packets, a part of `-m`.
     pub(crate) fn close(&mut self) -> usize {
         self.is_ready = false;
         self.port.take().map_or(0, |port| port.memory_bytes())
@@ -177,14 +176,14 @@ impl Datapath for Xdp {
         }
     }
 
-    /// The chunks are accounted for as a part of `-m`.
+    /// The chunks are not included: they are a part of `-m`.
     fn held_bytes(&self) -> usize {
         self.stolen.as_ref().map_or(0, Stolen::held_bytes)
     }
 }
 
 impl Xdp {
-    /// What has not left by a queue is posted again by the next receive: its owner may sleep.
+    /// Has the next receive post what has not left by `queue`, because its owner may sleep.
     fn owe(&mut self, queue: &Arc<Queue>) {
         if queue.is_unsettled() {
             self.owed = Arc::downgrade(queue);
@@ -192,7 +191,7 @@ impl Xdp {
     }
 }
 
-/// What has come by a queue, if there is one.
+/// The packets that a queue has received, if there is a queue.
 #[derive(Clone, Debug)]
 pub struct XdpArrived<'a>(Option<Arrived<'a>>);
 
@@ -217,11 +216,11 @@ impl Sender for Peer {
     }
 }
 
-/// The way out of a queue; none where a column without one has stolen nothing.
+/// The way out by a queue; empty on a column that has none and has stolen nothing.
 #[derive(Debug)]
 pub struct XdpOutgoing<'a>(Option<&'a Queue>);
 
-/// Letters that leave by the queue.
+/// Datagrams to be sent by the queue.
 #[derive(Debug)]
 pub struct XdpLetters<'a>(Option<net::xdp::Letters<'a>>);
 

@@ -1,8 +1,8 @@
 //! A count of all items, by their sizes or by the prefixes of their keys.
 //!
-//! Where: the errand of `stats sizes` and `stats prefixes`: nothing is counted until somebody asks.
-//! Invariant: it has one of the places for dumps. What it keeps is bounded: `PREFIXES_TOLD_MAX`
-//! prefixes, or a row for each of the sizes that `row_of` knows.
+//! Where: the errand of `stats sizes` and `stats prefixes`: nothing is counted until a client asks.
+//! Invariant: it holds one of the places for dumps. Its memory is bounded: `PREFIXES_TOLD_MAX`
+//! prefixes, or a row for each of the sizes that `row_of` returns.
 //! Source: memcached 1.6.45 `item_stats_sizes`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,18 +28,17 @@ const ROW_BYTES: u64 = 32;
 /// Bytes of one row of sizes above `SIZES_FINE_BYTES`.
 const COARSE_BYTES: u64 = 1 << 20;
 
-/// A count under way.
 #[derive(Debug)]
 pub(crate) struct Census {
     form: Form,
     place: Place,
     at: Option<Dumped>,
     counted: Counted,
-    /// What is yet to be told, once all is counted.
+    /// The rows that are yet to be written, once all is counted.
     rows: vec::IntoIter<Row>,
 }
 
-/// What is told of a size, or in several lines of a prefix.
+/// A row of the answer: one line for a size, several for a prefix.
 #[derive(Debug)]
 enum Row {
     Size(u64, u64),
@@ -54,22 +53,19 @@ struct Taken {
     bytes: u64,
 }
 
-/// What is counted.
 #[derive(Debug)]
 enum Counted {
     /// Items of each size.
     Sizes(BTreeMap<u64, u64>),
-    /// What items take with each prefix, with prefixes beyond those that are kept, and with none.
+    /// Items and bytes of each prefix, of prefixes for which there is no room, and of none.
     Prefixes { each: HashMap<Box<[u8]>, Taken>, others: Taken, without: Taken },
 }
 
 impl Census {
-    /// Begins to count items by their sizes.
     pub(crate) fn of_sizes(place: Place, form: Form) -> Census {
         Census::of(place, form, Counted::Sizes(BTreeMap::new()))
     }
 
-    /// Begins to count items by their prefixes.
     pub(crate) fn of_prefixes(place: Place, form: Form) -> Census {
         let (others, without) = (Taken::default(), Taken::default());
         let counted = Counted::Prefixes { each: HashMap::new(), others, without };
@@ -81,7 +77,7 @@ impl Census {
         Census { form, place, at: Some(Dumped::default()), counted, rows }
     }
 
-    /// Counts the items of some groups of the index, or tells some of what was counted.
+    /// Counts the items of some groups of the index, or writes some of the rows.
     pub(crate) fn step(&mut self, context: &mut Context, out: &mut Vec<u8>) -> Progress {
         if !self.place.keep(context.clock.now) {
             return Progress::Ended;
@@ -122,7 +118,7 @@ impl Census {
     }
 }
 
-/// The row of `stats sizes` that has items of so many bytes.
+/// The row of `stats sizes` that counts items of `bytes` bytes.
 fn row_of(bytes: u64) -> u64 {
     let row_bytes = if bytes <= SIZES_FINE_BYTES { ROW_BYTES } else { COARSE_BYTES };
     bytes.next_multiple_of(row_bytes)
@@ -146,7 +142,7 @@ impl Counted {
         }
     }
 
-    /// What was counted, prefixes that take most first.
+    /// Returns the rows, with the prefixes that take most bytes first.
     fn take_rows(&mut self) -> Vec<Row> {
         let (each, sums) = match self {
             Counted::Sizes(sizes) => {
@@ -166,7 +162,7 @@ impl Counted {
 }
 
 impl Row {
-    /// Appends its lines. Of a prefix they have the evictions too, as far as those were counted.
+    /// Appends the row's lines. Those of a prefix include its evictions, if counted.
     fn write(&self, form: Form, prefixes: &Prefixes, out: &mut Vec<u8>) {
         let mut line = |name: &str, number: u64| form.stat(name, format_args!("{number}"), out);
         match self {

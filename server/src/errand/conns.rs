@@ -1,9 +1,9 @@
-//! `stats conns`: what each column tells of its sockets.
+//! `stats conns`: a list of all columns' sockets.
 //!
-//! Where: the errand asks one column after the other, which answers in its own loop.
-//! Invariant: a column tells of at most `CONNECTIONS_TOLD_MAX` connections at a time, and is asked
-//! again once these are sent. A socket that is open all the while is told of once. At most
-//! `ASKS_MAX` ask at a time, and one whose errand has ended costs no column anything.
+//! Where: the errand asks one column after the other, and each answers in its own loop.
+//! Invariant: a column lists at most `CONNECTIONS_TOLD_MAX` connections at a time, and is asked
+//! again once these are sent. A socket that stays open is listed once. At most `ASKS_MAX` errands
+//! ask at a time, and one that has ended costs no column anything.
 //! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
 
 use std::net::SocketAddr;
@@ -20,56 +20,53 @@ use crate::limits::{ASKS_ANSWERED_MAX, ASKS_MAX};
 use crate::shared::Shared;
 use crate::watch::ASKED;
 
-/// Who ask, and what wakes columns.
+/// The open asks of all errands, and the columns' wakers.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
     waiting: Mutex<Vec<Arc<Ask>>>,
-    /// Of each column.
     wakers: Mutex<Vec<Arc<Waker>>>,
 }
 
-/// One column is asked.
+/// A question to one column.
 #[derive(Debug)]
 pub(crate) struct Ask {
     column: usize,
-    /// The entry of the column's connections from which on it tells of them.
+    /// The entry of the column's connections from which on to list them.
     pub(crate) from: usize,
     asker: usize,
     answer: Mutex<Option<Page>>,
 }
 
-/// What a column tells.
+/// A column's answer.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
-    /// The entry from which on it has more to tell.
+    /// The entry to go on from, if there are more.
     pub(crate) next: Option<usize>,
 }
 
-/// One socket.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) descriptor: i32,
     pub(crate) is_udp: bool,
     pub(crate) address: String,
-    /// Where it was accepted.
+    /// The address where the connection was accepted.
     pub(crate) listens_at: Option<String>,
     pub(crate) state: &'static str,
     pub(crate) idle_seconds: u64,
 }
 
-/// A list of sockets under way.
 #[derive(Debug)]
 pub(crate) struct Conns {
     form: Form,
-    /// Which column is to be asked next, and from which entry on.
+    /// The column to ask next, and the entry to begin from.
     next: (usize, usize),
-    /// `None`: too many ask.
+    /// The open ask; `None` if there was no room for it.
     ask: Option<Arc<Ask>>,
 }
 
 impl Asks {
-    /// Has columns be woken by these.
+    /// Sets the wakers of the columns.
     pub(crate) fn set_wakers(&self, wakers: &[Arc<Waker>]) {
         *self.wakers.lock().unwrap_or_else(PoisonError::into_inner) = wakers.to_vec();
     }
@@ -83,13 +80,12 @@ impl Asks {
         wakers.get(column).into_iter().for_each(|waker| waker.wake());
     }
 
-    /// Some who ask `column` and wait for what it tells. Where more do, the column is woken for
-    /// them.
+    /// Takes some of the asks to `column`. If there are more, wakes the column for them.
     pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<Ask>> {
         let asks = &shared.asks;
         let mut waiting = asks.waiting();
         let is_own = |ask: &Arc<Ask>| ask.column == column;
-        // Nobody else has one whose errand has ended.
+        // An ask that only this list holds belongs to an errand that has ended.
         waiting.retain(|ask| Arc::strong_count(ask) > 1);
         let own = waiting.extract_if(.., |ask| is_own(ask)).take(ASKS_ANSWERED_MAX).collect();
         if waiting.iter().any(is_own) && !is(Fault::AsksBehindForgotten) {
@@ -101,7 +97,7 @@ impl Asks {
 }
 
 impl Ask {
-    /// Asks a column from an entry on. `None`: too many ask.
+    /// Asks a column for its connections from an entry on. Returns `None` if too many ask.
     fn post(shared: &Shared, (column, from): (usize, usize), asker: usize) -> Option<Arc<Ask>> {
         let ask = Arc::new(Ask { column, from, asker, answer: Mutex::default() });
         let mut waiting = shared.asks.waiting();
@@ -115,7 +111,7 @@ impl Ask {
         Some(ask)
     }
 
-    /// Answers.
+    /// Answers the ask, and wakes the column that asked.
     pub(crate) fn answer(&self, shared: &Shared, page: Page) {
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
         if !is(Fault::AskerNotWoken) {
@@ -125,19 +121,18 @@ impl Ask {
 }
 
 impl Conns {
-    /// Asks the first column.
     pub(crate) fn begin(context: &Context, form: Form) -> Conns {
         let mut conns = Conns { form, next: (0, 0), ask: None };
         conns.post(context);
         conns
     }
 
-    /// Asks on, if there is room for one who asks; else the next step tries again.
+    /// Asks the next column; without room for the ask, the next step tries again.
     fn post(&mut self, context: &Context) {
         self.ask = Ask::post(&context.shared, self.next, context.column);
     }
 
-    /// Tells what the column has answered, and asks on.
+    /// Writes the answer of the column that was asked, and asks on.
     pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
         let Some(ask) = &self.ask else {
             self.post(context);
@@ -179,7 +174,7 @@ impl Row {
     }
 }
 
-/// An address in memcached's words. A client of a Unix socket has none.
+/// Formats an address in memcached's words. A client of a Unix socket has none.
 pub(crate) fn address(transport: &str, endpoint: Option<&Endpoint>) -> String {
     match endpoint {
         Some(Endpoint::Tcp(SocketAddr::V4(address))) => format!("{transport}:{address}"),

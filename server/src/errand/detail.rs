@@ -1,9 +1,9 @@
-//! `stats detail dump`: what was asked of the keys with each prefix.
+//! `stats detail dump`: requests by the prefixes of their keys.
 //!
-//! Where: an errand, in text of lines; in binary of one value, whose length comes first.
-//! Invariant: a step shows as many prefixes as a few shelves have, or sends `DUMP_STEP_BYTES` of
-//! the value. A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and whoever makes one has a
-//! place.
+//! Where: an errand. In text the answer is lines; in binary it is one value, whose length comes
+//! first.
+//! Invariant: a step shows the prefixes of a few shelves, or sends `DUMP_STEP_BYTES` of the value.
+//! A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and the errand that makes one holds a place.
 //! Source: memcached 1.6.45 `stats_prefix_dump`.
 
 use protocol::text::list;
@@ -15,7 +15,6 @@ use crate::execute::Context;
 use crate::limits::{DETAIL_VALUE_BYTES_MAX, DUMP_STEP_BYTES};
 use crate::prefixes::Prefixes;
 
-/// A list of prefixes under way.
 #[derive(Debug)]
 pub(crate) struct Detail {
     shelf: usize,
@@ -27,25 +26,25 @@ pub(crate) struct Detail {
 struct Value {
     place: Place,
     form: Form,
-    /// The lines; once there are all, the answer.
+    /// The lines; once they are complete, the answer.
     bytes: Vec<u8>,
-    /// Bytes of the answer that are sent; `None`: it is not made.
+    /// Bytes of the answer that are sent; `None` until the answer is made.
     sent: Option<usize>,
 }
 
 impl Detail {
-    /// Lines, as they are made.
+    /// Begins a list of lines, which are sent as they are made.
     pub(crate) fn of_lines() -> Detail {
         Detail { shelf: 0, value: None }
     }
 
-    /// One value, in this form.
+    /// Begins a list that is one value, in this form.
     pub(crate) fn of_value(place: Place, form: Form) -> Detail {
         let value = Value { place, form, bytes: Vec::new(), sent: None };
         Detail { shelf: 0, value: Some(value) }
     }
 
-    /// Shows the prefixes of some shelves, or some of what they came to.
+    /// Shows the prefixes of some shelves, or sends some bytes of the value.
     pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
         let prefixes = &context.shared.prefixes;
         let Some(value) = &mut self.value else {
@@ -63,7 +62,7 @@ impl Detail {
 }
 
 impl Value {
-    /// Shows the prefixes of some shelves. Says so if they are more than one answer may hold.
+    /// Shows the prefixes of some shelves. Refuses if they are more than one value may hold.
     fn gather(&mut self, prefixes: &Prefixes, shelf: &mut usize, out: &mut Vec<u8>) -> Progress {
         let end = self.bytes.len() + DUMP_STEP_BYTES;
         let progress = show(prefixes, shelf, &mut self.bytes, end);
@@ -82,7 +81,6 @@ impl Value {
         Progress::More
     }
 
-    /// Sends what comes next of the answer.
     fn send(&mut self, sent: usize, out: &mut Vec<u8>) -> Progress {
         let rest = self.bytes.get(sent..).unwrap_or_default();
         let now = rest.get(..DUMP_STEP_BYTES).unwrap_or(rest);
@@ -92,7 +90,7 @@ impl Value {
     }
 }
 
-/// Appends the prefixes of a few shelves, from one shelf on, until there are `end` bytes.
+/// Appends the prefixes of shelves from `shelf` on, until `out` has `end` bytes.
 fn show(prefixes: &Prefixes, shelf: &mut usize, out: &mut Vec<u8>, end: usize) -> Progress {
     while out.len() < end {
         let show = |prefix: &[u8], asked: &list::Asked| list::prefix(prefix, asked, out);

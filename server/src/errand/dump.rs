@@ -1,8 +1,8 @@
 //! A dump: a line for each item.
 //!
 //! Where: the errand of `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
-//! Invariant: it has a place, so that few are under way at a time. An item that is there all the
-//! while is listed exactly once, whatever happens beside the dump.
+//! Invariant: it holds a place, so that few dumps are under way at a time. An item that exists for
+//! the whole time is listed exactly once, whatever happens beside the dump.
 //! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
 
 use protocol::text::list::{self, Line};
@@ -14,37 +14,35 @@ use crate::clock::Clock;
 use crate::execute::Context;
 use crate::limits::{CACHEDUMP_BYTES_MAX, DUMP_STEP_BYTES, DUMP_STEP_GROUPS};
 
-/// How items are listed.
+/// The form in which items are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lines {
-    /// All that is known of them.
+    /// All properties of each item.
     Metadata,
-    /// Requests for them.
+    /// A request for each item.
     Requests,
-    /// So many of them, in so many bytes at most.
+    /// Keys, sizes and exptimes of at most `left` more items, in at most `left_bytes` more bytes.
     Items { left: u64, left_bytes: usize },
 }
 
 impl Lines {
-    /// The lines of `stats cachedump`, for `limit` items; 0: for all.
+    /// The form of `stats cachedump` for `limit` items; 0: all.
     pub(crate) fn items(limit: u32) -> Lines {
         let left = if limit == 0 { u64::MAX } else { limit.into() };
         Lines::Items { left, left_bytes: CACHEDUMP_BYTES_MAX }
     }
 }
 
-/// A dump under way.
 #[derive(Debug)]
 pub(crate) struct Dump {
-    /// `None`: it is through.
+    /// The position in the index; `None` at the end.
     at: Option<Dumped>,
     lines: Lines,
     place: Place,
 }
 
 impl Dump {
-    /// Begins one, of all items or, where class 1 is not meant, of none. `None`: as many are under
-    /// way as may be.
+    /// Begins a dump of all items, or of none. `None` if as many as possible are under way.
     pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
         let place = Place::take(context)?;
         context.counters.dumps.add(1);

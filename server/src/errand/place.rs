@@ -1,9 +1,9 @@
-//! Places for those who go through all items.
+//! Places for errands that go through all items.
 //!
-//! Where: a dump or a count of all items takes one, and gives it back when it is dropped.
-//! Invariant: at most `DUMPS_MAX` have one. Who has not taken `DUMP_STEPS_MIN` steps for
-//! `DUMP_STALLED_SECONDS`, because a client takes nothing or little, keeps it only until somebody
-//! else asks.
+//! Where: a dump or a count of all items takes a place, and gives it back when it is dropped.
+//! Invariant: at most `DUMPS_MAX` errands have a place. An errand that has not taken
+//! `DUMP_STEPS_MIN` steps for `DUMP_STALLED_SECONDS`, because its client reads little or nothing,
+//! keeps its place only until another errand asks.
 //! Source: none; memcached has one crawler, and a client that does not read holds it.
 
 use std::sync::{Arc, PoisonError};
@@ -14,15 +14,15 @@ use memory::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering};
 use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMP_STEPS_MIN, DUMPS_MAX};
 
-/// All who have a place.
+/// All holders of a place.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Vec<Arc<Holder>>>);
 
 #[derive(Debug)]
 struct Holder {
-    /// The second in which it began, or last had taken `DUMP_STEPS_MIN` steps.
+    /// The second in which the holder began, or last completed `DUMP_STEPS_MIN` steps.
     moved: AtomicU32,
-    /// Its place is another's.
+    /// The place was given to another.
     ended: AtomicBool,
 }
 
@@ -40,21 +40,20 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is any taken?
     pub(crate) fn any(&self) -> bool {
         !self.lock().is_empty()
     }
 }
 
 impl Place {
-    /// Takes one. `None`: none is free, and none is stalled.
+    /// Takes a place. Returns `None` if none is free and none is stalled.
     pub(crate) fn take(context: &Context) -> Option<Place> {
         let (place, ended) = Place::of(&context.shared.places, context.clock.now)?;
         context.counters.dumps_stalled.add(u64::from(ended));
         Some(place)
     }
 
-    /// As `take`. True: one that was stalled has lost its place.
+    /// Like `take`, but also returns true if a stalled holder lost its place.
     fn of(places: &Arc<Places>, now: u32) -> Option<(Place, bool)> {
         let mut holders = places.lock();
         let ends = holders.len() >= DUMPS_MAX;
@@ -69,7 +68,7 @@ impl Place {
         Some((Place { holder, places: Arc::clone(places), steps: 0 }, ends))
     }
 
-    /// A step is taken. False: the place is another's.
+    /// Counts a step. Returns false if the place was given to another.
     pub(crate) fn keep(&mut self, now: u32) -> bool {
         self.steps += 1;
         if self.steps == DUMP_STEPS_MIN {
@@ -100,7 +99,7 @@ mod tests {
 
     fn taken(places: &Arc<Places>, now: u32) -> Option<bool> {
         let (place, ended) = Place::of(places, now)?;
-        // It is another's to give back.
+        // Dropping it would give the place back.
         std::mem::forget(place);
         Some(ended)
     }
@@ -113,7 +112,7 @@ mod tests {
         let (slow, fast) = held.split_at_mut(1);
         for second in 1..=DUMP_STALLED_SECONDS {
             assert_eq!(taken(&places, second), None, "second {second}");
-            // A step every nine seconds, where the others take enough.
+            // The slow one takes a step every nine seconds, the others enough.
             assert!(second % 9 > 0 || slow[0].keep(second));
             assert!(fast.iter_mut().all(|it| (0..DUMP_STEPS_MIN).all(|_| it.keep(second))));
         }

@@ -1,7 +1,7 @@
-//! incr, decr and `ma`.
+//! `incr`, `decr` and `ma`.
 //!
 //! Where: called by `execute`.
-//! Invariant: a hit and a miss are counted once each, a number made on a miss as neither.
+//! Invariant: a hit and a miss are counted once each; a number made on a miss counts as neither.
 //! Source: memcached 1.6.45 `process_arithmetic_cmd`, `process_marithmetic_cmd`, `do_add_delta`.
 
 use protocol::meta::write::{Asked, Number};
@@ -12,7 +12,6 @@ use store::{Counted, Vivify};
 use super::{After, Context, refuse};
 use crate::out::Out;
 
-/// `incr` and `decr`.
 pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> After {
     let wanted = store::Delta {
         key: delta.key,
@@ -34,17 +33,17 @@ pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// A number as it stands now.
+/// The number that `incr`, `decr` or `ma` came to.
 struct Now {
     value: u64,
     cas: u64,
-    /// Before the request changed it; 0 for never.
+    /// The exptime before the request changed it; 0 for never.
     exptime: u32,
-    /// The request made it.
+    /// True if the request made the number.
     vivified: bool,
 }
 
-/// Does the arithmetic and counts it. `None`: it must wait.
+/// Does the arithmetic and counts it. Returns `None` if the request must wait.
 fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Now, Refusal>> {
     let counted = context.store.delta(delta);
     let counters = &context.counters;
@@ -73,7 +72,6 @@ fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Now, 
     })
 }
 
-/// `ma`.
 pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) => flags,
@@ -89,7 +87,7 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     let Some(counted) = count(context, &delta) else { return After::Wait };
     let missed = matches!(counted, Err(Refusal::NotFound | Refusal::Exists));
     if flags.opaque_too_long && (missed || counted.is_ok()) {
-        // memcached too has done the arithmetic by then.
+        // memcached has done the arithmetic by then, too.
         return refuse(out, Refusal::OpaqueTooLong);
     }
     let asked = Asked::new(request, &flags, key);
@@ -106,14 +104,14 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     After::Continue
 }
 
-/// What `ma` asks of the store.
+/// Converts `ma` for the store.
 fn delta_of<'k>(
     context: &Context,
     request: &Meta<'_>,
     flags: &Flags,
     (key, incr): (&'k [u8], bool),
 ) -> store::Delta<'k> {
-    // An item that is made gets whichever of the exptimes comes last.
+    // A number that is made gets the exptime that comes last in the request.
     let (mut exptime, mut last) = (None, 0);
     for change in flags.changes(request) {
         match change {

@@ -3,10 +3,10 @@
 //! Where: between the bytes that a loop has received, by connections or in datagrams, and the
 //! replies.
 //! Invariant: each input is executed from the byte on at which it stopped last, each request once;
-//! an input ends before the next one begins. Reading ahead changes only when memory is asked for:
-//! the requests of a window are read, and the index lines of their keys prefetched; then their
-//! items; then the requests are executed one by one. So a window waits for memory about twice, and
-//! not twice for each key. What one input pipelined and what several brought makes no difference.
+//! an input ends before the next one begins. Reading ahead changes only when memory is fetched: all
+//! requests of a window are read and the index lines of their keys prefetched; then their items;
+//! then the requests are executed one by one. So a window waits for memory about twice, not twice
+//! for each key. Requests of one input and of several are treated alike.
 
 use arrayvec::ArrayVec;
 use protocol::{Request, Session, Step};
@@ -20,68 +20,67 @@ use crate::turn::TurnState;
 /// Bytes that have come by one connection or in one datagram.
 #[derive(Debug)]
 pub struct Input<'i> {
-    /// The input's number, by which it is named below.
+    /// The input's number, by which the other functions name it.
     pub number: usize,
-    /// All the bytes.
+    /// All bytes of the input.
     pub bytes: &'i [u8],
-    /// Those before this one are executed.
+    /// Number of bytes that are executed.
     pub at: usize,
-    /// The parser, as it stands there.
+    /// The parser behind these bytes.
     pub session: Session,
-    /// The first request, where it has been read: the byte behind it, and the parser there.
+    /// The first request, if it has been read: the byte behind it, and the parser there.
     pub first: Option<(Request<'i>, usize, Session)>,
 }
 
-/// Where a batch takes its inputs from, and what it does with each of them.
+/// The source of a batch's inputs, which also takes their results.
 pub trait Inputs<'i> {
-    /// The next input, while there is one.
+    /// Returns the next input, if there is one.
     fn next(&mut self) -> Option<Input<'i>>;
 
-    /// The first request of an input is to be executed. What may be done for the input?
+    /// Begins the execution of an input. Returns its budget.
     fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget;
 
-    /// An input `stopped`: all before its byte `at` is executed, where the parser stands as said.
-    /// The replies are to be sent now, or marked.
+    /// Ends an input. The replies are to be sent now, or marked.
     fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState);
 }
 
-/// Where an input stopped.
+/// The end of an input's execution.
 #[derive(Debug)]
 pub struct End<'e> {
-    /// Why.
+    /// The reason.
     pub stopped: Stopped,
-    /// At which byte.
+    /// Number of bytes that are executed.
     pub at: usize,
-    /// The parser as it stands there.
+    /// The parser behind these bytes.
     pub session: &'e Session,
-    /// What may still be done for the input.
+    /// The rest of the input's budget.
     pub budget: &'e mut Budget,
 }
 
-/// A request that has been read and not executed.
+/// A request that has been read and is not executed.
 struct Ahead<'i> {
     request: Request<'i>,
     hash: Option<Prefetched>,
 }
 
-/// An input's requests in a window.
+/// The requests of one input in a window.
 struct Part<'i> {
     number: usize,
     bytes: &'i [u8],
-    /// The byte at which they begin, and the parser as it stood there.
+    /// The byte at which they begin, and the parser there.
     from: usize,
     before: Session,
-    /// Some of the input's were in the window before.
+    /// Some of the input's requests were in the window before.
     goes_on: bool,
-    /// The place in the window behind the last of them.
+    /// The position in the window behind the input's last request.
     behind: usize,
-    /// Why the input ends behind them, and at which byte; `None` where the window was full.
+    /// The reason why the input ends behind them, and the byte; `None` if the window was full.
     ends: Option<(Stopped, usize)>,
-    /// The parser as it stands behind them.
+    /// The parser behind them.
     session: Session,
 }
 
-/// What is read ahead at once.
+/// The requests that are read ahead together.
 struct Window<'i> {
     ahead: ArrayVec<Ahead<'i>, REQUESTS_AHEAD>,
     parts: ArrayVec<Part<'i>, REQUESTS_AHEAD>,
@@ -102,8 +101,8 @@ pub fn run<'i, I: Inputs<'i>>(turn: &mut TurnState, inputs: &mut I) {
 }
 
 impl<'i> Window<'i> {
-    /// Reads requests until there are enough, or no more; first those of the input that the last
-    /// window was `reading` when it was full.
+    /// Reads requests until the window is full or no input is left; first the rest of the input
+    /// that was `reading` when the last window was full.
     #[inline(always)]
     fn read<I: Inputs<'i>>(
         &mut self,
@@ -136,8 +135,8 @@ impl<'i> Window<'i> {
         }
     }
 
-    /// Reads requests of one input until the window is full. Why the input ends before; `None` if
-    /// it does not.
+    /// Reads requests of one input until the window is full. Returns the reason if the input ends
+    /// before; `None` if the window is full.
     #[inline(always)]
     fn read_input(
         &mut self,
@@ -153,7 +152,7 @@ impl<'i> Window<'i> {
             if self.ahead.is_full() {
                 return None;
             }
-            // As in `read_one`, but a GET is written where it stays.
+            // Like `read_one`, but a get is written straight into its place in the window.
             if let Some((get, used)) = session.next_get(&bytes[*at..]) {
                 *at += used;
                 let hash = Some(context.store.prefetch(get.key));
@@ -168,15 +167,15 @@ impl<'i> Window<'i> {
         }
     }
 
-    /// Adds a request, of which the window has room for one more.
+    /// Adds a request. The window must have room for it.
     #[inline(always)]
     fn push(&mut self, context: &Context, request: Request<'i>) {
         let hash = key(&request).map(|key| context.store.prefetch(key));
         self.ahead.push(Ahead { request, hash });
     }
 
-    /// Executes what was read. `budget` is that of the input with which the window begins, if the
-    /// last window had some of it, and of the input with which it ends.
+    /// Executes the requests of the window. `budget` is that of the first input, if the last window
+    /// began it; afterwards it is that of the last input.
     #[inline(always)]
     fn execute<I: Inputs<'i>>(
         &mut self,
@@ -207,8 +206,8 @@ impl<'i> Window<'i> {
     }
 }
 
-/// Executes an input's requests of a window. Why the input stops at one of them, and how many are
-/// before that one; `None` if it goes on.
+/// Executes the requests of one part. Returns the reason if the input stops at one of them, and the
+/// number of requests before it; `None` if the input goes on.
 #[inline(always)]
 fn execute_part(
     ahead: &[Ahead<'_>],
@@ -233,7 +232,7 @@ fn execute_part(
 }
 
 impl Part<'_> {
-    /// Sets the parser behind the first `executed` requests. At which byte that is.
+    /// Sets the parser back, behind the first `executed` requests. Returns the byte there.
     #[cold]
     fn go_back(&mut self, executed: usize) -> usize {
         let mut at = self.from;
@@ -247,7 +246,7 @@ impl Part<'_> {
     }
 }
 
-/// The next request from byte `at` on, if there is a whole one; else why not.
+/// Reads the next request from byte `at` on, if there is a whole one; else returns the reason.
 #[inline(always)]
 pub(super) fn read_one<'i>(
     bytes: &'i [u8],
@@ -265,7 +264,7 @@ pub(super) fn read_one<'i>(
     }
 }
 
-/// The same where it is none that `next_get` knows. None: something was skipped, ask again.
+/// Like `read_one`, but for any request. Returns `None` if bytes were skipped: call again.
 #[inline(always)]
 fn read_other<'i>(
     bytes: &'i [u8],
@@ -287,7 +286,6 @@ fn read_other<'i>(
     }
 }
 
-/// The key that `request` looks up.
 #[inline]
 fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
     match *request {
@@ -296,7 +294,7 @@ fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
         Request::Delete(delete) => Some(delete.key),
         Request::Touch { key, .. } => Some(key),
         Request::Delta(delta) => Some(delta.key),
-        // A key in base64 is looked up decoded: then only the prefetch is wasted.
+        // A base64 key is looked up decoded: then the prefetch is wasted, and harmless.
         Request::Meta(meta) => Some(meta.key),
         _ => None,
     }

@@ -1,9 +1,9 @@
-//! What a turn may still do, and why its execution stopped.
+//! The limits of one turn's execution, and the reasons why it stops.
 //!
 //! Where: asked before each request.
 //! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
-//! write; a message's after `MESSAGE_REQUESTS_MAX`, or when its answer is longer than one may be.
-//! Either ends after `KEYS_TURN_MAX` keys.
+//! write. A message ends after `MESSAGE_REQUESTS_MAX` requests, or when its answer is longer than
+//! allowed. Either ends after `KEYS_TURN_MAX` keys.
 
 use memory::plant::{Fault, is};
 use protocol::Request;
@@ -14,36 +14,37 @@ use crate::limits::{
 };
 use crate::out::{Mark, Out};
 
-/// What a turn may still do.
+/// The requests, keys and replies that a turn may still have.
 #[derive(Clone, Debug)]
 pub struct Budget {
     requests: u32,
     keys: u32,
-    /// It is spent once the replies have so many bytes of text, pin so many values, or pin so many
-    /// bytes. 0 where no request or no key is left.
+    /// The budget is spent once the replies have `text_end` bytes of text, `pins_end` pinned
+    /// values, or `pinned_bytes_end` pinned bytes. `text_end` is 0 once no request or no key is
+    /// left.
     text_end: usize,
     pins_end: usize,
     pinned_bytes_end: usize,
 }
 
-/// Why a turn's execution stopped.
+/// The reason why a turn's execution stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// What is left is not a whole request.
+    /// The rest of the input is not a whole request.
     Hungry,
-    /// Enough for one turn; there may be more to execute.
+    /// The turn has done enough; there may be more to execute.
     Enough,
     /// The connection ends here.
     Close,
-    /// At a storage command whose value is not all here: the session says so once more.
+    /// A storage command lacks a part of its value: the session returns it once more.
     Body,
-    /// At a request that must wait for room in the store; the same again, a little later.
+    /// The next request must wait for room in the store, and is executed again a little later.
     Wait,
 }
 
 impl Budget {
-    /// A connection's: `requests` requests, and `reply_bytes_max` bytes of replies or, if less,
-    /// `OUT_BYTES_MAX`.
+    /// The budget of a connection's turn: `requests` requests, and `reply_bytes_max` bytes of
+    /// replies, but at most `OUT_BYTES_MAX`.
     #[inline]
     #[must_use]
     pub fn new(requests: u32, reply_bytes_max: usize) -> Budget {
@@ -56,8 +57,7 @@ impl Budget {
         }
     }
 
-    /// A message's whose answer begins `from` here: less than `reply_bytes_max` bytes of text and
-    /// of pinned values each.
+    /// The budget of a message: `reply_bytes_max` bytes each of text and of pinned values.
     pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
         Budget {
             requests: MESSAGE_REQUESTS_MAX,
@@ -68,12 +68,12 @@ impl Budget {
         }
     }
 
-    /// Nothing.
+    /// A budget that allows nothing.
     pub(crate) fn none() -> Budget {
         Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
     }
 
-    /// Keys of one retrieval line are one request to `-R`, and `stats` is many.
+    /// Spends one request. A retrieval line's keys are one request to `-R`, a `stats` is several.
     #[inline(always)]
     pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {
@@ -88,7 +88,6 @@ impl Budget {
         }
     }
 
-    /// Requests, or one whose value came by itself.
     #[inline(always)]
     pub(crate) fn spend_requests(&mut self, requests: u32) {
         self.requests = self.requests.saturating_sub(requests);
@@ -102,12 +101,11 @@ impl Budget {
         }
     }
 
-    /// Leaves one request at most.
     pub(crate) fn spend_all_but_one(&mut self) {
         self.requests = self.requests.min(1);
     }
 
-    /// Of a message's, what the requests so far count for.
+    /// The cost in bytes of a message's requests so far.
     #[inline]
     pub(crate) fn spent_bytes(&self) -> usize {
         let cost = |requests: u32, keys: u32| {
@@ -116,17 +114,16 @@ impl Budget {
         cost(MESSAGE_REQUESTS_MAX, KEYS_TURN_MAX).saturating_sub(cost(self.requests, self.keys))
     }
 
-    /// No request or no key is left to it.
+    /// True if no request or no key is left.
     pub(crate) fn is_worked_off(&self) -> bool {
         self.requests == 0 || self.keys == 0
     }
 
-    /// No request is left to it.
     pub(super) fn has_no_requests(&self) -> bool {
         self.requests == 0
     }
 
-    /// Nothing more may be done, given the turn's replies.
+    /// True if nothing more may be executed, given the turn's replies.
     #[inline(always)]
     pub(crate) fn is_spent(&self, out: &Out) -> bool {
         let pins = out.pins.len();

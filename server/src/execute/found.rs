@@ -1,7 +1,8 @@
-//! What the store tells of a found item, for the protocols to show.
+//! A found item, as the protocols show it.
 //!
 //! Where: between a lookup and the answer to it.
-//! Invariant: without the item's lock only what cannot be changing meanwhile is told.
+//! Invariant: without the item's lock, only properties that cannot be changing meanwhile are
+//! returned.
 //! Source: memcached 1.6.45 `process_mget_cmd`.
 
 use protocol::meta::Flags;
@@ -52,7 +53,7 @@ impl Found for Unlocked<'_, '_> {
     }
     #[inline(always)]
     fn won(&self) -> Option<bool> {
-        // Of the clients that look at a stale item the first wins, which takes the lock.
+        // The first client that looks at a stale item wins, and to win takes the lock.
         (!self.0.stale() || self.0.token_sent()).then_some(false)
     }
 }

@@ -1,8 +1,8 @@
-//! Retrievals: one key of `get`, `gets`, `gat`, `gats` and their binary forms; `meta` has `mg`.
+//! Retrievals: one key of `get`, `gets`, `gat`, `gats` and their binary forms; `mg` is in `meta`.
 //!
 //! Where: called by `execute` and, for a request that is all of a connection's input, by `turn`.
-//! Invariant: a lookup is counted once, as a hit or as a miss. The store may call for a value's
-//! head more than once, and keeps what the last call appended.
+//! Invariant: a lookup is counted once, as a hit or as a miss. The store may call the closure that
+//! appends a value's head more than once, and keeps only what the last call appended.
 //! Source: memcached 1.6.45 `process_get_command`, `process_bin_get_or_touch`.
 
 use protocol::show::{Show, Surround};
@@ -15,7 +15,6 @@ use crate::out::Out;
 use crate::sampled::Kind;
 use crate::shared::Counters;
 
-/// Answers one key.
 #[inline(always)]
 pub(super) fn get(
     context: &mut Context,
@@ -30,8 +29,8 @@ pub(super) fn get(
     After::Continue
 }
 
-/// Looks the key up without a lock, and answers it. False: the answer takes the item's lock;
-/// nothing is appended and nothing counted.
+/// Looks the key up without a lock, and answers it. Returns false if the answer needs the item's
+/// lock: then nothing is appended or counted.
 #[inline(never)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,
@@ -58,7 +57,7 @@ pub(super) fn look_up<S: Show>(
     end(&context.counters, looked, show, out)
 }
 
-/// Appends what follows a value's head, or that there is no such key.
+/// Appends what follows a value's head, or a miss.
 fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out) -> bool {
     match looked {
         Looked::Left => return false,
@@ -79,8 +78,8 @@ fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out)
     true
 }
 
-/// What a protocol puts around a value, for the store to append. Neither crate knows the other, so
-/// each has its type; the copy compiles into nothing.
+/// Converts the text that a protocol puts around a value. Neither `protocol` nor `store` knows the
+/// other, so each has its type; the copy compiles to nothing.
 #[inline(always)]
 fn around_of(surround: Surround) -> Around {
     let word = |short: Short| Word::new(short.text(), short.bytes());
@@ -114,7 +113,7 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
     After::Continue
 }
 
-/// Appends a value: by reference what of it is in frames.
+/// Appends a value; the part of it that is in frames by reference.
 pub(super) fn append_value(out: &mut Out, value: Value<'_>) {
     let tail = match value {
         Value::Log(bytes) => bytes,

@@ -1,7 +1,8 @@
-//! `mg`, `md` and `me`; `put` and `arithmetic` have `ms` and `ma`.
+//! `mg`, `md` and `me`; `ms` is in `put`, `ma` in `arithmetic`.
 //!
 //! Where: called by `execute` and, for an `mg` that is all of a connection's input, by `turn`.
-//! Invariant: an `mg` that only looks takes no lock unless its answer is sure only under it.
+//! Invariant: an `mg` that only looks takes the item's lock only if its answer is certain only
+//! under the lock.
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mdelete_cmd`, `process_meta_command`.
 
 use protocol::meta::write::{self, Asked, GetValue};
@@ -17,7 +18,6 @@ use crate::clock::Clock;
 use crate::out::Out;
 use crate::sampled::Kind;
 
-/// `mg`.
 #[inline(always)]
 pub(super) fn get(
     context: &mut Context,
@@ -31,7 +31,7 @@ pub(super) fn get(
     get_by_looks(context, request, hash, out)
 }
 
-/// `mg` with any flags.
+/// Executes `mg` with any flags.
 #[inline(never)]
 fn get_by_looks(
     context: &mut Context,
@@ -49,7 +49,7 @@ fn get_by_looks(
     }
 }
 
-/// `mg` with flag `v` alone.
+/// Executes `mg` with flag `v` alone.
 #[inline(always)]
 pub(super) fn get_value(
     context: &mut Context,
@@ -64,7 +64,7 @@ pub(super) fn get_value(
     }
 }
 
-/// `mg` under the lock: it changes the item, or asks for what is sure only under the lock.
+/// Executes `mg` under the item's lock: it changes the item, or its answer needs the lock.
 #[cold]
 #[inline(never)]
 fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
@@ -89,11 +89,11 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
         *step = step_of(change, &context.clock);
         count += 1;
     }
-    // memcached gives up at an opaque that is too long, having done what the flags before it ask.
+    // At an opaque that is too long memcached gives up, after doing what the flags before it ask.
     let failed = flags.opaque_too_long;
     let wanted = MetaGet {
         key,
-        // memcached does not note it of an item made on a miss.
+        // memcached does not record it for an item made on a miss.
         key_binary: false,
         cas_in: flags.cas_in,
         bump: !(flags.no_bump || failed && flags.locked),
@@ -114,7 +114,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
             } else {
                 counters.get_hits.add(1);
             }
-            // `C` with the item's own unique: the client has this value.
+            // With `C` and the item's own unique, the client has this value already.
             let value = flags.value && flags.cas != Some(found.hit.cas);
             let show = write::Get { asked, value, now };
             let locked = Locked { hit: &found, flags: &flags, clock: &context.clock };
@@ -135,7 +135,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
     After::Continue
 }
 
-/// The change that a flag asks for, by the store's clock.
+/// Converts a change that a flag asks for to the store's clock.
 fn step_of(change: Change, clock: &Clock) -> MetaStep {
     match change {
         Change::Touch(exptime) => MetaStep::Touch(clock.realtime(exptime)),
@@ -144,7 +144,6 @@ fn step_of(change: Change, clock: &Clock) -> MetaStep {
     }
 }
 
-/// `md`.
 pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let flags = match Flags::parse(request) {
         Ok(flags) if flags.opaque_too_long => return refuse(out, Refusal::OpaqueTooLong),
@@ -192,7 +191,6 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
     After::Continue
 }
 
-/// `me`.
 pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After {
     let mut place = None;
     let key = match request.debug_key(&mut place) {

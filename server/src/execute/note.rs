@@ -1,8 +1,8 @@
-//! What requests do to items, noted for those who watch.
+//! Notes requests for watchers, for counts by prefixes, and for samples.
 //!
-//! Where: beside the executor's work, where somebody watches; else a comparison each.
-//! Invariant: nothing is noted of a request that must wait. What is noted changes no item, and
-//! counts as no use of one.
+//! Where: beside the executor's work, if any of these is on; otherwise it costs a comparison each.
+//! Invariant: nothing is noted of a request that must wait. Noting changes no item, and counts as
+//! no use of one.
 //! Source: memcached 1.6.45's calls of `LOGGER_LOG`.
 
 use std::mem;
@@ -22,23 +22,23 @@ use crate::out::Out;
 use crate::sampled::{Kind, SAMPLED};
 use crate::watch::{DETAIL, Mark};
 
-/// Lookups are looked at one by one.
+/// The streams and bits for which each lookup is noted.
 pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAMPLED.0);
 
-/// Other requests are.
+/// The streams and bits for which each other request is noted.
 pub(super) const OTHERS: Streams = Streams(Streams::FETCHERS.0 | SAMPLED.0);
 
-/// Length of the key's value; `None`: there is no such key.
+/// Returns the length of the key's value; `None` if there is no such key.
 pub(crate) fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
     seen(context, key).map(|found| found.hit.value_bytes)
 }
 
-/// When the key's item expires; 0: it does not, or there is none.
+/// Returns when the key's item expires; 0: it does not, or there is none.
 fn exptime(context: &mut Context, key: &[u8]) -> u32 {
     seen(context, key).map_or(0, |found| found.exptime)
 }
 
-/// The key's item, if it has one. That it is looked at counts as no use.
+/// Looks at the key's item, if there is one, without counting a use.
 fn seen<'s>(context: &'s mut Context, key: &[u8]) -> Option<MetaHit<'s>> {
     let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     context.store.meta_get(&get).ok()?
@@ -49,7 +49,7 @@ fn item(context: &mut Context, stream: Streams, key: &[u8], bytes: u32, what: It
     noted.item((shared, counters), stream, (key, bytes), what);
 }
 
-/// As `get::look_up`, and notes what it came to.
+/// Like `get::look_up`, but also notes the result.
 #[cold]
 #[inline(never)]
 pub(super) fn look_up<S: Show>(
@@ -77,7 +77,7 @@ pub(super) fn look_up<S: Show>(
     is_answered
 }
 
-/// Counts what is asked of `key` for its prefix, where that is counted.
+/// Counts a request for the prefix of `key`, if prefixes are counted.
 #[inline]
 pub(super) fn asked(context: &Context, key: &[u8], change: impl FnOnce(&mut Asked)) {
     if context.noted.watched.meet(DETAIL) {
@@ -85,7 +85,7 @@ pub(super) fn asked(context: &Context, key: &[u8], change: impl FnOnce(&mut Aske
     }
 }
 
-/// Counts a lookup of `key` that came to so many hits, as `asked` does.
+/// Counts a lookup of `key` with `hits` hits for its prefix, if prefixes are counted.
 #[inline]
 pub(super) fn asked_get(context: &Context, key: &[u8], hits: u64) {
     asked(context, key, |asked| {
@@ -94,19 +94,19 @@ pub(super) fn asked_get(context: &Context, key: &[u8], hits: u64) {
     });
 }
 
-/// When a request began, in nanoseconds, if it is sampled.
+/// Returns when a sampled request begins, in nanoseconds; `None` if it is not sampled.
 #[inline]
 pub(super) fn begin(watched: Streams) -> Option<u64> {
     watched.meet(SAMPLED).then(monotonic_ns)
 }
 
-/// How long it took.
+/// Returns how long a sampled request took, in nanoseconds.
 #[inline]
 pub(super) fn took(begun: Option<u64>) -> Option<u64> {
     begun.map(|begun| monotonic_ns().saturating_sub(begun))
 }
 
-/// Takes down a request that took so long, if it is sampled, and its key.
+/// Records the kind, key and time of a request, if it is sampled.
 #[inline]
 pub(super) fn sample(context: &mut Context, of: (Kind, Option<&[u8]>), took: Option<u64>) {
     if let Some(ns) = took {
@@ -134,8 +134,8 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     });
 }
 
-/// As `execute_hashed`, of a request other than a retrieval that is sampled, or whose lookup is
-/// watched.
+/// Like `execute_hashed`, but for a request other than a retrieval that is sampled, or whose lookup
+/// is watched.
 #[cold]
 #[inline(never)]
 pub(super) fn execute(
@@ -155,7 +155,7 @@ pub(super) fn execute(
     let begun = begin(watched);
     let after = super::execute_hashed(context, request, hash, out);
     let took = took(begun);
-    // The request may have switched others on or off.
+    // The request may have changed other bits, which are kept.
     let others = Streams(watched.0 & OTHERS.0);
     context.noted.watched = context.noted.watched.without(OTHERS).with(others);
     match after {
@@ -165,8 +165,8 @@ pub(super) fn execute(
     after
 }
 
-/// Notes the lookup that a request makes which stores or deletes, where lookups are watched. What
-/// was noted before it. Of a value that is not whole, the item is not looked up.
+/// Notes the lookup that a storing or deleting request makes, if lookups are watched. A request
+/// whose value is not whole looks nothing up. Returns the position before the note.
 pub(super) fn looks_up(context: &mut Context, request: &Request<'_>, is_whole: bool) -> Mark {
     let (mark, mut place) = (context.noted.mark(), None);
     if is_whole && context.noted.watched.meet(Streams::FETCHERS) {
@@ -179,7 +179,7 @@ pub(super) fn looks_up(context: &mut Context, request: &Request<'_>, is_whole: b
     mark
 }
 
-/// A value was to be stored that came by itself: such are few, and each is looked at.
+/// Records a large value, whether its request is sampled or not: there are few of them.
 pub(super) fn large(context: &Context, request: &Request<'_>, bytes: u32) {
     if let (_, Some(key)) = Kind::of(request)
         && let Some(samples) = context.shared.samples.get(context.column)
@@ -188,7 +188,7 @@ pub(super) fn large(context: &Context, request: &Request<'_>, bytes: u32) {
     }
 }
 
-/// Notes that the item of `key` was looked up, where lookups are watched.
+/// Notes that the item of `key` was looked up, if lookups are watched.
 #[inline]
 pub(super) fn fetched(context: &mut Context, key: &[u8]) {
     if context.noted.watched.meet(Streams::FETCHERS) {
@@ -203,8 +203,8 @@ fn looked_up(context: &mut Context, key: &[u8]) {
     item(context, Streams::FETCHERS, key, bytes.unwrap_or(0), what);
 }
 
-/// Notes what storing a value of so many bytes came to, or that it was refused before it came,
-/// where that is watched, and counts it for the key's prefix if that `counts`.
+/// Notes the result of storing a value of `bytes` bytes, or its refusal before it came, if that is
+/// watched. With `counts`, counts it for the key's prefix.
 #[inline]
 pub(super) fn stored(
     context: &mut Context,
@@ -248,7 +248,8 @@ fn note_stored(
         Verb::Prepend | Verb::PrependVivify => "prepend",
         Verb::Cas => "cas",
     };
-    // As in memcached: of what was refused it tells neither, and of what got longer the whole's.
+    // Like memcached, reports 0 for length and exptime of a refused value, and those of the whole
+    // value for an append.
     let (bytes, exptime) = match (stored, put.verb) {
         (Err(_), _) => (0, 0),
         (
@@ -263,7 +264,7 @@ fn note_stored(
     item(context, Streams::MUTATIONS, put.key, bytes, what);
 }
 
-/// Length of a value that may be deleted now, where that is watched.
+/// Returns the length of a value that may be deleted now, if deletions are watched; else 0.
 #[inline]
 pub(super) fn bytes_to_delete(context: &mut Context, key: &[u8]) -> u32 {
     match context.noted.watched.meet(Streams::DELETIONS) {
@@ -272,7 +273,7 @@ pub(super) fn bytes_to_delete(context: &mut Context, key: &[u8]) -> u32 {
     }
 }
 
-/// Notes that the item of `key` was deleted, where that is watched.
+/// Notes that the item of `key` was deleted, if deletions are watched.
 #[inline]
 pub(super) fn deleted(context: &mut Context, key: &[u8], bytes: u32, command: &str) {
     if context.noted.watched.meet(Streams::DELETIONS) {

@@ -1,10 +1,11 @@
 //! Operators' commands that act on a running server.
 //!
 //! Where: called by `execute`.
-//! Invariant: an item that is stored in a later second than the one flushed stays. Of the memory
-//! only the limit is set here; the store comes down to it slice by slice. What takes long is an
-//! errand of the connection's. Who sends datagrams is obeyed only with `-o udp_admin`, for anybody
-//! can forge a sender. A setting of what is not here is answered as memcached answers it.
+//! Invariant: an item stored in a later second than the flushed one stays. A new limit of memory is
+//! only set here; the store comes down to it slice by slice. A long command becomes an errand of
+//! the connection. Commands in datagrams are obeyed only with `-o udp_admin`, because anybody can
+//! forge a sender. A command for machinery that does not exist here is answered as memcached
+//! answers it.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`,
 //! `process_memlimit_command`, `process_lru_crawler_command`, `process_slabs_command`,
 //! `process_shutdown_command`.
@@ -26,10 +27,10 @@ use crate::watch::Seat;
 const MEMLIMIT_MIN: u32 = 8;
 const MEMLIMIT_MAX: u32 = 1_000_000_000;
 
-/// Slab classes of memcached.
+/// Number of slab classes in memcached.
 const CLASSES: i32 = operator::SLAB_CLASSES as i32;
 
-/// `flush_all`, now or at a time; `exptime` is `None` when it was no number.
+/// Executes `flush_all`, now or at a time; `exptime` is `None` if it was no number.
 pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome {
     if let Some(refusal) = context.refuses_operators() {
         return Outcome::Refused(refusal);
@@ -40,19 +41,18 @@ pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome 
     }
     let Some(exptime) = exptime else { return Outcome::Refused(Refusal::BadExptime) };
     let oldest_live = match exptime {
-        // A time before the server started becomes 0: nothing is flushed, and a flush that was
-        // planned is called off.
+        // A time before the start becomes 0: nothing is flushed, a planned flush is called off.
         1.. => Some(context.clock.realtime(exptime) - u32::from(!is(Fault::FlushTakesItsSecond))),
         _ => None,
     };
-    // memcached drops at once what is at least as old as the time given. For a time in the past
-    // that is everything.
+    // memcached drops at once all items that are at least as old as the given time. If that time is
+    // in the past, it drops everything.
     let past = oldest_live.is_some_and(|second| second > 0 && second < context.clock.now);
     context.store.flush(oldest_live.filter(|_| !past));
     Outcome::Done
 }
 
-/// Obeys a command that only operators have.
+/// Obeys a command that only operators may give.
 pub(super) fn obey(
     context: &mut Context,
     command: Operator,
@@ -100,7 +100,7 @@ pub(super) fn obey(
     After::Continue
 }
 
-/// `lru_crawler enable` and `disable`, which are of dumps and of items that have expired.
+/// Obeys `lru_crawler enable` and `disable`, which switch dumps and the removal of expired items.
 fn crawler(context: &Context, on: bool) -> Outcome {
     match (context.shared.store.set_expires_unasked(on), on) {
         (true, true) => Outcome::Refused(Refusal::CrawlerStart),
@@ -112,7 +112,7 @@ fn crawler_is_on(context: &Context) -> bool {
     context.shared.store.expires_unasked()
 }
 
-/// `lru_crawler crawl`: expired items are on their way out without being asked for.
+/// Obeys `lru_crawler crawl`: expired items are removed in the background anyway.
 fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
     Outcome::Refused(match classes {
         _ if !crawler_is_on(context) => Refusal::CrawlerOff,
@@ -122,7 +122,7 @@ fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
     })
 }
 
-/// `lru_crawler metadump` and `mgdump`.
+/// Begins `lru_crawler metadump` and `mgdump`.
 fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result<Errand, Refusal> {
     let (lines, off) = match listing {
         Listing::Metadata => (Lines::Metadata, Refusal::MetadumpOff),
@@ -144,7 +144,6 @@ fn dump(context: &Context, listing: Listing, classes: Option<Classes>) -> Result
     Dump::begin(context, lines, all).map(Errand::Dump).ok_or(Refusal::CrawlerBusy)
 }
 
-/// `watch`.
 fn watch(context: &Context, streams: Streams) -> Result<Seat, Refusal> {
     if !context.shared.settings.watch_enabled {
         return Err(Refusal::WatchOff);
@@ -155,7 +154,7 @@ fn watch(context: &Context, streams: Streams) -> Result<Seat, Refusal> {
     Seat::take(&context.shared, streams).ok_or(Refusal::WatchTooMany)
 }
 
-/// `slabs reassign`: there are no pages that one class could give to another.
+/// Refuses `slabs reassign`: there are no pages that one class could give to another.
 fn reassign(context: &Context, classes: Option<(i32, i32)>) -> Refusal {
     if !context.shared.settings.slab_reassign {
         return Refusal::SlabsOff;
@@ -168,7 +167,6 @@ fn reassign(context: &Context, classes: Option<(i32, i32)>) -> Refusal {
     }
 }
 
-/// `shutdown`.
 fn shutdown(context: &Context, mode: Option<Shutdown>) -> Result<Stop, Refusal> {
     match mode {
         _ if !context.shared.settings.shutdown_enabled => Err(Refusal::ShutdownOff),
@@ -178,7 +176,6 @@ fn shutdown(context: &Context, mode: Option<Shutdown>) -> Result<Stop, Refusal> 
     }
 }
 
-/// `cache_memlimit`.
 fn limit_memory(context: &mut Context, megabytes: u32) -> Outcome {
     Outcome::Refused(match megabytes {
         ..MEMLIMIT_MIN => Refusal::LimitTooSmall,

@@ -1,8 +1,8 @@
 //! Storage commands: set, add, replace, append, prepend and cas in either protocol, and `ms`.
 //!
 //! Where: called by `execute`, with the value in the receive buffer or received into a draft.
-//! Invariant: what memcached refuses before the value has come is refused before the value is
-//! looked at; a refused set leaves no old value behind.
+//! Invariant: a command that memcached refuses before the value has come is refused before the
+//! value is looked at; a refused set leaves no old value behind.
 //! Source: memcached 1.6.45 `process_update_cmd_start`, `process_mset_cmd_start`,
 //! `complete_nread_ascii`, `_finalize_mset`, `process_bin_update`, `complete_update_bin`.
 
@@ -18,18 +18,18 @@ use crate::out::Out;
 pub(super) struct Arrived<'a> {
     pub(super) body: Body<'a>,
     pub(super) bytes: usize,
-    /// `\r\n` followed it.
+    /// True if `\r\n` followed the value.
     pub(super) terminated: bool,
 }
 
 impl<'a> Arrived<'a> {
-    /// One in the receive buffer.
+    /// Makes the description of a value in the receive buffer.
     #[inline]
     pub(super) fn here(value: &'a [u8], terminated: bool) -> Arrived<'a> {
         Arrived { body: Body::Bytes(value), bytes: value.len(), terminated }
     }
 
-    /// The store was asked whether it has room for the value before its draft was begun.
+    /// True if the store had been asked for room before the value came.
     fn is_admitted(&self) -> bool {
         matches!(self.body, Body::Draft(_))
     }
@@ -58,7 +58,7 @@ fn forget(context: &mut Context, request: &Store<'_>) {
     }
 }
 
-/// There was room for the value of `request`, and then there was none.
+/// Refuses `request` after its value was admitted: the room that the store had is gone.
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
     let put = put_of(context, request);
     note::stored(context, (&put, 0), Err(Refused::NoMemory), true);
@@ -66,7 +66,6 @@ pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
     count_refused(context, Refused::NoMemory)
 }
 
-/// A classic storage command with its value.
 #[inline(always)]
 pub(super) fn store(
     context: &mut Context,
@@ -99,7 +98,7 @@ pub(super) fn store(
     After::Continue
 }
 
-/// What followed the value was not its line end. That there is no room for the value comes first.
+/// Refuses a value without a line end. A refusal for lack of room comes before this one.
 #[cold]
 fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>) -> Refusal {
     if !value.is_admitted()
@@ -111,7 +110,7 @@ fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>)
     Refusal::BadChunk
 }
 
-/// What storing came to, for a protocol to say.
+/// Converts the store's result for the protocols.
 fn outcome_of(stored: Stored) -> Outcome {
     match stored {
         Stored::Stored { cas, .. } => Outcome::Stored(cas),
@@ -122,8 +121,8 @@ fn outcome_of(stored: Stored) -> Outcome {
 }
 
 fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
-    // In binary a set, add or replace with a unique is a cas. Without uniques (`-C`) it is what it
-    // is, and the unique to match is none either.
+    // In binary, a set, add or replace with a CAS unique is a cas. Without uniques (`-C`) the verb
+    // stays as it is, and there is no unique to match.
     let cas = if request.cas != 0 && context.shared.settings.cas { request.cas } else { 0 };
     let verb = match request.verb {
         verb if cas != 0 && !verb.is_extension() => Verb::Cas,
@@ -141,8 +140,8 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     }
 }
 
-/// What a protocol's verb is to the store. Neither crate knows the other, so each has its type; as
-/// both have the same order, this compiles into nothing.
+/// Converts a protocol's verb to the store's. Neither crate knows the other, so each has its type;
+/// both have the same order, so this compiles to nothing.
 #[inline]
 fn verb_of(verb: StoreVerb) -> Verb {
     match verb {
@@ -162,7 +161,7 @@ fn count_refused(context: &Context, refused: Refused) -> Refusal {
             context.counters.store_too_large.add(1);
             Refusal::TooLarge
         }
-        // It has waited for too long.
+        // A `Later` that is refused has waited for too long.
         Refused::NoMemory | Refused::Later => {
             context.counters.store_no_memory.add(1);
             Refusal::NoMemory
@@ -170,7 +169,7 @@ fn count_refused(context: &Context, refused: Refused) -> Refusal {
     }
 }
 
-/// Asks the store whether it has room for the value of `request`; the flags are read first.
+/// Asks the store whether it has room for the value of `request`. Refusals of the flags come first.
 pub(super) fn meta_begin(
     context: &mut Context,
     request: &Meta<'_>,
@@ -200,7 +199,7 @@ fn meta_admit(
     Ok(())
 }
 
-/// There was room for the value of `request`, and then there was none.
+/// Refuses `request` after its value was admitted: the room that the store had is gone.
 pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Refusal {
     if let Ok(flags) = Flags::parse(request) {
         let mut place = None;
@@ -213,13 +212,12 @@ pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Refusal
     count_refused(context, Refused::NoMemory)
 }
 
-/// In every mode the old item goes.
+/// Counts a refusal. The old item goes, in every mode of `ms`.
 fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> Refusal {
     context.store.delete(put.key);
     count_refused(context, refused)
 }
 
-/// `ms` with its value.
 pub(super) fn meta_store(
     context: &mut Context,
     request: &Meta<'_>,
@@ -279,7 +277,7 @@ fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Pu
         client_flags: flags.client_flags,
         exptime: context.clock.realtime(exptime),
         cas: flags.cas.filter(|_| context.shared.settings.cas).unwrap_or(0),
-        // `E0` means the store's own, here and only here.
+        // `E0` asks for the store's own unique; only `ms` reads it that way.
         cas_in: flags.cas_in.filter(|&cas| cas != 0),
         stale: flags.stale && verb == Verb::Cas,
     })

@@ -1,9 +1,9 @@
-//! Whole commands in, whole replies out, in one process and under a clock of the test's own.
+//! Whole commands in, whole replies out, in one process and under the test's own clock.
 //!
 //! Where: the executor with a session before it and a store behind it, no socket.
-//! Invariant: every reply here was first seen from memcached 1.6.45, but those of features that
-//! memcached has and this server has not.
-//! Source: memcached 1.6.45, asked.
+//! Invariant: every reply here was first seen from memcached 1.6.45, except those to commands for
+//! machinery that this server does not have.
+//! Source: replies of memcached 1.6.45.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::turn::TurnState;
 
-/// When the server of these tests starts.
+/// Unix time at which the server of these tests starts.
 const UNIX_SECONDS: i64 = 1_800_000_000;
 
 struct Server {
@@ -52,13 +52,12 @@ impl Server {
         Server::new(Settings::default())
     }
 
-    /// Time passes.
     fn later(&mut self, seconds: u32) {
         self.turn.context.clock.now += seconds;
         self.turn.context.store.set_now(self.turn.context.clock.now);
     }
 
-    /// The reply to `input`, which is whole commands.
+    /// Returns the reply to `input`, which is whole commands.
     fn reply(&mut self, input: &[u8]) -> Vec<u8> {
         let mut out = Out::default();
         let mut at = 0;
@@ -77,7 +76,7 @@ impl Server {
         bytes(&out)
     }
 
-    /// Each of `exchanges` is asked and answered.
+    /// Sends each request of `exchanges` and compares its answer.
     #[track_caller]
     fn says(&mut self, exchanges: &[(&str, &str)]) {
         for (index, (asked, answered)) in exchanges.iter().enumerate() {
@@ -88,7 +87,7 @@ impl Server {
     }
 }
 
-/// Text and values in their order.
+/// Returns text and values in their order.
 fn bytes(out: &Out) -> Vec<u8> {
     let mut bytes = Vec::new();
     out.pieces(Mark::default(), out.mark(), None).for_each(|piece| bytes.extend_from_slice(piece));
@@ -142,7 +141,7 @@ fn flush_all_takes_what_is_older_than_its_time() {
     server.later(5);
     server.says(&[
         ("get a\r\n", "VALUE a 0 1\r\n2\r\nEND\r\n"),
-        // In a second: all of this second, what is yet to come included.
+        // In one second: flushes all items of this second, later sets included.
         ("flush_all 1\r\n", "OK\r\n"),
         ("get a\r\n", "END\r\n"),
         ("set b 0 0 1\r\n1\r\n", "STORED\r\n"),
@@ -404,7 +403,7 @@ fn the_limit_of_memory_is_changed_within_bounds() {
         ("cache_memlimit  000032 \r\n", "OK\r\n", 32),
         ("cache_memlimit 64 noreply\r\n", "", 64),
         ("cache_memlimit 1024\r\n", "OK\r\n", 1024),
-        // Memcached has no such bound; what it says where it cannot.
+        // memcached has no such bound; the reply is the one it gives when it cannot adjust.
         ("cache_memlimit 1025\r\n", out_of_bounds, 1024),
     ] {
         server.says(&[(request, reply)]);
@@ -443,7 +442,7 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     let expected = [b"VALUE big 0 300000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     assert!(server.reply(b"get big\r\n") == expected);
 
-    // One that runs on is refused, and the old one stays.
+    // A value that runs on is refused, and the old value stays.
     let mut draft = server.turn.context.store.draft(0);
     let mut out = Out::default();
     let header = b"set big 0 0 200000\r\n";
@@ -451,7 +450,7 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     assert_eq!(bytes(&out), b"CLIENT_ERROR bad data chunk\r\n");
     assert!(server.reply(b"get big\r\n") == expected);
 
-    // One over `-I` is refused before it comes, and the old one goes.
+    // A value over `-I` is refused before it comes, and the old value goes.
     let Step::Body { request, value_bytes, .. } = server.session.next(b"set big 0 0 2000000\r\n")
     else {
         panic!("a storage command without its value");
@@ -484,7 +483,7 @@ fn a_turn_ends_with_statistics_as_with_as_many_requests_as_they_cost() {
     }
 }
 
-/// Inputs of a batch whose replies are kept apart, each with its own budget of requests.
+/// Inputs of a batch, each with its own budget of requests; their replies are kept apart.
 struct Several<'i> {
     inputs: Vec<(&'i str, Session, u32)>,
     next: usize,
@@ -530,14 +529,14 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
         ("mg k v\r\nmg k v\r\nget k", 1),
     ];
     let session = || Session::new(Speak::Ascii);
-    // Each alone, before the batch changes anything but by the same requests.
+    // Each input alone, before the batch executes the same requests.
     let mut alone = Vec::new();
     for (number, (text, requests)) in texts.iter().enumerate() {
         let (mut own, mut budget) = (session(), Budget::new(*requests, OUT_BYTES_MAX));
         let input = (text.as_bytes(), 0);
         let (stopped, at) = turn::run(&mut server.turn, &mut own, input, &mut budget);
         let reply = String::from_utf8(std::mem::take(&mut server.turn.out.buf)).unwrap();
-        // Where the connection closes does not matter to anybody.
+        // The position does not matter when the connection closes.
         let at = if stopped == Stopped::Close { 0 } else { at };
         alone.push((number, stopped, at, reply));
     }
@@ -554,7 +553,7 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
     let expected = [Hungry, Hungry, Hungry, Hungry, Enough, Close, Body, Hungry, Enough];
     assert_eq!(stopped, expected);
     assert_eq!(alone[4].2, 17 * "get k\r\n".len(), "as many as the budget has");
-    // The parsers stand where the inputs stopped: the rest of a value is not taken for a request.
+    // The parsers are where the inputs stopped: the rest of a value is not taken for a request.
     let (text, own, _) = &mut several.inputs[8];
     let rest = &text.as_bytes()[alone[8].2..];
     assert!(matches!(own.next(rest), Step::Request(..)), "{rest:?}");

@@ -1,9 +1,9 @@
 //! The requests of one input, executed in their order.
 //!
-//! Where: between the bytes a connection received and the replies it sends.
+//! Where: between the bytes that a connection received and the replies it sends.
 //! Invariant: a turn stops after `-R` requests, when its replies are enough for one write, when a
-//! request must wait, or when the input asks for more; what it did not use is executed next time,
-//! from the same byte on.
+//! request must wait, or when the input ends within a request. Bytes that it did not use are
+//! executed in a later turn, each once.
 
 use protocol::{Request, Session};
 
@@ -12,8 +12,9 @@ use super::budget::{Budget, Stopped};
 use super::{After, execute_hashed, get, meta};
 use crate::turn::TurnState;
 
-/// Executes a plain request that is all of `input`, which is most often so: there is nothing to
-/// read ahead. False: it must wait. `None`: it is no such request, and nothing is done.
+/// Executes a plain request that is all of `input`, the most frequent case: there is nothing to
+/// read ahead. Returns false if the request must wait, and `None`, with nothing done, for other
+/// input.
 #[inline(always)]
 pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option<bool> {
     let TurnState { context, out, .. } = turn;
@@ -25,8 +26,7 @@ pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option
     Some(after != After::Wait)
 }
 
-/// Executes the requests in `bytes` from byte `at` on, appending replies to the turn's. Why it
-/// stopped, and at which byte.
+/// Executes the requests in `bytes` from byte `at` on. Returns why it stopped, and at which byte.
 #[inline(never)]
 pub fn run(
     turn: &mut TurnState,
@@ -39,7 +39,7 @@ pub fn run(
         Ok(first) => first,
         Err(stopped) => return (stopped, behind),
     };
-    // Where a request is alone, there is nothing to read ahead.
+    // With a single request there is nothing to read ahead.
     if behind == bytes.len() && at == 0 {
         return match execute_hashed(&mut turn.context, &first, None, &mut turn.out) {
             After::Close => (Stopped::Close, at),

@@ -1,10 +1,10 @@
 //! The keys that are asked for most, and those with the longest values.
 //!
 //! Where: a column adds each key that it samples.
-//! Invariant: at most `HOT_KEYS_MAX` and `BIG_KEYS_MAX` keys are kept, in memory that is there from
-//! the start. A key that has more than one in `HOT_KEYS_MAX` of the samples is among the first. The
-//! past counts half as much after each `HOT_SAMPLES` samples. With a probability of 99.9 %, each
-//! key that is told had as many requests as it is said to have had at least.
+//! Invariant: at most `HOT_KEYS_MAX` and `BIG_KEYS_MAX` keys are kept, in memory allocated at the
+//! start. A key that has more than one in `HOT_KEYS_MAX` of the samples is among the first. The
+//! past counts half as much after each `HOT_SAMPLES` samples. With a probability of 99.9 %, every
+//! reported key had at least as many requests as reported.
 //! Source: A. Metwally, D. Agrawal and A. El Abbadi, *Efficient Computation of Frequent and Top-k
 //! Elements in Data Streams* (Space-Saving); E. B. Wilson and M. M. Hilferty, *The Distribution of
 //! Chi-Square*, for the bound of a Poisson number.
@@ -15,28 +15,28 @@ use protocol::KEY_BYTES_MAX;
 
 use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_MAX, HOT_SAMPLES};
 
-/// A key of its own.
+/// A copy of a key.
 pub(crate) type Key = ArrayVec<u8, KEY_BYTES_MAX>;
 
 /// A key that was asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct HotKey {
     pub(crate) key: Key,
-    /// About as many requests of late; of these, so many may have been for other keys.
+    /// Estimated number of recent requests; up to `error` of them may have been for other keys.
     pub(crate) requests: u64,
     pub(crate) error: u64,
-    /// Those of them that were sampled one by one, so that they are certain.
+    /// The requests that were sampled with a weight of 1, so that their number is certain.
     certain: u64,
-    /// Of each loop that counts for many, the square of what it added: loops are sampled, and not
-    /// requests, so that what came together counts once.
+    /// The sum of the squares of what each loop with a larger weight added: the loops are the
+    /// samples, not the requests, so that requests of one loop count as one sample.
     squares: f64,
-    /// The loop sampled last in which the key was asked for, and what that has added so far.
+    /// The last sampled loop in which the key was asked for, and what that loop has added so far.
     last: (u64, u64),
 }
 
 /// Standard errors by which a bound is below its estimate. One bound fails with a probability of
-/// 3e-8, and the samples that count have at most 2 * `HOT_SAMPLES` keys: so all bounds hold with a
-/// probability of 99.9 %, though those that are told are the largest.
+/// 3e-8, and at most 2 * `HOT_SAMPLES` keys are among the samples that count. So all bounds hold
+/// with a probability of 99.9 %, though the largest ones are reported.
 const BOUND_ERRORS: f64 = 5.41;
 
 /// A key with a long value.
@@ -44,16 +44,16 @@ const BOUND_ERRORS: f64 = 5.41;
 pub(crate) struct BigKey {
     pub(crate) key: Key,
     pub(crate) value_bytes: u32,
-    /// It was seen since the past was halved last.
+    /// The key was seen since the last halving.
     is_new: bool,
 }
 
-/// Both.
+/// A column's hot keys and big keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Hot {
     hot: Vec<HotKey>,
     big: Vec<BigKey>,
-    /// About as many requests in all.
+    /// Estimated number of all requests.
     requests: u64,
     samples: u32,
 }
@@ -66,7 +66,7 @@ impl Default for Hot {
 }
 
 impl HotKey {
-    /// A key that was asked for once, in place of another that has the rest.
+    /// A key asked for once. It inherits `error` requests from the entry that it replaces.
     fn new(key: &[u8], error: u64, (weight, number): (u64, u64)) -> HotKey {
         let (requests, squares) = (error, 0.0);
         let mut new =
@@ -75,7 +75,7 @@ impl HotKey {
         new
     }
 
-    /// One request more, of this loop.
+    /// Adds a request of weight `weight`, sampled in loop `number`.
     fn add(&mut self, weight: u64, number: u64) {
         self.requests += weight;
         if weight == 1 {
@@ -84,12 +84,11 @@ impl HotKey {
         }
         let before = if self.last.0 == number { self.last.1 } else { 0 };
         self.last = (number, before + weight);
-        // What is added to the square of a sum that grows.
+        // The growth of a square when its root grows from `before` by `weight`.
         self.squares += exact(weight) * exact(2 * before + weight);
     }
 
-    /// Requests that it has had, unless all that is known of it may be another's; 0: a sample so
-    /// small tells nothing.
+    /// A lower bound of the key's requests; 0 if too few samples are surely the key's own.
     pub(crate) fn at_least(&self) -> u64 {
         let seen = self.requests - self.error;
         if seen <= self.error {
@@ -99,7 +98,7 @@ impl HotKey {
         if sampled <= 0.0 || self.squares <= 0.0 {
             return self.certain;
         }
-        // As many loops of the mean weight would be as uncertain.
+        // The number of equally weighted loops that would be as uncertain.
         let loops = sampled * sampled / self.squares;
         let root = 1.0 - 1.0 / (9.0 * loops) - BOUND_ERRORS / (3.0 * loops.sqrt());
         self.certain + whole(sampled * root.max(0.0).powi(3))
@@ -126,7 +125,7 @@ fn own(key: &[u8]) -> Key {
 }
 
 impl Hot {
-    /// A request of a loop, by its number, asked for `key`; it counts as `weight`.
+    /// Records a request for `key` in loop `number`, which counts as `weight` requests.
     pub(crate) fn asked(&mut self, key: &[u8], (weight, number): (u32, u64)) {
         let weight = u64::from(weight);
         self.requests += weight;
@@ -143,7 +142,7 @@ impl Hot {
         }
     }
 
-    /// The value of `key` has so many bytes.
+    /// Records that the value of `key` has `value_bytes` bytes.
     pub(crate) fn seen(&mut self, key: &[u8], value_bytes: u32) {
         let seen = BigKey { key: Key::new(), value_bytes, is_new: true };
         if let Some(known) = self.big.iter_mut().find(|known| *known.key == *key) {
@@ -157,7 +156,7 @@ impl Hot {
         }
     }
 
-    /// The item of `key` is gone.
+    /// Forgets a key whose item is gone.
     pub(crate) fn gone(&mut self, key: &[u8]) {
         self.big.retain(|known| *known.key != *key);
     }
@@ -178,7 +177,7 @@ impl Hot {
         self.big.iter_mut().for_each(|known| known.is_new = false);
     }
 
-    /// The keys asked for most, the first first, of all of these; and all requests.
+    /// The keys of all columns, those asked for most first, and the number of all requests.
     pub(crate) fn hottest<'h>(all: impl IntoIterator<Item = &'h Hot>) -> (Vec<HotKey>, u64) {
         let (mut keys, mut requests) = (Vec::<HotKey>::new(), 0);
         for hot in all {
@@ -199,7 +198,6 @@ impl Hot {
         (keys, requests)
     }
 
-    /// The keys with the longest values.
     pub(crate) fn biggest(&self) -> &[BigKey] {
         &self.big
     }
@@ -265,7 +263,7 @@ mod tests {
         assert_eq!(least(&hot), Some(5));
         hot.gone(&u32::to_le_bytes(999));
         assert_eq!(hot.biggest().len(), BIG_KEYS_MAX - 1);
-        // Who is not seen again goes, too.
+        // A key that is not seen again is forgotten, too.
         (0..2 * HOT_SAMPLES).for_each(|_| hot.asked(b"key", (1, 0)));
         assert!(hot.biggest().is_empty());
     }

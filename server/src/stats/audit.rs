@@ -1,16 +1,16 @@
-//! `stats audit` and `stats steps`, of debug builds: the faults that a check of the whole store
-//! finds, and the most that one loop has done.
+//! `stats audit` and `stats steps`, in debug builds: the faults that a check of the whole store
+//! finds, and the most steps of one loop.
 //!
-//! Where: `stats::answer` calls it; memcached has no such thing, and neither have release builds.
-//! Invariant: while no column works and no value is on its way in or out, every fault that is told
-//! is one. During traffic the check may tell of faults that are none: the caller waits until
-//! traffic has stopped and asks again.
+//! Where: `stats::answer` calls it; neither memcached nor release builds have these statistics.
+//! Invariant: while no column works and no value is on its way in or out, every reported fault is
+//! real. During traffic the check may report false ones: the caller waits until traffic has stopped
+//! and asks again.
 //! Source: `store::Store::audit`.
 
 use super::{Rows, stat};
 use crate::shared::Shared;
 
-/// The most steps of one loop since this was asked last.
+/// Writes the most steps of one loop since the last call.
 pub(super) fn steps(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "loop_steps_max", shared.take_steps());
 }

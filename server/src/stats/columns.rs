@@ -1,7 +1,7 @@
-//! `stats columns`: what each column has done, and how much of its time it was idle.
+//! `stats columns`: the work of each column, and the share of its time that it was idle.
 //!
-//! Where: `stats::answer` calls it; memcached has no such thing.
-//! Invariant: of a count that `stats` also shows, the columns' numbers add up to that of `stats`.
+//! Where: `stats::answer` calls it; memcached has no such statistics.
+//! Invariant: if `stats` shows a count too, the columns' numbers add up to it.
 //! Source: /proc/self/task/ID/schedstat, whose first number is the time on a processor in
 //! nanoseconds.
 
@@ -44,12 +44,12 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// -1 for what is not known: a column that is pinned to no CPU, or a system that does not tell.
+/// Returns -1 for an unknown number, such as the processor of a column that is not pinned.
 fn or_none(number: Option<usize>) -> i64 {
     number.and_then(|number| i64::try_from(number).ok()).unwrap_or(-1)
 }
 
-/// Requests that `stats` counts by command, keys of a multiget each.
+/// The requests that `stats` counts by command; each key of a multiget counts.
 fn executed(column: &Sums) -> u64 {
     column.gets()
         + column.set_cmds
@@ -64,7 +64,7 @@ fn executed(column: &Sums) -> u64 {
         + column.decr_misses
 }
 
-/// Of the time since the server started, how much the column's thread was on no processor.
+/// The percentage of the time since the server started in which the column's thread did not run.
 fn idle_percent(shared: &Shared, thread_id: u64) -> Option<usize> {
     let text = fs::read_to_string(format!("/proc/self/task/{thread_id}/schedstat")).ok()?;
     let busy_ns: u128 = text.split(' ').next()?.parse().ok()?;

@@ -1,21 +1,21 @@
-//! `stats detail`: requests counted by the prefixes of their keys, or not, and what was counted.
+//! `stats detail`: switches the counts of requests by the prefixes of their keys, and lists them.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: while it is off nothing is counted, and what was counted stays until `stats reset`.
+//! Invariant: while it is off nothing is counted, and earlier counts stay until `stats reset`.
 //! Source: memcached 1.6.45 `process_stats_detail`, `process_bin_stat`.
 
 use protocol::{Args, Form, Outcome, Refusal};
 
 use super::{Act, Left};
 
-/// What may be asked, in the order in which memcached looks for the beginning of a word.
+/// Arguments, in the order in which memcached compares them with the beginning of a word.
 const ON: &[u8] = b"on";
 const OFF: &[u8] = b"off";
 const DUMP: &[u8] = b"dump";
 
-/// What `stats detail` is to do.
+/// Returns the rest of the answer to `stats detail`.
 pub(super) fn asked(args: Args<'_>, form: Form) -> Left {
-    // In text a second word has to be there; in binary it stands behind one space.
+    // In text a second word is needed; in binary the argument follows after one space.
     let asked = match form.lists_items() {
         true => args.token(1),
         false => args.text.strip_prefix(super::DETAIL).and_then(|rest| rest.strip_prefix(b" ")),

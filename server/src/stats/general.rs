@@ -1,8 +1,8 @@
 //! `stats` without arguments: identity, connections, commands, memory.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: memcached's names, all of them and no other, in memcached's order. What cannot happen
-//! here is a 0.
+//! Invariant: memcached's names, all of them and no other, in memcached's order. The count of an
+//! event that cannot happen here is 0.
 //! Source: memcached 1.6.45 `server_stats`, `get_stats`, `item_stats_totals`.
 
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::process;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Shared, Sums};
 
-/// memcached's `ITEM_UPDATE_INTERVAL`: its uptime counts from 2.
+/// memcached's `ITEM_UPDATE_INTERVAL`: memcached's uptime counts from 2.
 const UPTIME_OFFSET: u32 = START - 2;
 
 pub(super) fn write(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
@@ -50,7 +50,7 @@ fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
         stat!(rows, "rejected_connections", sums.rejected_connections);
     }
     stat!(rows, "connection_structures", sums.connection_structures);
-    // What is allocated for replies and for input never fails: the process would end.
+    // Allocations for replies and for input never fail: the process would end.
     stat!(rows, "response_obj_oom", 0);
     stat!(rows, "response_obj_count", sums.response_obj_count);
     stat!(rows, "response_obj_bytes", sums.response_obj_bytes);
@@ -105,12 +105,12 @@ fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     stat!(rows, "conn_yields", sums.conn_yields);
 }
 
-/// The index, and machinery of memcached's that does not exist here.
+/// Writes statistics of the index, and of memcached's machinery that does not exist here.
 fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "hash_power_level", store.hash_power_level);
     stat!(rows, "hash_bytes", store.hash_bytes);
     stat!(rows, "hash_is_expanding", u8::from(shared.store.index_is_expanding()));
-    // There are no slab classes, between which pages could move.
+    // There are no slab classes between which pages could move.
     for name in ["rescues", "chunk_rescues", "inline_reclaim"] {
         stat!(rows, &format!("slab_reassign_{name}"), 0);
     }
@@ -124,7 +124,7 @@ fn machinery(shared: &Shared, sums: &Sums, store: &store::Stats, rows: &mut Rows
         stat!(rows, "lru_crawler_running", u8::from(shared.places.any()));
         stat!(rows, "lru_crawler_starts", sums.dumps);
     }
-    // There are no LRUs to be balanced.
+    // There are no LRUs to balance.
     if shared.settings.maintainer_told {
         stat!(rows, "lru_maintainer_juggles", 0);
     }
@@ -154,7 +154,7 @@ fn items(shared: &Shared, store: &store::Stats, rows: &mut Rows<'_>) {
     stat!(rows, "reclaimed", store.reclaimed);
     stat!(rows, "crawler_reclaimed", store.crawler_reclaimed);
     stat!(rows, "crawler_items_checked", store.crawler_items_checked);
-    // There are no LRUs in which items could move.
+    // There are no LRUs within which items could move.
     stat!(rows, "lrutail_reflocked", 0);
     if maintainer_told {
         stat!(rows, "moves_to_cold", 0);

@@ -1,8 +1,9 @@
 //! `stats hot`: the keys that are asked for most, and those with the longest values.
 //!
-//! Where: `stats::answer` calls it; memcached has no such thing.
-//! Invariant: at most `HOT_KEYS_TOLD` and `BIG_KEYS_MAX` keys. A key of which the samples prove
-//! nothing is not told. One with a long value is there, and its value is as long as is said.
+//! Where: `stats::answer` calls it; memcached has no such statistics.
+//! Invariant: at most `HOT_KEYS_TOLD` and `BIG_KEYS_MAX` keys. A hot key is listed only if the
+//! samples prove a number of requests. A listed key with a long value exists, and its value has the
+//! listed length.
 
 use std::cmp::Reverse;
 

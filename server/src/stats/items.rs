@@ -2,14 +2,14 @@
 //! these statistics.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: names and their order are memcached's. What exists only with several queues in each
-//! class is 0. An empty store has no class, as in memcached.
+//! Invariant: names and their order are memcached's. Numbers that need several queues in each class
+//! are 0. An empty store has no class, as in memcached.
 //! Source: memcached 1.6.45 `item_stats`, `do_slabs_stats`.
 
 use super::{Rows, stat};
 use crate::shared::Shared;
 
-/// One statistic of class 1, the class that `me` names.
+/// Writes one statistic of class 1, the class that `me` names.
 macro_rules! class {
     ($rows:expr, $group:literal, $name:literal, $value:expr) => {
         stat!($rows, concat!($group, "1:", $name), $value)
@@ -23,7 +23,7 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     }
     let opened = shared.store.usage_estimate().oldest_opened;
     class!(rows, "items:", "number", store.curr_items);
-    // All items stand where memcached has those that it would evict next.
+    // All items are reported in the queue from which memcached evicts.
     class!(rows, "items:", "number_hot", 0);
     class!(rows, "items:", "number_warm", 0);
     class!(rows, "items:", "number_cold", store.curr_items);
@@ -53,10 +53,10 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     class!(rows, "items:", "hits_to_temp", 0);
 }
 
-/// Bytes of a page: memcached's, by which programs multiply the number of pages.
+/// Bytes of a memcached page, by which programs multiply the number of pages.
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// The memory of segments in pages of memcached's size, of which an item of mean length is a chunk.
+/// Writes segments as pages of memcached's size, of which an item of mean length is a chunk.
 pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     let usage = shared.store.usage_estimate();

@@ -1,14 +1,14 @@
 //! `stats latency`: how long requests took, by kind.
 //!
-//! Where: `stats::answer` calls it; memcached has no such thing.
-//! Invariant: a time is that of execution: from the request, read, to its answer, written but not
-//! sent. Requests are estimated from those that were sampled, since `stats reset`.
+//! Where: `stats::answer` calls it; memcached has no such statistics.
+//! Invariant: a time is that of execution: from the parsed request to its written, unsent answer.
+//! Numbers of requests are estimated from samples since `stats reset`.
 
 use super::Rows;
 use crate::sampled::{KINDS, Samples};
 use crate::shared::Shared;
 
-/// The first step of a histogram, in nanoseconds, and how much longer each next one is.
+/// The first step of a histogram, in nanoseconds, and the factor between one step and the next.
 const STEP_NS: u64 = 64;
 const STEPS_BY: f64 = 2.0;
 

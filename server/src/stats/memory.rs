@@ -1,11 +1,11 @@
-//! `stats memory`: each byte of the process, by what it is used for.
+//! `stats memory`: each byte of the process, by its use.
 //!
-//! Where: `stats::answer` calls it; memcached has no such thing.
-//! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`, and
+//! Where: `stats::answer` calls it; memcached has no such statistics.
+//! Invariant: `accounted_bytes` is the sum of the lines from `live_bytes` to `program_bytes`. It
 //! differs from `resident_bytes`, which the system counts, by threads' stacks, the allocator's own
-//! data and what it keeps for each thread, and by pages that are used in part. (A test holds it to
-//! that.) What segments take is an estimate where there are very many.
-//! On a machine of several NUMA nodes `node_N_bytes` tell how the memory of segments is divided.
+//! data and its caches of each thread, and partly used pages; a test bounds the difference. The
+//! bytes of segments are an estimate if there are very many segments.
+//! On a machine of several NUMA nodes, `node_N_bytes` tell how the memory of segments is divided.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
 use std::fs::File;
@@ -73,29 +73,27 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// Where the system tells what memory the process has: kept open, for it is asked also when there
-/// is no descriptor left.
+/// The system's report of the process's memory. Kept open: descriptors may run out.
 #[derive(Debug)]
 pub(crate) struct Statm(Option<File>);
 
-/// Bytes of the longest text there: seven numbers.
+/// Bytes of the longest text in the file: seven numbers.
 const STATM_BYTES_MAX: usize = 256;
 
-/// Memory as the system counts it.
 #[derive(Clone, Copy)]
 struct Resident {
     all_bytes: u64,
-    /// Pages that are mapped from files: the program and its libraries.
+    /// Pages mapped from files: the program and its libraries.
     program_bytes: u64,
 }
 
 impl Statm {
-    /// Of this process. To be called when it forks no more.
+    /// Opens the file of this process. To be called when the process forks no more.
     pub(crate) fn open() -> Statm {
         Statm(File::open("/proc/self/statm").ok())
     }
 
-    /// `None` where there is no /proc.
+    /// Reads the file; `None` if there is no /proc.
     fn now(&self) -> Option<Resident> {
         let mut text = [0; STATM_BYTES_MAX];
         let bytes = self.0.as_ref()?.read_at(&mut text, 0).ok()?;

@@ -1,6 +1,6 @@
 //! `stats mrc`: the miss ratios that other sizes of memory would have.
 //!
-//! Where: `stats::answer` calls it; memcached has no such thing.
+//! Where: `stats::answer` calls it; memcached has no such statistics.
 //! Invariant: each size is a value of `-m`. Before the first lookup there is no estimate.
 //! Source: `store::Store::miss_ratios`.
 

@@ -1,8 +1,8 @@
-//! `stats settings`: what the command line came to.
+//! `stats settings`: the settings that the command line led to.
 //!
 //! Where: `stats::answer` calls it.
 //! Invariant: first memcached's names, all of them in memcached's order, then ours. A setting of
-//! machinery that is not there is said to be off: 0, whatever an option without effect asked for.
+//! machinery that does not exist here is 0 or off, even if an option without effect asked for more.
 //! Source: memcached 1.6.45 `process_stat_settings`.
 
 use std::sync::atomic::Ordering;
@@ -79,7 +79,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     ours(shared, rows);
 }
 
-/// LRUs, of which there are none.
+/// Writes the settings of LRUs, of which there are none.
 fn lrus(rows: &mut Rows<'_>) {
     stat!(rows, "lru_maintainer_thread", "no");
     stat!(rows, "lru_segmented", "no");
@@ -91,7 +91,7 @@ fn lrus(rows: &mut Rows<'_>) {
     stat!(rows, "temporary_ttl", 0);
 }
 
-/// External storage, of which there is none.
+/// Writes the settings of external storage, of which there is none.
 fn storage(rows: &mut Rows<'_>) {
     for name in ["item_size", "item_age", "low_ttl", "recache_rate", "wbuf_size", "compact_under"] {
         stat!(rows, &format!("ext_{name}"), 0);
@@ -103,7 +103,7 @@ fn storage(rows: &mut Rows<'_>) {
     stat!(rows, "ext_drop_unread", "no");
 }
 
-/// What memcached has no name for.
+/// Writes the settings that only this server has.
 fn ours(shared: &Shared, rows: &mut Rows<'_>) {
     let settings = &*shared.settings;
     stat!(rows, "eviction", policy_name(settings));

@@ -1,6 +1,6 @@
-//! `stats store`: what the store counts that memcached's statistics have no name for.
+//! `stats store`: counts of the store for which memcached has no name.
 //!
-//! Where: `stats::answer` calls it; memcached has no such thing.
+//! Where: `stats::answer` calls it; memcached has no such statistics.
 //! Invariant: none beyond those of the counters.
 
 use super::{Rows, stat};

@@ -98,8 +98,7 @@ fn what_room_is_made_of_is_told() {
         column.put(&put, store::Body::Bytes(&value)).unwrap();
         column.quiesce();
     };
-    // Over and over with other lengths, in no order: what is dead is compacted, and nothing
-    // evicted.
+    // Sets over and over with other lengths: dead items are compacted, and none is evicted.
     let any = |at: u32| (at.wrapping_mul(2_654_435_761) >> 16) % 9_000;
     (0..80_000).for_each(|at| set(any(at), 100 + at % 90));
     let number = |name: &str| {
@@ -109,7 +108,7 @@ fn what_room_is_made_of_is_told() {
     assert!(number("compacted_bytes") > 1000 && number("compacted_segments") > 10);
     assert!(number("dead_bytes") > 1000 && number("bytes") > 8_000 * 100);
     assert_eq!((number("evictions"), number("drained_segments")), (0, 0));
-    // More than fits: those that nobody asked for go, and some are stored again.
+    // More items than fit: those never read are evicted, and some are stored again.
     (10_000..40_000).for_each(|key| set(key, 100));
     (30_000..33_000).for_each(|key| set(key, 100));
     assert!(number("evictions") > 10_000 && number("drained_segments") > 100);
@@ -183,7 +182,7 @@ fn items_and_slabs_know_one_class() {
     assert_eq!(value(&items, "items:1:number"), Some("1"));
     assert_eq!(value(&slabs, "1:used_chunks"), Some("1"));
     let number = |name: &str| value(&slabs, name).unwrap().parse::<u64>().unwrap();
-    // As every program that reads them takes it: a page is a mebibyte.
+    // All programs that read these numbers take a page for a mebibyte.
     assert_eq!(number("1:total_pages"), number("total_malloced").div_ceil(1 << 20));
     assert_eq!(number("1:chunks_per_page"), (1 << 20) / number("1:chunk_size"));
     assert_eq!(number("1:free_chunks") + 1, number("1:total_chunks"));
@@ -207,7 +206,7 @@ fn mrc_says_what_other_sizes_would_do_once_there_were_lookups() {
             column.put(&put, store::Body::Bytes(b"value")).unwrap();
         }
     }
-    // Half of the lookups were of keys not there yet, the others found room. Some 1,560 keys are
+    // Half of the lookups were of keys not stored yet, the others hit. About 1,560 keys are
     // sampled, others in each run: a standard error of 0.013.
     let text = answer(&shared, "mrc");
     let ratio: f64 = value(&text, "mrc:67108864:miss_ratio").unwrap().parse().unwrap();

@@ -1,7 +1,8 @@
-//! `stats udp`: datagrams that came and went, and why others did not.
+//! `stats udp`: datagrams received and sent, and the reasons why others were not.
 //!
-//! Where: `stats::answer` calls it; memcached has no such thing.
-//! Invariant: without `-U` there is nothing to tell, and without `--xdp` nothing of an interface.
+//! Where: `stats::answer` calls it; memcached has no such statistics.
+//! Invariant: without `-U` the answer is empty, and without `--xdp` it says nothing of an
+//! interface.
 
 use super::{Rows, stat};
 use crate::shared::Shared;

@@ -7,7 +7,7 @@ use super::*;
 use crate::limits::MIGRATION_REST_MS;
 use testing::Random;
 
-/// A connection that wants so many thousandths of a core.
+/// A connection that wants `wants` thousandths of a core.
 #[derive(Clone, Copy, Debug)]
 struct Client {
     wants: u64,
@@ -16,7 +16,6 @@ struct Client {
     moved: u32,
 }
 
-/// A server.
 struct Machine {
     columns: Vec<Balance>,
     clients: Vec<Client>,
@@ -25,7 +24,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// With clients of these columns, who want so much each.
+    /// Makes a server with clients, each given by its column and the thousandths that it wants.
     fn new(columns: usize, clients: impl IntoIterator<Item = (usize, u64)>) -> Machine {
         let loads = Loads::new(columns);
         let client = |(column, wants)| Client { wants, column, rests_until_ms: 0, moved: 0 };
@@ -41,15 +40,15 @@ impl Machine {
         self.clients.iter().filter(|it| it.column == column).map(|it| it.wants).sum()
     }
 
-    /// What a client gets of a core: a saturated column gives all the same part of what they want.
+    /// A client's thousandths: a saturated column gives all the same part of what they want.
     fn got(&self, client: &Client) -> u64 {
         client.wants * 1000 / self.wanted(client.column).max(u64::from(LOAD_MAX))
     }
 
-    /// A period passes, and each column that is awake decides. How many clients moved.
+    /// Lets a period pass, at whose end each busy column decides. Returns how many clients moved.
     fn period(&mut self) -> usize {
         self.now_ms += MIGRATION_PERIOD_MS;
-        // What was measured is of before any of them moved.
+        // Costs are measured before any client moves.
         let got: Vec<u64> = self.clients.iter().map(|it| self.got(it)).collect();
         let wanted: Vec<u64> = (0..self.columns.len()).map(|it| self.wanted(it)).collect();
         let before = self.clients.clone();
@@ -91,8 +90,8 @@ impl Machine {
     }
 }
 
-/// By what was told and measured, nobody has as much now as the one that gave had, and all are more
-/// alike than before.
+/// Checks that, by the published loads and measured costs, no column now has as much as the giver
+/// had, and the loads are more alike than before.
 fn check(own: usize, moves: &[Move], told: &[Option<u32>], got: &[u64]) {
     let (mut after, mut before) = (vec![0; told.len()], vec![0; told.len()]);
     for (column, told) in told.iter().enumerate() {
@@ -114,7 +113,7 @@ fn check(own: usize, moves: &[Move], told: &[Option<u32>], got: &[u64]) {
 fn what_one_column_has_is_spread_over_all_at_once_and_then_stays() {
     for columns in [2, 3, 16] {
         let clients = 20 * columns as u64;
-        // Together they want a little less than all columns have.
+        // Together the clients want a little less than all columns have.
         let mut machine = Machine::new(columns, (0..clients).map(|_| (0, 45)));
         assert_eq!(machine.period(), 0, "one period says nothing");
         machine.period();
@@ -131,10 +130,10 @@ fn a_burst_moves_nothing_nor_do_bursts_that_alternate() {
         machine.clients.iter_mut().for_each(|it| it.wants = if period % 2 == 0 { 200 } else { 80 });
         assert_eq!(machine.period(), 0, "period {period}");
     }
-    // Nor does what comes to both.
+    // Load on both columns moves nothing either.
     let mut machine = Machine::new(2, (0..20).map(|at| (at % 2, 200)));
     assert_eq!(machine.seconds(60), 0);
-    // Nor what leaves the column time to spare.
+    // Nor does load that leaves the column time to spare.
     let mut machine = Machine::new(2, (0..10).map(|_| (0, 80)));
     assert_eq!(machine.seconds(60), 0);
 }
@@ -143,13 +142,13 @@ fn a_burst_moves_nothing_nor_do_bursts_that_alternate() {
 fn a_connection_that_is_all_of_the_work_stays() {
     let mut machine = Machine::new(4, [(0, 2000)]);
     assert_eq!(machine.seconds(60), 0);
-    // Those beside it go, once.
+    // The connections beside it go, once.
     let small = (0..10).map(|_| (0, 30));
     let mut machine = Machine::new(4, [(0, 2000)].into_iter().chain(small));
     machine.seconds(60);
     assert!(machine.clients.iter().all(|it| it.moved <= 1), "{:?}", machine.clients);
     assert_eq!((machine.clients[0].column, machine.wanted(0)), (0, 2000));
-    // Of two, one goes.
+    // One of two connections goes.
     let mut machine = Machine::new(4, [(0, 800), (0, 700)]);
     assert_eq!(machine.seconds(60), 1);
     assert_eq!(machine.wanted(0), 800);
@@ -186,7 +185,7 @@ fn whatever_clients_want_nobody_goes_back_and_forth_and_all_come_to_rest() {
             (0..clients).map(|at| (at as usize % 2, u64::from(random.number(300)))),
         );
         for _ in 0..60 {
-            // What they want changes every second.
+            // A quarter of the clients changes every second.
             for client in &mut machine.clients {
                 if random.number(4) == 0 {
                     client.wants = u64::from(random.number(300));
@@ -233,7 +232,7 @@ fn who_has_told_nothing_for_two_periods_sleeps_and_takes_from_one_at_a_time() {
     let loads = Loads::new(2);
     Balance::new(Arc::clone(&loads), 1).end_period(1000, LOAD_MAX);
     assert_eq!([2000, 2001].map(|now_ms| loads.of_taker(1, now_ms)), [None, Some(0)]);
-    // Of two who saw that, one gives.
+    // Only one of two columns that saw this gets the claim.
     assert_eq!([2001, 2001].map(|now_ms| loads.claim(1, now_ms)), [true, false]);
     assert_eq!([3000, 3001].map(|now_ms| loads.of_taker(1, now_ms)), [None, Some(0)]);
     assert!(loads.claim(1, 3001));

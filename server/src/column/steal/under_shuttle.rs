@@ -1,7 +1,7 @@
 //! Tests of posts under schedules drawn at random.
 //!
 //! Where: `make explore`.
-//! Invariant: what runs is the shipped source.
+//! Invariant: the code under test is the shipped source.
 
 use super::tests::{came, columns};
 use super::*;
@@ -9,7 +9,6 @@ use crate::under_shuttle::wakes;
 use shuttle::thread;
 use testing::schedules::explore_drawn;
 
-/// Seconds of the test, where nothing is said.
 const SECONDS: u64 = 10;
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of a gather under schedules drawn at random.
 //!
 //! Where: `make explore`.
-//! Invariant: what runs is the shipped source.
+//! Invariant: the code under test is the shipped source.
 
 use super::*;
 use crate::limits::PARTS_WAIT_MS_MAX;
@@ -9,16 +9,14 @@ use shuttle::thread;
 use std::net::SocketAddr;
 use testing::schedules::explore_drawn;
 
-/// Seconds of the test, where nothing is said.
 const SECONDS: u64 = 10;
-/// Parts of each request.
 const TOTAL: u16 = 3;
 
 fn text(id: u16, number: u16) -> String {
     format!("{id}-{number} ")
 }
 
-/// Receives parts, each named by its request and its number. The requests that became whole.
+/// Receives parts, each given as (request, number). Returns the requests that became whole.
 fn receive(gather: &Gather, parts: &[(u16, u16)]) -> Vec<(u16, Vec<u8>)> {
     let (mut whole, mut wholes) = (Whole::default(), Vec::new());
     for &(id, number) in parts {
@@ -38,7 +36,7 @@ fn receive(gather: &Gather, parts: &[(u16, u16)]) -> Vec<(u16, Vec<u8>)> {
 fn each_request_becomes_whole_once_whoever_receives_its_parts() {
     explore_drawn(SECONDS, |random| {
         let requests = u16::try_from(1 + random.below(3)).unwrap();
-        // One part of each comes twice.
+        // One part of each request comes twice.
         let mut parts: Vec<(u16, u16)> =
             (0..requests).flat_map(|id| (0..TOTAL).map(move |number| (id, number))).collect();
         parts.extend((0..requests).map(|id| (id, u16::try_from(random.below(3)).unwrap())));
@@ -63,7 +61,7 @@ fn each_request_becomes_whole_once_whoever_receives_its_parts() {
         let all = |id: u16| (0..TOTAL).map(|number| text(id, number)).collect::<String>();
         let expected: Vec<_> = (0..requests).map(|id| (id, all(id).into_bytes())).collect();
         assert_eq!(wholes, expected);
-        // A part that came again behind its request waits for others.
+        // A part that comes again after its request was executed waits for other parts.
         assert_eq!(gather.any(), gather.drop_late(1 + PARTS_WAIT_MS_MAX) > 0);
         assert!(!gather.any());
     });
