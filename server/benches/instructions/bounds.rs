@@ -1,8 +1,8 @@
-//! The instructions that each row may take: a table that is committed.
+//! The most instructions that each row may take: a committed table.
 //!
-//! Where: behind the rows, with `--check` or `--write`.
-//! Invariant: a row of today takes at most `ROOM_PER_CENT` more than its row of the table, which is
-//! raised only together with the reason in its last column. So a per cent is spent once, and not by
+//! Where: after the rows, with `--check` or `--write`.
+//! Invariant: a row takes at most `ROOM_PER_CENT` more than the table says, and the table is raised
+//! only together with the reason in its last column. The room is therefore there once, not anew for
 //! each change.
 
 use std::fmt::Write;
@@ -52,7 +52,7 @@ fn read() -> Outcome<Vec<Bound>> {
         .collect()
 }
 
-/// Writes what was counted in place of the table.
+/// Replaces the table by what was counted, and keeps the reasons.
 pub(crate) fn write(report: &Report) -> Outcome<()> {
     let old = read().unwrap_or_default();
     let mut text = HEAD.to_owned();
@@ -66,7 +66,7 @@ pub(crate) fn write(report: &Report) -> Outcome<()> {
 /// Compares what was counted with the table.
 ///
 /// # Errors
-/// A row takes more than it may, or is in one of the two alone.
+/// A row exceeds its bound, or is in only one of the two.
 pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
     let bounds = read()?;
     let mut faults = Vec::new();
