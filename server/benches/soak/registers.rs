@@ -170,7 +170,7 @@ impl<'s> Registers<'s> {
         let life = span.life(exptime);
         let place = key as usize;
         match (verb, answer) {
-            // memcached and the server differ in the capital: "out of memory", or "Out of memory".
+            // The text protocol says "out of memory", the binary one "Out of memory".
             (_, Answer::Refused(words)) if self.site.loses && words.contains("ut of memory") => {
                 self.refused += 1;
                 // A set that finds no memory deletes the old value; other verbs change nothing.

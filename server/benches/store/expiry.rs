@@ -118,7 +118,7 @@ struct Lag {
 
 impl Lag {
     /// Adds one look. `live` has the number of items alive in each second so far. The lag is the
-    /// time since `are_enough` was last false, that is since the store's state was that of now.
+    /// number of latest seconds whose items are not `are_enough` for what the store uses.
     fn note(&mut self, live: &[u64], are_enough: impl Fn(u64) -> bool) {
         let caught_up = live.partition_point(|live| are_enough(*live));
         let lag = u32::try_from(live.len() - caught_up).unwrap_or(u32::MAX);

@@ -15,7 +15,7 @@ use crate::measure::launched::{EVERYBODY, Launch};
 use crate::measure::wire::{Speech, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
-/// Most connections tried for each one used: only one per number of columns reaches the first.
+/// Most connections tried for each one used: with N columns, one in N reaches the first.
 const TRIES: usize = 100;
 /// Silence after which a reply has failed.
 const SILENCE: Duration = Duration::from_secs(30);
