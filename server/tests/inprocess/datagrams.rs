@@ -23,8 +23,7 @@ pub(crate) fn at(host: &str) -> Vec<Listen> {
     vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: Speak::Auto }]
 }
 
-/// All networks: with them as `udp_allow` a server's answers are not limited as if anybody might
-/// ask.
+/// All networks, as `udp_allow` of a server that limits no answers.
 pub(crate) fn everybody() -> Vec<ipnet::IpNet> {
     ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap()).to_vec()
 }
