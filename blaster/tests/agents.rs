@@ -83,8 +83,7 @@ fn agents_do_together_what_one_process_does_and_their_parts_add_up() {
     let answers = || running.counts().answers.swap(0, Ordering::Relaxed);
     assert_eq!(answers(), 1001 + 1001 + 1001 + 4 + 4);
     let alone = result(words, &[], &target).merged.unwrap().tally;
-    // A single process flushes a server that was empty. It asks for its state five times, in two
-    // requests each.
+    // A single process flushes a server that was empty; it asks for its state in ten requests.
     assert_eq!(answers(), 1001 + 1001 + 1 + 5 * 2);
     for verb in [Verb::Get, Verb::Set] {
         let asked = |tally: &Tally| (tally.verb(verb).sent, tally.verb(verb).keys);
@@ -199,8 +198,7 @@ fn started(words: &str, pids: &Pids, target: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kvblaster starts")
 }
 
-/// Like `started`, but returns once `lines` lines with `what` in them came; and the lines after
-/// those.
+/// Like `started`, but waits for `lines` lines with `what` in them. Returns the later lines too.
 fn told(
     words: &str,
     pids: &Pids,
@@ -309,7 +307,7 @@ fn an_agent_needs_the_files_that_the_workload_names() {
     for (setting, content, change, why) in [
         ("--value-size file:", "10 1\n20 1\n", "echo 30 1 >", "file: md5 of value-size's"),
         ("--value-size file:", "10 1\n20 1\n", "rm", "value-size: "),
-        // As many requests and keys, but other contents.
+        // The same number of requests and keys, but other contents.
         ("--trace ", "1,k,1,9,1,set,0\n", "echo 1,k,1,8,1,set,0 >", "file: the trace: 1 requests"),
     ] {
         fs::write(path, content).unwrap();

@@ -243,8 +243,7 @@ fn process_of(word: &str, kvblaster: &mut Child) -> u32 {
 fn no_server_outlives_a_kvblaster_that_is_killed() {
     // Each server is found by its delay, a word that no other process has.
     let delays = [1, 2].map(|nth| format!("{}{nth}us", std::process::id()));
-    // `nohup`: the kernel sends SIGHUP to the group of the stopped first server, which must survive
-    // that.
+    // The kernel sends SIGHUP to the stopped first server's group, which `nohup` survives.
     let null = |delay: &String| null("127.0.0.1:{port}", &format!("--delay {delay}"));
     let start = |delay: &String| format!("nohup {}", null(delay));
     let words = "-q --no-populate --schedule 1h+1x1h";

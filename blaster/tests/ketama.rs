@@ -1,8 +1,7 @@
 //! Keys are distributed to servers as libmemcached distributes them.
 //!
 //! Where: beside the servers; nobody is connected to. Invariant: for each list of servers all
-//! 10,000 keys agree with libmemcached, where it is installed (`make peers`), and everywhere with
-//! its recorded answers.
+//! 10,000 keys agree with libmemcached, live (`make peers`) and as recorded.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -21,9 +20,8 @@ const NO_LIBRARY: i32 = 3;
 /// Servers as (host, port, weight); port 0 is a Unix socket.
 type Servers = &'static [(&'static str, u16, u32)];
 
-/// The recorded answers of libmemcached 1.1.4 (Debian's package, by
-/// `tests/clients/python/ketama.py`): the servers of the first forty keys, and the MD5 sum of those
-/// of all, one a line.
+/// The recorded answers of libmemcached 1.1.4 (Debian's, by `tests/clients/python/ketama.py`): the
+/// servers of the first forty keys, and the MD5 sum of all keys' servers, one a line.
 struct Said {
     name: &'static str,
     servers: Servers,

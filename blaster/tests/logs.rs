@@ -1,8 +1,8 @@
 //! A result's logs, read by HdrHistogram's own Java tool, agree with its JSON.
 //!
 //! Where: outside of everything. Invariant: every figure that HistogramLogProcessor prints is that
-//! of the histogram in `result.json`. Without Java or the library the test is skipped, and fails in
-//! CI.
+//! of the histogram in `result.json`. Without Java or its library the test is a skip, in CI a
+//! failure.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -79,8 +79,7 @@ fn assert_told(printed: &str, times: &Times, what: &str) {
     }
 }
 
-/// Returns a result of three one-second reports of a server that slows down from one to the next,
-/// written and read back.
+/// Returns a result, written and read back: three one-second reports of a server that slows down.
 fn measured(folder: &Path) -> RunResult {
     let report = |nth: u32| {
         let mut tally = Tally::new(1_000_000);

@@ -19,7 +19,6 @@ use testing::skip;
 
 /// The longest wait for anything that is sure to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Requests of a run.
 const REQUESTS: u64 = 4000;
 
 fn kvblaster(words: &str) -> Command {

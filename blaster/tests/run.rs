@@ -1,9 +1,8 @@
 //! `kvblaster run` and `capacity` as a user runs them, against the null server.
 //!
 //! Where: outside of everything. Invariant: tests assert exit status and words, by which scripts
-//! and people go, and no figure that depends on the machine's speed. Most runs have a number of
-//! requests and a warm-up that is longer than they last: a run cut short while it warms up reports
-//! everything it did.
+//! and people go, and no figure that depends on the machine's speed. Most runs are cut short during
+//! their warm-up by a number of requests, and then report everything they did.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -232,7 +231,7 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     // It handles the signal from before it fills the server.
     assert!(told.any(|line| line.starts_with("populated ")));
-    // Of each report: its start, and the number of requests sent.
+    // The start of each report, and the number of requests sent.
     let reports = [(); 2].map(|()| {
         signal(&child, rustix::process::Signal::USR1);
         let head = told.find(|line| line.starts_with("asked for: ")).expect("a report");
@@ -301,8 +300,7 @@ fn refused(words: &str, target: &str) -> String {
 
 #[test]
 fn over_udp_too_it_is_told_that_nobody_is_there() {
-    // A socket connected elsewhere holds the port: to others, the kernel answers as if the port
-    // were free.
+    // The port is held by a socket connected elsewhere: the kernel tells others that it is free.
     let hold = UdpSocket::bind("127.0.0.1:0").unwrap();
     hold.connect("127.0.0.1:9").unwrap();
     let target = format!("udp://{}", hold.local_addr().unwrap());
@@ -555,8 +553,7 @@ fn a_result_is_never_written_over_and_is_told_even_if_it_cannot_be_kept() {
     assert!(err.contains("a result is there already"), "{err}");
     assert_eq!(std::fs::read(folder.join("result.json")).unwrap(), kept);
     std::fs::remove_file(folder.join("result.json")).unwrap();
-    // The folder is in the way of a file that is written at the end: like a disk that is full by
-    // then.
+    // The folder is in the way of a file that is written last: like a disk that is full by then.
     std::fs::remove_file(folder.join("reports.csv")).unwrap();
     std::fs::create_dir(folder.join("reports.csv")).unwrap();
     let (third, out, err) = output(&words, &target);

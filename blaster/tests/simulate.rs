@@ -76,8 +76,7 @@ fn a_simulation_prints_a_table_and_draws_a_plot() {
     }
     assert!(text(&out.stderr).contains("66 of 66 simulations"));
     let svg = std::fs::read_to_string(svg).unwrap();
-    // Each policy has a line for each trace, and one beside its name. Colours are literal, for
-    // viewers outside a page.
+    // Each policy has a line for each trace, and one in the legend. Colours need no page's styles.
     assert_eq!(svg.matches("<path class=\"line ").count(), 2 * 22);
     assert!(!svg.contains("var(") && svg.contains(".k0 { stroke: #"));
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));

@@ -49,8 +49,7 @@ mod tests {
     use hypostyle::settings::VERSION;
     use std::path::PathBuf;
 
-    /// A program's output on both streams for a text on its standard input; none if it is not
-    /// installed.
+    /// Both outputs of a program for a text on its standard input; none if it is not installed.
     fn said(words: &[&str], text: &str) -> Option<String> {
         let output = testing::piped(words, text)?;
         let [out, error] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));

@@ -1,8 +1,7 @@
 //! Clients that ask for more than there is: connections, keys, memory, descriptors, room on a disk.
 //!
 //! Where: an in-process server; the built binary where the limit is a process's.
-//! Invariant: what is refused is counted and logged, what is kept is bounded, and others are
-//! served.
+//! Invariant: what is refused is counted and logged, what is kept is bounded, others are served.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -128,7 +127,7 @@ struct Done<'d>(&'d AtomicBool);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed); // Relaxed: as in the writers
+        self.0.store(true, Ordering::Relaxed); // as in the writers
     }
 }
 
@@ -206,12 +205,11 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     let others: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     wait_until("listeners that rest", || stat("listen_disabled_num") > 0);
-    // Connections that the server closed meanwhile, such as the one that first met the limit, make
-    // room for others.
+    // Connections that the server closed meanwhile make room for others.
     assert!(stat("curr_connections") < 50);
     let rested = stat("time_in_listen_disabled_us");
     wait_until("time to be counted", || stat("time_in_listen_disabled_us") > rested);
-    // Those that wait are served as soon as there is room.
+    // Connections that wait are served as soon as there is room.
     drop(others);
     let mut late = server.connect();
     late.send(b"mn\r\n");
@@ -219,8 +217,7 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     wait_until("the end of the others", || stat("curr_connections") == 2);
 }
 
-/// A shell script: mounts a file system of a few pages at the first argument, fills it, and runs
-/// the remaining arguments.
+/// A shell script: mounts a tiny file system at its first argument, fills it, runs the others.
 const FULL: &str = r#"mount -t tmpfs -o size=16k full "$0" || exit 99
 head -c 1000000 /dev/zero > "$0/filler" 2> /dev/null
 exec "$@" 2> "$0/log""#;

@@ -28,8 +28,7 @@ const RESENT_MAX: usize = 2 * BURST;
 /// Number of requests of each kind.
 const REQUESTS: usize = 10_000;
 
-/// Sends `request` `REQUESTS` times, `batch` at a time, and checks that each is answered by
-/// `reply`.
+/// Sends `request` `REQUESTS` times, `batch` at a time; each must be answered by `reply`.
 fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {
     let (requests, replies) = (request.repeat(batch), reply.repeat(batch));
     for _ in 0..REQUESTS / batch {
@@ -99,8 +98,7 @@ fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     let mut settings = Settings { cas: false, xdp: Some(Xdp::of(WIRE)), ..settings(1) };
     settings.datagrams = datagrams::at("0.0.0.0");
     settings.udp_allow = datagrams::everybody();
-    // Two systems may choose the same port, and datagrams from the server's own port are not
-    // answered.
+    // Two systems may choose the same port, and a server does not answer its own port.
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));
     // Looking at the interface, once a second, allocates: the clock is stopped.

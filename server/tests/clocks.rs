@@ -1,5 +1,4 @@
-//! Clocks that jump or have any value: exptimes hold, and a client that waits does not count as
-//! stalled.
+//! Clocks that jump or have any value: exptimes hold, and waiting clients do not count as stalled.
 //!
 //! Where: an in-process server under the test's own clock; the built binary on a machine whose
 //! clocks have run for a hundred years.
@@ -116,8 +115,7 @@ fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
         wire.send(request.as_bytes());
         String::from_utf8(wire.line().unwrap()).unwrap().trim_end().to_owned()
     };
-    // The server's time may be behind by a fraction of a second from its start, and time passes
-    // meanwhile.
+    // The server's time lags by a fraction of a second from its start; and time passes meanwhile.
     let is_about = |seconds: i64, due: i64, since: Instant| {
         let passed = i64::try_from((since.elapsed() + Duration::from_secs(2)).as_secs()).unwrap();
         (due - passed..=due + 2).contains(&seconds)

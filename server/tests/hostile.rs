@@ -236,8 +236,7 @@ fn a_thousand_declared_bodies_stall_nobody() {
     for number in 0..1000 {
         let mut client = connect(&server);
         client.send(format!("set stalled{number} 0 0 {}\r\n", MIB - 100));
-        // Half of them send none of their value, the others a part: 100 MiB together, more than
-        // `-m`.
+        // Half of them send none of their value, the others a part: together more than `-m`.
         if number % 2 == 0 {
             flood(&mut client, &part, part.len());
         }
@@ -249,8 +248,7 @@ fn a_thousand_declared_bodies_stall_nobody() {
     check_service(&mut good, 1001);
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // A client that sends the rest gets an answer, and one to its next command, even if the server
-    // had dropped its value.
+    // A client that sends the rest gets an answer, even if the server had dropped its value.
     for client in stalled.iter_mut().skip(1).step_by(200) {
         client.send(vec![b'y'; MIB - 100]);
         client.send("\r\nversion\r\n");
@@ -328,8 +326,7 @@ fn many_busy_clients_are_slowed_down_and_none_is_closed() {
     let server = Server::under_test(&["-t", "1", "-m", "64", "-c", "2000", "-R", "20"]);
     let mut good = connect(&server);
     check_service(&mut good, 0);
-    // Each sends more requests than `-R` allows in a turn; together they are more than connections
-    // may hold.
+    // Each sends more than `-R` allows in a turn, all together more than connections may hold.
     let requests = b"get absent\r\n".repeat(5000);
     let mut busy: Vec<Client> = (0..1000).map(|_| connect(&server)).collect();
     for client in &mut busy {
@@ -447,8 +444,7 @@ fn has_arrived(client: &Client) -> bool {
     let own = hexadecimal(client.0.local_addr().unwrap());
     let peer = hexadecimal(client.0.peer_addr().unwrap());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    // Columns: number, own address, peer's address, state, bytes not acknowledged and bytes not
-    // read.
+    // Columns: number, own address, peer's address, state, bytes unacknowledged and unread.
     table.lines().any(|line| {
         let cells: Vec<&str> = line.split_whitespace().take(5).collect();
         matches!(cells[..], [_, from, to, _, queues]

@@ -65,7 +65,6 @@ impl<S: Read + Write> Stream<S> {
         line
     }
 
-    /// Sets a value.
     fn set(&mut self, key: &str, value: &[u8]) {
         self.send(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
         self.send(value);
@@ -101,8 +100,7 @@ impl<S: Read + Write> Stream<S> {
 }
 
 /// A hundred clients request a value each, and read nothing until all are overwritten and evicted.
-/// They use Unix sockets, whose buffers take a few of the store's frames; TCP's might take a
-/// megabyte.
+/// Their Unix sockets buffer a few of the store's frames; TCP might buffer a megabyte.
 #[test]
 fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let path = std::env::temp_dir().join(format!("hypostyle-large-{}", std::process::id()));
@@ -143,8 +141,8 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     server.stop();
 }
 
-/// Requests values of a column until a hundred have come, fifty of them another version than the
-/// key's last one.
+/// Requests values of a column until a hundred have come, in fifty of them a new version of the
+/// key.
 fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
     let mut client = datagrams::Client::of(server);
     assert!(live::messages::keep_megabytes(&client.socket));

@@ -115,8 +115,7 @@ fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     assert!(before.iter().zip(after).all(|(before, after)| before.abs_diff(after) < MIB));
 }
 
-/// The memory of every second connection lies between that of the others, where the allocator
-/// cannot give it back.
+/// Every second connection is closed: its memory lies between others', and the allocator keeps it.
 #[test]
 fn what_the_allocator_keeps_is_accounted_for() {
     const CONNECTIONS: usize = 400;
@@ -331,8 +330,7 @@ fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
 
 #[test]
 fn resident_memory_stays_within_the_limit() {
-    // The third number is the fewest bytes in use in the end: a nearly empty server would keep any
-    // bound.
+    // The third number is the fewest bytes in use at the end: an empty server would keep any bound.
     for (megabytes, value_bytes, used_bytes) in
         [(8, 3, 6 * MIB), (8, 5000, 7 * MIB), (64, 100, 56 * MIB), (64, 60_000, 56 * MIB)]
     {

@@ -2,8 +2,7 @@
 //!
 //! Where: an in-process server of several columns, where every connection moves after each turn, or
 //! where one column has all the load.
-//! Invariant: a connection's requests are answered once, in order, byte for byte, by whichever
-//! column serves it.
+//! Invariant: a connection's requests are answered once, in order, byte for byte, by any column.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -177,8 +176,7 @@ fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<Knowing> {
     threads.into_iter().map(|it| it.join().unwrap()).collect()
 }
 
-/// Asserts that every connection given was taken, that there were enough, and that each is with one
-/// column.
+/// Asserts that all connections given were taken, enough of them, and that each has one column.
 fn all_have_moved(server: &Server, connections: u64) {
     let sum = |of: fn(&Sums) -> u64| columns(server).iter().map(of).sum::<u64>();
     wait_until("all is counted", || {
@@ -201,8 +199,7 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     server.stop();
 }
 
-/// Each turn executes one request of a long write, so that a connection comes to rest only after
-/// the last one.
+/// Each turn executes one request of a long write: a connection rests only after the last one.
 #[test]
 fn what_never_rests_moves_after_each_turn_as_well() {
     const REQUESTS: u64 = 1000;
@@ -306,8 +303,7 @@ fn a_server_that_stops_while_connections_move_closes_each() {
                         }
                         assert!(reply == *VERSION.as_bytes());
                     }
-                    // A descriptor left in another column would keep the connection open, and no
-                    // end would come.
+                    // A descriptor left in another column would keep the connection open.
                     client.rest();
                     assert!(
                         over.load(Ordering::Relaxed),
@@ -382,8 +378,7 @@ fn of_first_column(server: &Server) -> Client {
 }
 
 /// Loads the first of two columns until `done`, with requests that take the server longer than
-/// their clients. With `ahead` a client always has requests in flight; otherwise it sends when it
-/// is answered.
+/// their clients. With `ahead` each client always has requests in flight.
 fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> bool + Sync) {
     let clients: Vec<Client> = (0..clients).map(|_| of_first_column(server)).collect();
     let request = format!("get{}\r\n", " none".repeat(400)).repeat(8);

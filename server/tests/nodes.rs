@@ -19,8 +19,7 @@ const MIB: u64 = 1 << 20;
 /// Most memory taken ahead of need: a few segments of each node.
 const AHEAD: u64 = 32 * MIB;
 
-/// Bytes given on node 0 and on node 1: of the memory that prefers node 0, and of that which
-/// prefers node 1.
+/// Bytes on node 0 and on node 1: of memory that prefers node 0, and of memory that prefers node 1.
 fn given(server: &Server) -> [[u64; 2]; 2] {
     let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", server.pid())).unwrap();
     let mut bytes = [[0; 2]; 2];

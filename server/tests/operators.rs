@@ -1,8 +1,7 @@
 //! Operators' requests beside working clients: lists of all items, events, statistics.
 //!
 //! Where: an in-process server; the built binary beside memcached for names.
-//! Invariant: an operator who reads slowly, or not at all, blocks nobody, and the server keeps
-//! bounded memory for them.
+//! Invariant: an operator who reads slowly, or not at all, blocks nobody and takes bounded memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -67,7 +66,7 @@ fn a_dump_lists_each_item_that_stays_once_while_others_come_and_go() {
             assert_eq!(missed.count(), 0);
             rounds += 1;
         }
-        done.store(true, Ordering::Relaxed); // Relaxed: as above
+        done.store(true, Ordering::Relaxed); // as above
     });
     assert_eq!(client.stat("lru_crawler_starts"), 3);
     server.stop();
@@ -370,7 +369,7 @@ fn items_are_counted_by_sizes_and_by_prefixes_while_others_come_and_go() {
             assert!(number("prefixes:page%25:bytes") > 50_000);
             assert_eq!((number("without:items"), number("others:items")), (1, 0));
         }
-        done.store(true, Ordering::Relaxed); // Relaxed: as above
+        done.store(true, Ordering::Relaxed); // as above
     });
     let sizes = client.stats("sizes");
     let rows: HashMap<u64, u64> =

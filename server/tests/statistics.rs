@@ -187,7 +187,7 @@ fn connections(moved: &mut Moved) {
     let (server, mut client) = open(Settings { connections_max: 200, ..settings(1) });
     let mut others = Vec::new();
     for name in ["curr_connections", "total_connections", "connection_structures"] {
-        // As many as are allocated at a time.
+        // Enough to make the server allocate more structures.
         moved.raised(&mut client, name, |_| others.extend((0..60).map(|_| connect(&server))));
     }
     let mut refused = Vec::new();

@@ -1,7 +1,6 @@
 //! Columns that steal datagrams from one that is behind.
 //!
-//! Where: an in-process server of two columns; all clients name the first one, or reach one of two
-//! queues of an interface.
+//! Where: an in-process server of two columns; clients name the first, or reach one of two queues.
 //! Invariant: each request is answered once and correctly, by any column. A client that has few
 //! requests in flight is answered by the column it named.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -229,8 +228,7 @@ fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server
 /// Returns clients that all reach one queue, and the queue.
 fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Client>, usize) {
     let at = (far.v4, server.datagram_addresses()[0].port()).into();
-    // A socket's addresses and ports select its queue. Among many sockets some have the first
-    // one's.
+    // A socket's addresses and ports select its queue: some of many sockets share one.
     let (mut clients, mut queue) = (Vec::new(), None);
     for number in 0..64 {
         let received = || columns(server).iter().map(|it| it.udp_received).collect::<Vec<_>>();
@@ -289,8 +287,7 @@ fn of_packets_that_are_copied_nothing_is_stolen_unless_that_is_asked_for() {
 fn a_request_alone_or_among_few_is_not_stolen() {
     let server = start(settings(true));
     let client = Client::of(&server, 0);
-    // A column with more datagrams than this at once may be behind, if they take long or the
-    // machine is busy.
+    // One datagram more at once would count as behind if the turn takes long.
     let few = u16::try_from(BEHIND_DATAGRAMS / 4).unwrap() - 1;
     for window in [1, few] {
         for _ in 0..500 {

@@ -22,8 +22,7 @@ use store::Store;
 
 /// Most SETs before one waits: the memory is full by then.
 const SETS_MAX: u32 = 40_000;
-/// Number of loops after which a request that still waits must be waiting for memory that does not
-/// come.
+/// Number of loops after which a request still waits only for memory that does not come.
 const LOOPS: usize = 200;
 /// The time on the columns' clocks, which stand still.
 const NOON_MS: u64 = 3_600_000;
@@ -52,7 +51,6 @@ fn is_silent(client: &mut Client) -> bool {
     peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Number of connections that wait for room.
 fn awaiting_room(server: &Server) -> u64 {
     server.shared().columns[0].awaiting_room.get()
 }
@@ -233,8 +231,7 @@ fn a_datagram_waits_with_those_behind_it() {
     client.ask("get none\r\n", "END\r\n");
     let first = client.send(set(1_000_000));
     let second = client.send("get none\r\nmn\r\n");
-    // A request that is not its message's first cannot wait, because those before it have been
-    // executed.
+    // A request after others of its message cannot wait: those have been executed.
     client.send(format!("mn\r\n{}mn\r\n", set(1_000_001)));
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     assert!(client.is_silent());
@@ -255,7 +252,7 @@ fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() 
     let (mut waits, mut other) = (connect(&server), connect(&server));
     fill(&server, &mut waits, &mut other);
     let mut client = datagrams::Client::of(&server);
-    // The kernel receives a burst at once if all datagrams but the last are equally long.
+    // The server receives a burst at once if all datagrams but the last have the same length.
     let first = set(1_000_000);
     let first = [&Header::request(1, 0).bytes()[..], first.as_bytes()].concat();
     let payload_bytes = first.len() - HEADER_BYTES;

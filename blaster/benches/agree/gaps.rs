@@ -3,8 +3,7 @@
 //! Where: the last part. Invariant: a thread of this process that does nothing else stamps each
 //! datagram on arrival and answers it with a miss; the first tenth of the stamps is left out.
 //! Source: over loopback a datagram has reached its receiver when `sendmsg` returns. The times
-//! between arrivals are therefore those between departures, but for the receiver's own microsecond
-//! or two.
+//! between arrivals are those between departures, within the receiver's own microsecond or two.
 
 use super::Told;
 use super::peers::run;

@@ -120,7 +120,7 @@ fn compare(rival: Rival, told: Told) -> Result<(), Box<dyn Error>> {
 /// Selects one figure of a run; none where the tool does not report it.
 type Figure = fn(&Seen) -> Option<f64>;
 
-/// Prints both side by side, and what their ratio means.
+/// Prints the figures of both, and their ratios.
 fn print(rival: Rival, connections: u32, ours: &[Seen], theirs: &[Seen]) {
     println!("{connections} connection{}", if connections == 1 { "" } else { "s" });
     println!(

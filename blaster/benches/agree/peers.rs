@@ -1,4 +1,4 @@
-//! Runs the tools that ask as their users would, and reads their figures.
+//! Runs the tools as their users would, and reads their figures.
 //!
 //! Where: between the servers and the comparison. Invariant: each run is one process on one CPU.
 //! Its output is parsed strictly: a missing line is an error.
@@ -14,8 +14,7 @@ use std::process::{Command, Output};
 /// Number of keys, and bytes of their values.
 const KEYS: u32 = 16_000;
 const VALUE_BYTES: u32 = 128;
-/// Bytes of memcaslap's keys; it sends nine gets per set. redis-benchmark has keys of 16 bytes, and
-/// sends gets only.
+/// Bytes of memcaslap's keys; it sends nine gets per set. redis-benchmark: 16 bytes, gets only.
 const SLAP_KEY_BYTES: u32 = 32;
 
 /// The tools that kvblaster is compared with.

@@ -1,7 +1,6 @@
 //! The servers under load, started as their users would.
 //!
-//! Where: started once per comparison. Invariant: one thread, on one CPU; none if the program is
-//! not installed.
+//! Where: started once per comparison. Invariant: one thread, on one CPU; none if not installed.
 
 use blaster::launch::{self, Server};
 use std::error::Error;

@@ -1,8 +1,7 @@
 //! Requests per second of server CPU: hypostyle against memcached, over loopback TCP.
 //!
 //! Where: outside the cache; it runs a `kvblaster compare` that starts both servers.
-//! Invariant: a figure counts answers that are hits or stored: a miss or an error fails the
-//! program.
+//! Invariant: a figure counts hits and stored values only: a miss or an error fails the program.
 
 #[path = "../measure/mod.rs"]
 mod measure;

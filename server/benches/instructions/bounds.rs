@@ -2,8 +2,7 @@
 //!
 //! Where: after the rows, with `--check` or `--write`.
 //! Invariant: a row takes at most `ROOM_PER_CENT` more than the table says, and the table is raised
-//! only together with the reason in its last column. The room is therefore there once, not anew for
-//! each change.
+//! only together with the reason in its last column: each change does not get new room.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -36,7 +35,6 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/bounds.md")
 }
 
-/// Reads the table.
 fn read() -> Outcome<Vec<Bound>> {
     let text = std::fs::read_to_string(path())?;
     let rows = text.lines().skip_while(|line| !line.starts_with("|---")).skip(1);

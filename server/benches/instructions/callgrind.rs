@@ -28,7 +28,6 @@ pub(crate) struct Profile {
     places: HashMap<Place, i64>,
 }
 
-/// Returns valgrind's version.
 pub(crate) fn version() -> Outcome<String> {
     match Command::new("valgrind").arg("--version").stdin(Stdio::null()).output() {
         Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
@@ -95,8 +94,7 @@ impl Profile {
                     "fn" => function = functions.resolve(value),
                     "cfi" | "cfl" => drop(files.resolve(value)),
                     "cfn" => drop(functions.resolve(value)),
-                    // The next line is the callee's inclusive cost, which its own lines count
-                    // already.
+                    // The next line is the callee's inclusive cost: its own lines count that.
                     "calls" => is_call = true,
                     _ => {}
                 }

@@ -77,8 +77,8 @@ impl<D: Datapath> Site<D> {
         }
     }
 
-    /// Carries out `keys` requests, `TOGETHER` at a time, spread evenly over the clients: one each,
-    /// or one client's burst.
+    /// Carries out `keys` requests, `TOGETHER` at a time: one from each client, or one client's
+    /// burst.
     pub(crate) fn run(
         mut self,
         keys: usize,
@@ -131,8 +131,8 @@ impl<D: Datapath> Site<D> {
         Ok(())
     }
 
-    /// Receives the column's replies. They must equal `replies` byte for byte if `is_known`, and in
-    /// length otherwise.
+    /// Receives the column's replies, which must equal `replies`: if not `is_known`, only in
+    /// length.
     fn check<'r>(
         &mut self,
         replies: impl Iterator<Item = &'r [u8]>,

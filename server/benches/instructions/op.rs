@@ -7,7 +7,6 @@ use hypostyle::settings::ZeroCopy;
 
 use crate::measure::requests::Protocol;
 
-/// One counted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// The loop around every other operation, alone.

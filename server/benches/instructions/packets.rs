@@ -3,7 +3,7 @@
 //! Where: under the rows past the kernel. The port is opened the way the server opens it, in native
 //! mode, and the store gets the memory that packets and the values beside them leave.
 //! Invariant: nothing outside the namespaces is touched. Values lie in the arena if the row says
-//! so.
+//! it.
 
 use std::fs::File;
 use std::io;

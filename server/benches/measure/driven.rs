@@ -1,7 +1,6 @@
 //! Runs kvblaster in this process, by the words of its command line.
 //!
-//! Where: the load on live servers. Invariant: the figures are those of the program `kvblaster`: it
-//! is the same code.
+//! Where: the load on live servers. Invariant: the same code runs as in the program `kvblaster`.
 
 use blaster::flags::{self, Refusal, Verb};
 use blaster::measure::Interval;

@@ -1,8 +1,7 @@
 //! The servers under test: starting them, and reading their memory and CPU time from the system.
 //!
 //! Where: between a program and `blaster::launch`.
-//! Invariant: both servers of a comparison are started with the same options, but for those under
-//! comparison.
+//! Invariant: both servers of a comparison get the same options, but for those compared.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +13,7 @@ use procfs::{Current, Meminfo};
 use super::statistics::count_of_u64;
 use super::{Outcome, fail};
 
-/// Lets everybody ask over UDP, and gets whole answers, as if networks were named.
+/// Allows every network over UDP, without the limits on replies that hold if no network is named.
 pub(crate) const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 
 /// The options of a server's start.

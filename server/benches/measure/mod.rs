@@ -1,5 +1,4 @@
-//! The parts that the benchmark programs share: options, statistics, servers under test, stores in
-//! process, and the report.
+//! The parts shared by the benches: options, statistics, servers under test, stores, the report.
 //!
 //! Where: included by each program's `main`.
 //! Invariant: nothing here decides what is measured; each program takes the parts it needs.

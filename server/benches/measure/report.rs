@@ -1,8 +1,7 @@
 //! A program's result, in words and as JSON.
 //!
 //! Where: the end of each program.
-//! Invariant: both forms have the same figures, each with its spread if it was measured more than
-//! once.
+//! Invariant: both forms have the same figures, each measured more than once with its spread.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -49,8 +48,7 @@ impl Report {
         Report { facts, figures: Vec::new() }
     }
 
-    /// Opens a report on the named server, else on this project's. Returns the server's path as
-    /// well.
+    /// Opens a report on the named server, else on this project's. Returns also the server's path.
     pub(crate) fn of_subject(named: Option<&PathBuf>) -> Outcome<(Report, PathBuf)> {
         let (mut report, program) = (Report::new(), subject(named)?);
         report.fact("subject", version_of(&program)?);

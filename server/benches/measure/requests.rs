@@ -1,8 +1,7 @@
 //! Requests and replies as bytes: a GET and a SET in each protocol, and the replies they must get.
 //!
 //! Where: the load on live servers, and the requests that are executed in process.
-//! Invariant: every byte of the reply is known beforehand, but for the CAS unique in a binary
-//! reply.
+//! Invariant: every byte of a reply is known beforehand, but for a binary reply's CAS unique.
 //! Source: memcached's protocol.txt (`get`, `set`, `mg`, `ms`) and `protocol_binary.h` (GETK, SET).
 
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
@@ -28,7 +27,6 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// The name of the protocol.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Protocol::Text => "text",
@@ -48,7 +46,6 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.request.clear();
         self.reply.clear();

@@ -54,13 +54,12 @@ pub(crate) fn regression(points: &[(f64, f64)]) -> Line {
     Line { slope, at_zero, slope_error }
 }
 
-/// Converts a number of things.
+/// Converts a count to floating point.
 #[expect(clippy::cast_precision_loss, reason = "never near 2^53 things")]
 pub(crate) fn count_of(things: usize) -> f64 {
     things as f64
 }
 
-/// Converts a number of things.
 #[expect(clippy::cast_precision_loss, reason = "never near 2^53 things")]
 pub(crate) fn count_of_u64(things: u64) -> f64 {
     things as f64

@@ -1,5 +1,4 @@
-//! One connection that sends one request at a time, in one of the three protocols, and parses the
-//! answer.
+//! A connection that sends one request at a time, in any of three protocols, and reads the answer.
 //!
 //! Where: between a program and a server.
 //! Invariant: an answer is read whole before the next request goes out; an answer that the protocol
@@ -38,7 +37,6 @@ impl Speech {
     }
 }
 
-/// An operation on a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb<'a> {
     Get,
@@ -59,7 +57,6 @@ pub(crate) struct Ask<'a> {
     pub(crate) exptime: u32,
 }
 
-/// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Value(Vec<u8>),
@@ -71,8 +68,7 @@ pub(crate) enum Answer {
     Refused(String),
 }
 
-/// Opens a connection, and waits until a column has answered on it. Later reads fail after
-/// `silence`.
+/// Opens a connection, and waits for a column's answer. Later reads fail after `silence`.
 pub(crate) fn accepted(address: &str, silence: Duration) -> Outcome<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -82,7 +78,6 @@ pub(crate) fn accepted(address: &str, silence: Duration) -> Outcome<TcpStream> {
     Ok(stream)
 }
 
-/// One connection and its buffers.
 pub(crate) struct Wire {
     pub(crate) speech: Speech,
     stream: TcpStream,

@@ -1,10 +1,9 @@
 //! Bytes of memory that an item takes beyond its key and value.
 //!
 //! Where: both servers, each started anew for each row, with room for everything.
-//! Invariant: the figure is the slope of resident bytes less payload over items. It therefore
-//! leaves out what a server takes at its start, and has everything that grows with its items. Each
-//! point has twice the items of the one before, so that a table that doubles is met in the same
-//! phase each time.
+//! Invariant: the figure is the slope of resident bytes less payload over items. It leaves out what
+//! a server takes at its start, and has all that grows with its items. Each point has twice the
+//! items of the one before, so that a table that doubles is met in the same phase each time.
 
 use blaster::launch::Server;
 

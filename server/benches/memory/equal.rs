@@ -36,7 +36,6 @@ pub(crate) struct Account {
     payload_bytes: f64,
 }
 
-/// Starts a server of this side.
 pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Server> {
     let Side { program, extra, .. } = side;
     Launch { program, threads: 1, memory_mb, connections: 64, extra }.start(&[])

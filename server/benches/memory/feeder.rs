@@ -1,9 +1,7 @@
-//! One connection that stores and looks up items as fast as the server answers, in the text
-//! protocol.
+//! A connection that stores and looks up items as fast as the server answers, text protocol.
 //!
 //! Where: between this program and a server under test.
-//! Invariant: everything sent is executed before a figure is read: `settle` waits for the answer to
-//! a last request.
+//! Invariant: everything sent is executed before a figure is read: `settle` awaits a last answer.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -40,7 +38,6 @@ pub(crate) struct Dress {
 /// No flags, no exptime.
 pub(crate) const PLAIN: Dress = Dress { client_flags: 0, exptime: 0 };
 
-/// A connection and its buffers.
 pub(crate) struct Feeder {
     wire: Wire,
     out: Vec<u8>,
@@ -132,7 +129,6 @@ impl Feeder {
         }
     }
 
-    /// The server's statistics.
     pub(crate) fn stats(&mut self) -> Outcome<HashMap<String, String>> {
         self.settle()?;
         Ok(self.wire.stats("stats")?.into_iter().collect())
@@ -155,8 +151,7 @@ impl Feeder {
     }
 
     /// The resident bytes of `server`, once they have settled: unchanged for `MOMENT`, its table as
-    /// wide as its items ask for, and huge pages in place, for which it waits no longer than
-    /// `settle`.
+    /// wide as its items ask for, and huge pages in place (awaited for `settle` at most).
     pub(crate) fn resident_bytes(&mut self, server: &Server, settle: Duration) -> Outcome<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);

@@ -3,8 +3,8 @@
 //! Where: both servers, each filled once, with room for everything.
 //! Invariant: each fill is `2^(1/8)` times the one before, so that eight cover a doubling: tables
 //! that grow by doubling are met in eight phases. A fill's figure is the rival's resident bytes
-//! over the subject's. It includes what the servers take at their start, which weighs more on the
-//! smaller one.
+//! over the subject's. It includes what each takes at its start, which weighs more on the smaller
+//! one.
 
 use crate::density::start;
 use crate::feeder::{Feeder, PLAIN};

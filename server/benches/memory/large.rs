@@ -21,7 +21,7 @@ use testing::random::hash;
 const SHORT_BYTES: usize = 100;
 /// With its head this is an item of almost a megabyte, the default of `-I`.
 const LONG_BYTES: usize = (1 << 20) - 512;
-/// Bytes written, heads included, over the memory.
+/// Bytes to write, heads included, as a multiple of the memory.
 const PASSES: f64 = 1.3;
 /// About the bytes of an item beyond its value.
 const HEAD_BYTES: usize = 40;

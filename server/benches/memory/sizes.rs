@@ -15,7 +15,6 @@ use testing::random::{hash, unit};
 const ETC_KEY: [f64; 3] = [30.7984, 8.20449, 0.078_688];
 /// Value lengths of the ETC pool: scale, shape; from 0 on.
 const ETC_VALUE: [f64; 2] = [214.476, 0.348_238];
-/// Longest key.
 const KEY_BYTES_MAX: usize = 250;
 /// Longest value: with its key it stays below a megabyte.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_000_000;
@@ -39,7 +38,6 @@ pub(crate) enum Mix {
 }
 
 impl Mix {
-    /// Its name.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }

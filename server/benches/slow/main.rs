@@ -182,7 +182,7 @@ impl Site {
                 })
             });
             let asked = drive(&words, server, core);
-            over.store(true, Ordering::Relaxed); // Relaxed: a flag that orders nothing
+            over.store(true, Ordering::Relaxed); // a flag that orders nothing
             match creeping.map(thread::ScopedJoinHandle::join) {
                 Some(Err(_)) => return fail("a slow client panicked".to_owned()),
                 Some(Ok(crept)) => crept?,

@@ -1,5 +1,4 @@
-//! Floods of datagrams: each requests as much as a datagram may, or is one part of a message that
-//! never becomes whole.
+//! Floods of datagrams that request as much as they may, or are parts of messages never whole.
 //!
 //! Where: beside the other actors, from loopback or from the other end of the link.
 //! Invariant: whatever else arrives, a client that gets one key over UDP is answered. A message
@@ -91,8 +90,7 @@ pub(crate) fn run(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Out
     let (mut unsent, mut again) = (0_u64, 0_u64);
     while bell.goes_on() {
         for _ in 0..BURST {
-            // Nobody reads: the kernel drops the replies, and refuses to send while the link is
-            // down.
+            // Nobody reads: the kernel drops the replies, and refuses while the link is down.
             let sender = &senders[random.index(SENDERS)];
             unsent += u64::from(sender.send(&datagram(&mut random)).is_err());
         }

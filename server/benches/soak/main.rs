@@ -10,9 +10,8 @@
 //!            datagrams ask for as much as they may, 2,000 a second
 //! ```
 //!
-//! With `--moving` there is one server instead, and all its load moves between its columns. With
-//! `--bypass` it is the narrow one, past the kernel's network stack, on a link that goes down now
-//! and then.
+//! With `--moving` there is one server instead, whose whole load moves between its columns. With
+//! `--bypass` it is the narrow one, past the kernel, on a link that goes down now and then.
 //!
 //! Where: outside the cache; it starts servers, works on them, and asks each for its audit.
 //! Invariant: no fault depends on the machine's speed. A step of the wall clock does not matter to
@@ -91,8 +90,7 @@ fn main() -> ExitCode {
     measure::run(run)
 }
 
-/// Runs the soak. Past the kernel the server is at one end of a link, and everything else at the
-/// other.
+/// Runs the soak. Past the kernel the server is at one end of a link, everything else at the other.
 fn run(options: Options) -> Outcome<()> {
     if options.bypass.is_none() {
         return run_at(&options, None);

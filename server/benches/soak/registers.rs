@@ -170,7 +170,7 @@ impl<'s> Registers<'s> {
         let life = span.life(exptime);
         let place = key as usize;
         match (verb, answer) {
-            // The text protocol says "out of memory", the binary one "Out of memory".
+            // Some replies say "out of memory", others "Out of memory".
             (_, Answer::Refused(words)) if self.site.loses && words.contains("ut of memory") => {
                 self.refused += 1;
                 // A set that finds no memory deletes the old value; other verbs change nothing.

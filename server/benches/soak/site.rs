@@ -18,7 +18,7 @@ use testing::namespace::Namespace;
 /// Time between two looks at whether the soak is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A server and how it is to be treated.
+/// A server under soak.
 pub(crate) struct Site<'f> {
     pub(crate) name: &'static str,
     pub(crate) server: Server,
@@ -32,8 +32,7 @@ pub(crate) struct Site<'f> {
     pub(crate) loses: bool,
     /// The range of its memory limit, in megabytes.
     pub(crate) limits_mb: (u32, u32),
-    /// Most bytes that may be resident: the present limit, or the one before while the server is
-    /// still giving memory back.
+    /// Most bytes that may be resident: by the present limit, or by the last one until it complies.
     pub(crate) limit_bytes: AtomicU64,
 }
 
@@ -53,8 +52,7 @@ impl<'f> Site<'f> {
         &self.address
     }
 
-    /// Leaves the server `more` file descriptors beyond those it has open. Returns its former
-    /// limit.
+    /// Leaves the server `more` file descriptors beyond those now open. Returns its former limit.
     pub(crate) fn limit_files(&self, more: u64) -> Outcome<Rlimit> {
         let process = procfs::process::Process::new(i32::try_from(self.server.pid())?)?;
         let maximum = match process.limits()?.max_open_files.hard_limit {
@@ -76,8 +74,7 @@ impl<'f> Site<'f> {
         Wire::connect(self.address(), Speech::Text)
     }
 
-    /// Number of moves of connections to another column. If connections are forced to move it must
-    /// not be 0.
+    /// Number of moves of connections to another column; an error if 0 though each turn forces one.
     pub(crate) fn moves(&self) -> Outcome<u64> {
         let rows = self.text()?.stats("stats columns")?;
         let taken = rows.iter().filter(|(name, _)| name.ends_with(":migrations_taken"));

@@ -1,8 +1,7 @@
 //! Trouble for a server at work: its limit changes, it is flushed, its process is stopped and
 //! resumed, descriptors run out.
 //!
-//! Where: beside the other actors. Invariant: the server is left as it was: running, with its limit
-//! of descriptors.
+//! Where: beside the other actors. Invariant: the server is left running, with its old limits.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -54,7 +53,7 @@ fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
     Ok(held.map(|(_, value)| value.parse::<u64>()).sum::<Result<u64, _>>()?)
 }
 
-/// Resident bytes beyond `others_bytes`; never more than there are.
+/// A lower bound of the resident bytes beyond `others_bytes`.
 fn resident_bytes(site: &Site<'_>, wire: &mut Wire) -> Outcome<u64> {
     let before = others_bytes(wire)?;
     let resident = launched::resident_bytes(&site.server)?;
@@ -81,8 +80,7 @@ pub(crate) fn watch(site: &Site<'_>, bell: &Bell, deeds: &Deeds) -> Outcome<Stri
     let mut wire = site.text()?;
     let (mut most, mut fullest) = (0, 0.0_f64);
     while bell.goes_on() {
-        // Relaxed: the limit is raised before the server is told, and lowered after it has
-        // complied.
+        // Relaxed: the limit is raised before the server is told, and lowered after it complies.
         let limit = site.limit_bytes.load(Ordering::Relaxed);
         let resident = resident_bytes(site, &mut wire)?;
         let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // as above
@@ -145,8 +143,7 @@ pub(crate) fn limits(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> 
     Ok(format!("{} changes of the limit, {lowered} down", deeds.count()))
 }
 
-/// Sends `flush_all`, at once or for a second or two later: what was there before must go, and what
-/// comes after must stay.
+/// Sends `flush_all`, at once or for a second or two later: older items must go, newer ones stay.
 pub(crate) fn flushes(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 5000));
     let mut later = 0_u64;

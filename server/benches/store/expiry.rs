@@ -30,8 +30,7 @@ const CPU_NANOSECONDS_MAX: u64 = 60_000_000_000;
 const SLICES_MAX: u32 = 1_000_000;
 /// Bytes of room beyond keys and values.
 const ROOM_BYTES_AN_ITEM: usize = 40;
-/// A log may use this percentage more than its live bytes, and this many segments more: open ones,
-/// and those kept free.
+/// A log may use this percentage more than its live bytes, and this many open or spare segments.
 const LOG_PERCENT_MORE: u64 = 10;
 const SEGMENTS_MORE: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 2 << 20;
@@ -138,8 +137,7 @@ struct Waiting {
     worst_bytes: u64,
     /// Summed over seconds.
     byte_seconds: f64,
-    /// Expired bytes that could be used again by the end of the same second, had nothing from
-    /// before still waited.
+    /// Expired bytes usable again by the end of the same second, if none had waited from before.
     soon_bytes: u64,
     expired_bytes: u64,
 }

@@ -1,8 +1,6 @@
-//! The slowest single insert on the way from nothing to millions of items, in the thread's CPU
-//! time.
+//! The slowest single insert from nothing to millions of items, in CPU time of the thread.
 //!
-//! Where: one column. All memory of the store is touched beforehand, because the cost of a first
-//! touch is the system's.
+//! Where: one column. All memory is touched beforehand: the cost of a first touch is the system's.
 //! Invariant: each insert is timed by itself; the cost of reading the clock is measured first and
 //! subtracted. The same inserts are repeated on new stores: a cost that recurs at the same insert
 //! is the store's, one that does not is the machine's.
@@ -82,13 +80,11 @@ fn clock_nanoseconds() -> u64 {
 /// More address space than any bench needs.
 const ADDRESS_BYTES_MAX: u64 = 1 << 46;
 
-/// Fills a new store. Returns the nanoseconds of each insert, and of the slowest slice of
-/// background work.
+/// Fills a new store. Returns nanoseconds of each insert, and of the slowest background slice.
 fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec<u32>, u32)> {
     let item_bytes = value.len() + KEY_BYTES + ROOM_BYTES_AN_ITEM;
     let memory_bytes = usize::try_from(items)? * item_bytes + (64 << 20);
-    // Under a limit of address space a store reserves no more than it uses, so all of it can be
-    // touched.
+    // Under a limit of address space a store reserves only what it uses, which can be touched.
     let limit = getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_BYTES_MAX), ..limit })?;
     let before = mappings()?;

@@ -1,7 +1,6 @@
 //! 70 % GET, 25 % SET and 5 % DELETE in a store that must evict, against GETs alone that all hit.
 //!
-//! Where: one column or several. Keys are drawn by a popularity of 10,000 steps, like the KV-Cache
-//! paper's generator's.
+//! Where: one column or several. Keys are drawn by 10,000 steps of popularity, as in the paper.
 //! Invariant: both loads draw the same keys in the same order, made in the same loop; the cost of
 //! making them is measured and subtracted. Windows alternate.
 //! Source: the KV-Cache paper's section 6: mixes A and C; popularity by the density a x^(a-1),
@@ -64,8 +63,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         let (store, mut tight) = filled(tight_bytes, keys, count, &value, options)?;
         let mut before = store.stats();
         let mut pairs = Pairs::default();
-        // The first pair meets cold caches, and a store still in the order of filling; it does not
-        // count.
+        // The first pair meets cold caches and a store in the order of filling; it does not count.
         for pair in 0..=options.rounds.unwrap_or(9) {
             if pair == 1 {
                 (before, pairs) = (store.stats(), Pairs::default());

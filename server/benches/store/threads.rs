@@ -1,8 +1,7 @@
 //! Runs columns, each on a pinned thread.
 //!
 //! Where: between a measurement and its columns.
-//! Invariant: no column begins before all threads have started; a column is online only while it
-//! works.
+//! Invariant: columns begin once all threads have started, and are online only while they work.
 
 use std::sync::Barrier;
 use std::thread;

@@ -1,7 +1,6 @@
 //! CPU time of each operation, one after the other.
 //!
-//! Where: the store's part of a request's cost; the rest of a server's profile is protocol and
-//! kernel.
+//! Where: the store's part of a request's cost; the rest is protocol and kernel.
 //! Invariant: keys come in a fixed pseudo-random order, and each operation's outcome is checked: a
 //! run in which a hit misses or a set is refused fails.
 

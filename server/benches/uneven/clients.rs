@@ -80,7 +80,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Mea
         std::thread::sleep(Duration::from_secs_f64(warmup));
         let (server_s, clients_s, start) =
             (cpu_seconds(&site.server)?, own_cpu_s(), Instant::now());
-        phase.store(COUNT, Ordering::Relaxed); // Relaxed: a phase by itself
+        phase.store(COUNT, Ordering::Relaxed); // a phase by itself
         std::thread::sleep(Duration::from_secs_f64(seconds));
         phase.store(OVER, Ordering::Relaxed); // as above
         let passed_s = start.elapsed().as_secs_f64();
@@ -131,14 +131,12 @@ impl Work {
     }
 }
 
-/// A client's connection.
 enum Connection {
     Stream(TcpStream),
     Socket { socket: UdpSocket, id: u16 },
 }
 
-/// Sends requests until the run is over, on schedule if there is a `pace`. Returns the response
-/// times that count.
+/// Sends requests, by schedule if there is a `pace`. Returns the response times that count.
 fn ask(
     mut connection: Connection,
     work: &Work,
@@ -152,7 +150,7 @@ fn ask(
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
         let start = due.unwrap_or_else(Instant::now);
-        let now = phase.load(Ordering::Relaxed); // Relaxed: a phase by itself
+        let now = phase.load(Ordering::Relaxed); // a phase by itself
         match &mut connection {
             Connection::Stream(stream) => over_stream(stream, work)?,
             Connection::Socket { socket, id } => over_socket(socket, id, work)?,

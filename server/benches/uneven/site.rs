@@ -55,11 +55,11 @@ impl Way {
     }
 }
 
-/// A server.
+/// A server and how it is reached.
 pub(crate) struct Site {
     pub(crate) way: Way,
     pub(crate) server: Server,
-    /// With `Way::Xdp`: where the clients are, and where the server is.
+    /// The namespaces of the clients and of the server, with `Way::Xdp`.
     ends: Option<[Namespace; 2]>,
 }
 

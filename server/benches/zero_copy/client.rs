@@ -2,7 +2,7 @@
 //!
 //! Where: at the other end of the link, on a CPU of its own.
 //! Invariant: a reply counts once all its parts have come and its value is the key's, which never
-//! changes. Lost requests are not repeated, but the keys come round again. A request is one
+//! changes. Lost requests are not repeated, but their keys come round again. A request is a
 //! datagram.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -43,13 +43,11 @@ struct Texts {
     hit: Vec<u8>,
 }
 
-/// The value of a key.
 pub(crate) fn value(key: u32, bytes: usize) -> Vec<u8> {
     key.to_string().bytes().cycle().take(bytes).collect()
 }
 
 impl Client {
-    /// Returns a client of this server.
     pub(crate) fn new(server: SocketAddr) -> Outcome<Client> {
         let socket = UdpSocket::bind((IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))?;
         socket.connect(server)?;

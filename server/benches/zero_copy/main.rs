@@ -1,11 +1,9 @@
 //! The CPU time saved past the kernel, by length of value, when replies send values from where they
 //! lie; and the throughput when values of sets stay in the packets they came in.
 //!
-//! Where: outside the cache. Two servers, one of them with `-o zero_copy=send` or `full`, take
-//! turns at one end of a link between two network namespaces; a client is at the other. It needs
-//! root.
-//! Invariant: each reply is whole, and its value its key's; the servers' own counters say which
-//! bytes were copied.
+//! Where: outside the cache, as root. Two servers, one of them with `-o zero_copy=send` or `full`,
+//! take turns at one end of a link between two network namespaces; a client is at the other.
+//! Invariant: each reply is whole, and its value the key's; the servers count the bytes copied.
 //! Source: the KV-Cache paper, section 4.1.3.
 
 mod client;

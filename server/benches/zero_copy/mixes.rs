@@ -1,8 +1,8 @@
 //! Requests per second when gets and sets mix: values kept in the packets they came in (`-o
 //! zero_copy=full`), or copied.
 //!
-//! Where: a table of the bench, over links whose packets can hold a value: a jumbo frame is several
-//! chunks.
+//! Where: a table of the bench, for links whose packets hold a value (a jumbo frame in many
+//! chunks).
 //! Invariant: as in main.rs; and the servers' counters say which of the received values were kept.
 
 use std::time::{Duration, Instant};

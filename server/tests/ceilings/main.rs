@@ -29,8 +29,8 @@ use protocol::udp::{HEADER_BYTES, Header};
 use testing::namespace::{Veth, WIRE, pair};
 use worst::{Worst, all};
 
-/// Most bytes that a server with one thread holds outside the store in these tests: its buffers,
-/// and 8 MiB of prefixes.
+/// Most bytes that a server with one thread holds outside the store here: buffers, prefixes (8
+/// MiB).
 const HELD_BYTES_MAX: u64 = 32 << 20;
 /// Datagrams of one flood, and the number of their senders.
 const FLOOD: u16 = 256;

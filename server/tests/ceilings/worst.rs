@@ -22,7 +22,6 @@ pub(crate) struct Worst {
 }
 
 impl Worst {
-    /// Returns the form, once.
     pub(crate) fn once(&self) -> Vec<u8> {
         self.bytes.clone()
     }
@@ -40,7 +39,6 @@ impl Worst {
     }
 }
 
-/// Returns all forms.
 pub(crate) fn all() -> Vec<Worst> {
     let text = COMMANDS.iter().flat_map(|command| command.worst).map(|worst| Worst {
         name: (*worst).to_owned(),

@@ -18,12 +18,10 @@ pub(crate) enum Lie {
     Altered,
 }
 
-/// Flips this bit of an ASCII character: a digit becomes a letter, so that a test that counts up to
-/// a number ends.
+/// Flips this bit of an ASCII character. A digit becomes a letter: tests that count up to it end.
 const ALTERED_BITS: u8 = 0x40;
 
-/// Starts a liar in front of a server. Its threads end with their connections; the one that accepts
-/// ends with the test.
+/// Starts a liar in front of a server. Its threads end with their connections, or with the test.
 pub(crate) fn liar(server: SocketAddr, lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

@@ -19,8 +19,7 @@ fn limit(running: &Running, name: &str) -> [u64; 2] {
     [words.next().unwrap(), words.next().unwrap()]
 }
 
-/// Returns the command by which a shell limits the server and starts it without the right to raise
-/// that limit.
+/// The command by which a shell limits the server and takes its right to raise that limit.
 fn limited(limit: &str, arguments: &[&str]) -> Command {
     let server = env!("CARGO_BIN_EXE_hypostyle");
     let drop = match is_root() {
@@ -222,8 +221,7 @@ fn settings_that_were_given_are_in_force() {
     await_some("two threads named as columns", || (columns() == 2).then_some(()));
 }
 
-/// Under a limit of address space the index does not reserve room for the most segments it could
-/// ever take.
+/// Under a limit of address space the index does not reserve room for all segments it could take.
 #[test]
 fn half_as_much_again_as_the_memory_is_address_space_enough() {
     for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {

@@ -85,8 +85,7 @@ fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
     assert!(running.stop(Signal::TERM).1.contains("Could not write the pid file"));
 }
 
-/// Each file's name is taken by a link, and each temporary file's by a FIFO, which blocks whoever
-/// opens it.
+/// Each file's name is taken by a link, and each temporary file's by a FIFO that blocks its opener.
 #[test]
 fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
     let place = Place::new();
@@ -131,8 +130,7 @@ fn signals_stop_it_cleanly_and_hup_does_not() {
     }
 }
 
-/// The three clients: a request that lacks its last byte, replies that are not read, and an idle
-/// connection.
+/// Three clients: a request without its last byte, replies that are not read, an idle connection.
 #[test]
 fn a_graceful_end_accepts_nothing_and_lets_what_has_begun_come_to_its_end() {
     let mut running = Running::on_loopback(&["-m", "256", "-t", "2"]);

@@ -46,8 +46,8 @@ fn wrong_values_are_refused_as_memcached_refuses_them() {
         command.args(&arguments).args(["-u", "root"]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let theirs = ended(command);
-        // memcached reports a bad port of -l as a failure of the system; this server finds it
-        // before anything starts.
+        // A bad port of -l is a failure of the system to memcached; here it is found before the
+        // start.
         let status = if line.starts_with("-l") { Some(64) } else { theirs.status.code() };
         assert_eq!(ours.status.code(), status, "{line}");
         let (ours, theirs) = (text(&ours.stderr), text(&theirs.stderr));

@@ -56,8 +56,8 @@ pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0xff, "255", 3),
 ];
 
-/// A binary frame in parts, so that it can also be made wrong. The lengths are those of its parts
-/// unless they are set.
+/// A binary frame in parts, so that it can also be made wrong. Lengths default to those of its
+/// parts.
 pub(crate) struct Frame {
     pub(crate) name: &'static str,
     pub(crate) magic: u8,
@@ -122,8 +122,7 @@ impl Frame {
     }
 }
 
-/// Returns a binary frame that makes the server send waiting replies, and whose reply has this
-/// opaque.
+/// Returns a binary frame that has waiting replies sent, and is answered with this opaque.
 pub(crate) fn fence(number: usize) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     (bytes[0], bytes[1]) = (0x80, NOOP);
@@ -170,8 +169,8 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
             frame.key = b"PLAIN".to_vec();
             frame.value = b"\0user\0secret".to_vec();
         }
-        // memcached takes extras and key off the input, and then skips the whole body's length:
-        // both are sent again, as it were.
+        // memcached consumes extras and key, and then skips as many bytes as the whole body has;
+        // the value supplies those.
         "VERBOSITY" => {
             frame.extras = vec![0; 4];
             frame.key.clear();

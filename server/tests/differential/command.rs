@@ -53,7 +53,6 @@ pub(crate) struct Command {
     pub(crate) name: &'static str,
     /// The letters of its meta flags.
     pub(crate) flags: Vec<u8>,
-    /// The keys it names.
     pub(crate) keys: Vec<&'static [u8]>,
     pub(crate) malformed: bool,
     /// True if it changes more than its keys.
@@ -86,7 +85,6 @@ impl Command {
         }
     }
 
-    /// Adds bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if let Some(Part::Bytes(before)) = self.parts.last_mut() {
             before.extend_from_slice(bytes);

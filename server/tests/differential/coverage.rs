@@ -97,8 +97,7 @@ const ERRORS: [&str; 20] = [
 
 #[derive(Default)]
 pub(crate) struct Coverage {
-    /// Number of commands by protocol and name; of flags by command; of replies by command and
-    /// code.
+    /// Counts: commands by protocol and name; flags by command; replies by command and code.
     counts: BTreeMap<(&'static str, String), u64>,
 }
 

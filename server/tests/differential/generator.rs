@@ -15,8 +15,7 @@ const BATCH_COMMANDS_MAX: u64 = 48;
 /// One command in this many is malformed, if `malformed` is set.
 const MALFORMED_ONCE: u64 = 12;
 
-/// Commands that versions answer differently: the version itself, and `me`, whose times changed
-/// their sign.
+/// Commands that versions answer differently; the times of `me` changed their sign.
 pub(crate) const NEW: [&str; 3] = ["version", "VERSION", "me"];
 
 /// Generates commands from a seed.

@@ -1,8 +1,7 @@
 //! Falsifies a server's replies by one small fault, to show that the test finds it.
 //!
 //! Where: client side.
-//! Invariant: each fault is planted only in one rare case of its own; all other replies pass
-//! unchanged.
+//! Invariant: each fault is planted in one rare case; all other replies pass unchanged.
 
 use crate::command::Command;
 use crate::replies::{Piece, Reply};
@@ -28,7 +27,7 @@ pub(crate) enum Lie {
     UniqueKept,
     /// `mg h` does not count a hit by an `mg u`.
     HitForgotten,
-    /// `INCREMENT` of a number set in text returns another number.
+    /// `INCREMENT` returns another number from 256 on.
     BodyWrong,
     /// A bad chunk of an `append` is answered like a bad line.
     ErrorSwapped,

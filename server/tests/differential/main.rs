@@ -3,18 +3,16 @@
 //! replies differ is shrunk to a short one.
 //!
 //! Where: client side, over TCP.
-//! Invariant: a difference is reported with its seed, and with a sequence that shows it on freshly
-//! started servers.
-//! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; the memcached that `MEMCACHED`
-//! names decides.
+//! Invariant: a difference is reported with its seed and a sequence that shows it on fresh servers.
+//! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; `MEMCACHED`'s answers decide.
 //!
 //! - `DIFFERENTIAL_SEED=n`, `DIFFERENTIAL_COMMANDS=n`: another seed, another length.
 //! - `SERVER=path`, `SERVER_FLAGS="…"`: compares that server, started with these further flags.
 //! - `MEMCACHED=path`: everything is sent to version 1.6.45; any other version gets only
 //!   well-formed commands whose meaning is old.
 //!
-//! Some commands are not sent, because memcached's answer depends on chance or because this server
-//! differs on purpose:
+//! Some commands are not sent: memcached's answer depends on chance, or this server's differs on
+//! purpose:
 //! - `incr` and `ma` after a fetch of the same key whose reply may be unsent: memcached then copies
 //!   the number instead of changing it in place, which shows in its length. memcached's LRU thread
 //!   may hold items too, so memcached runs without that thread.
@@ -48,9 +46,8 @@ use replies::Reply;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Keeps memcached's other threads from holding an item: they look at it in the background, or have
-/// just sent it. A held item is copied instead of changed in place, and a decrement shortens the
-/// text only of a copy.
+/// Keeps memcached's other threads from holding an item, to look at it or to send it. A held item
+/// is copied instead of changed in place, and a decrement shortens the text of a copy only.
 const RIVAL_FLAGS: [&str; 6] = ["-t", "1", "-o", "no_lru_maintainer,no_lru_crawler", "-m", "256"];
 
 /// The version whose every answer is compared.

@@ -7,8 +7,7 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
 //! Not generated, because memcached's answer depends on chance:
-//! - A fetch with an over-long key after other keys, which memcached may then have touched or
-//!   bumped.
+//! - A fetch with an over-long key after other keys, which memcached may have touched or bumped.
 //! - The `E` of an `ms` that fails after its line was read, because the connection's next store
 //!   gets that CAS unique. Such an `ms` is followed by a store for this purpose only.
 //! - Lines over 2048 bytes without an end: the answer depends on how many bytes have arrived.
@@ -161,8 +160,7 @@ fn bad_word(values: &mut Values) -> Word {
     Word::Text(values.random.pick(&BAD_WORDS).to_vec())
 }
 
-/// Returns a command whose value is longer or shorter than its line says. Missing bytes are taken
-/// from the fence after it.
+/// Returns a command whose value is longer or shorter than said. The next fence fills a short one.
 fn bad_chunk(values: &mut Values) -> Command {
     let verb = values.random.pick(&["set", "add", "replace", "append", "prepend"]);
     let mut line = text::line(values, verb);
@@ -350,9 +348,8 @@ fn wrong_extras(values: &mut Values, frame: &mut Frame) {
     frame.extras = vec![0; wrong];
 }
 
-/// Makes the body longer than the key and value it should have. Where the length counts, the
-/// connection ends; where nobody looks at it, the excess is read as a binary frame. Returns true if
-/// the connection ends.
+/// Makes a body longer than it should be. The connection ends if the length counts; if nobody looks
+/// at it, the excess is read as a binary frame. Returns true if the connection ends.
 fn longer_body(values: &mut Values, frame: &mut Frame) -> bool {
     let stores = frame.name.contains("SET") || frame.name.contains("ADD");
     if stores || frame.name.contains("REPLACE") || frame.name.contains("PEND") {

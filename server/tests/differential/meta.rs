@@ -36,8 +36,7 @@ const OPAQUE_BYTES_MAX: u64 = 31;
 /// The range of flags to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
-    /// Includes flags without a meaning for their verb, and flags that versions before 1.6.45
-    /// answer differently.
+    /// Includes flags without meaning for their verb, and those that only 1.6.45 answers so.
     pub(crate) all: bool,
     /// Includes `E`, and values of `C` that no server gave out.
     pub(crate) chosen_uniques: bool,
@@ -120,8 +119,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
             letters.push(letter);
         }
     }
-    // A key with a space needs base64; the longest key cannot have it, since its text would be too
-    // long.
+    // A key with a space needs base64; the longest key's base64 would be too long.
     letters.retain(|letter| *letter != b'b');
     let in_text = !KEYS[key].contains(&b' ');
     if verb != "mn" && (!in_text || KEYS[key].len() < 100 && values.random.one_in(4)) {

@@ -61,8 +61,7 @@ impl Peer {
         };
         let mut replies = vec![Reply::default(); batch.len()];
         let mut stop = None;
-        // A server that closes with input unread loses its unsent replies: the command that closes
-        // is sent alone.
+        // A server that closes with input unread loses unsent replies: such a command goes alone.
         let calm = batch.len() - usize::from(batch.iter().any(|command| command.closes));
         for range in [0..calm, calm..batch.len()] {
             if !range.is_empty() && stop.is_none() {
@@ -75,8 +74,7 @@ impl Peer {
         replies
     }
 
-    /// Sends some commands of a batch and reads their replies. Returns how the connection ended, if
-    /// it did.
+    /// Sends some commands of a batch and reads the replies. Returns how the connection ended.
     fn pass(
         &mut self,
         wire: &mut Wire,
@@ -92,8 +90,7 @@ impl Peer {
         }
         // The last command may have taken its own fence for part of its value.
         stream.extend_from_slice(&replies::fence(protocol, batch.len()));
-        // A server that waits for its replies to be read may stop reading: write and read at the
-        // same time.
+        // A server whose replies are not read may stop reading: write and read at once.
         let mut sender = wire.sender();
         std::thread::scope(|scope| {
             scope.spawn(move || sender.send(&stream));

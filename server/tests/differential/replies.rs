@@ -2,8 +2,7 @@
 //!
 //! Where: client side.
 //! Invariant: a CAS unique is replaced by its number among those of its key; times are kept apart
-//! and compared with a tolerance; a server's statistics keep only their form. Everything else is
-//! compared byte for byte.
+//! and compared with a tolerance; of statistics only the form counts. All else is compared by byte.
 
 use crate::binary::{self, FENCE, HEADER_BYTES, NOOP};
 use crate::command::{Command, Protocol};
@@ -114,7 +113,6 @@ fn decimal(text: &[u8]) -> Option<u64> {
     str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Adds a piece to a reply.
 pub(crate) fn append(reply: &mut Reply, command: &Command, piece: Piece, seen: &mut Seen) {
     match piece {
         Piece::Fence(_) => {}
@@ -170,7 +168,6 @@ fn append_line(reply: &mut Reply, command: &Command, line: &[u8], seen: &mut See
     reply.kinds.push(of_code);
 }
 
-/// Adds a flag of a meta reply.
 fn append_flag(reply: &mut Reply, command: &Command, flag: &[u8], seen: &mut Seen) {
     match flag {
         [b't', seconds @ ..] | [b'l', seconds @ ..] if decimal(seconds).is_some() => {

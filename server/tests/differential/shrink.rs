@@ -1,8 +1,7 @@
 //! Shrinks a sequence of commands whose last reply differs.
 //!
 //! Where: beside the servers.
-//! Invariant: the sequence returned has run on freshly started servers, and its last replies
-//! differed.
+//! Invariant: the returned sequence has run on fresh servers, and its last replies differed.
 //! Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
 
 use crate::Difference;
@@ -110,8 +109,7 @@ impl Search<'_> {
         }
     }
 
-    /// Puts each command into a batch of its own, if the sequence still differs: batches then do
-    /// not matter.
+    /// Puts each command into a batch of its own, if the sequence still differs then.
     fn one_by_one(&mut self, best: Difference) -> Difference {
         let mut single = best.commands.clone();
         for (number, command) in single.iter_mut().enumerate() {

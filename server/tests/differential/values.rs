@@ -8,8 +8,7 @@ use crate::command::Unique;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testing::Random;
 
-/// Keys of small values, of numbers and of large values; the text protocol cannot name the last
-/// key.
+/// Keys of small values, of numbers and of large values; text cannot name the last key.
 pub(crate) const KEYS: [&[u8]; 15] = [
     b"a",
     b"b",
@@ -34,8 +33,7 @@ const LARGE: std::ops::Range<usize> = 11..14;
 /// More bytes than the largest item of either server.
 pub(crate) const TOO_LARGE_BYTES: usize = (1 << 20) + 50_000;
 
-/// Clients' CAS uniques begin here. A server that gives out one per nanosecond needs 13 days to get
-/// here.
+/// Clients' CAS uniques begin here, 13 days off for a server that gives out one per nanosecond.
 pub(crate) const CHOSEN_UNIQUE: u64 = 1 << 50;
 
 pub(crate) struct Values {

@@ -33,7 +33,6 @@ pub(crate) fn settings(columns: usize) -> Settings {
     }
 }
 
-/// Starts a server with these settings.
 pub(crate) fn start(settings: Settings) -> Server {
     Server::start(settings).unwrap()
 }
@@ -52,7 +51,6 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// This process's resident memory, in bytes.
 pub(crate) fn resident_bytes() -> usize {
     resident_bytes_of("self")
 }
@@ -89,7 +87,6 @@ pub(crate) fn answer(opcode: u8, extras: &[u8], value: &str) -> Vec<u8> {
 pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
-    /// Connects to an address.
     pub(crate) fn to(address: SocketAddr) -> Client {
         let stream = TcpStream::connect_timeout(&address, DEADLINE).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -98,7 +95,6 @@ impl Client {
         Client(stream)
     }
 
-    /// Sends all of `bytes`.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).unwrap();
     }

@@ -1,8 +1,8 @@
 //! One frame of the binary protocol, read and written by tests: a header of 24 bytes and a body.
 //!
 //! Where: client side.
-//! Invariant: encoding a binary frame gives the bytes from which it was read; no field of a header
-//! is assumed to be correct.
+//! Invariant: encoding a binary frame gives the bytes it was read from; no field is taken as
+//! correct.
 //! Source: memcached's `protocol_binary.h`.
 //!
 //! ```text

@@ -1,10 +1,8 @@
 //! A client that sends requests in datagrams with memcached's UDP frame.
 //!
-//! Where: client side, as a wire's link. Everything sent before the next reply is awaited is one
-//! message.
-//! Invariant: a message too long for one datagram goes in several, and one too long for any number
-//! goes by a connection. Parts of the answer are accepted in any order, and only for the last
-//! message.
+//! Where: client side, as a wire's link. A message is everything sent before a reply is awaited.
+//! Invariant: a message too long for one datagram goes in several, and one too long for UDP by a
+//! connection. Only parts of the last message's answer are accepted, in any order.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -21,8 +19,8 @@ use super::Stop;
 const PART_BYTES: usize = 8_000;
 const PART_BYTES_OF_LINK: usize = 1_400;
 
-/// Enlarges the receive buffer of `socket` for a test that does not run for a while. False if the
-/// system does not allow it.
+/// Enlarges the receive buffer of `socket`, for a test that does not run for a while. False:
+/// refused.
 pub(crate) fn keep_megabytes(socket: &UdpSocket) -> bool {
     const BYTES: usize = 4 << 20;
     sockopt::set_socket_recv_buffer_size_force(socket, BYTES).is_ok()
@@ -66,8 +64,8 @@ impl Messages {
         Messages { socket, server, id, part_bytes, unsent, parts, stream, is_by_stream }
     }
 
-    /// Sends the unsent bytes, and waits at most `left` for a datagram. A complete answer is
-    /// appended to `arrived`.
+    /// Sends the unsent bytes, and waits at most `left` for a datagram. Appends a whole answer to
+    /// `arrived`.
     pub(super) fn receive(&mut self, left: Duration, arrived: &mut Vec<u8>) -> Result<(), Stop> {
         self.send();
         self.socket.set_read_timeout(Some(left)).unwrap();

@@ -1,9 +1,8 @@
-//! A server process for tests from outside: started on a port of its own, asked over TCP, and ended
-//! with the test.
+//! A server process, seen from outside: started on its own port, asked over TCP, ended with the
+//! test.
 //!
-//! Where: client side; nothing here looks inside the server, so that the same test runs against
-//! memcached.
-//! Invariant: dropping a `Server` kills and reaps its process, and no read waits longer than
+//! Where: client side; nothing here looks inside the server, so that memcached can take its place.
+//! Invariant: dropping a `Server` kills and reaps its process; no read waits longer than
 //! `PATIENCE`.
 //!
 //! - `SERVER=path`: runs the tests against that binary instead of this build's.
@@ -185,7 +184,6 @@ impl Server {
         self.address
     }
 
-    /// The server's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -195,7 +193,6 @@ impl Server {
         &self.name
     }
 
-    /// Opens a connection.
     pub(crate) fn connect(&self) -> Wire {
         let connect = |address| TcpStream::connect(address).unwrap();
         Wire::new(match &self.machines {

@@ -1,5 +1,4 @@
-//! UDP past the kernel's network stack: who is served by it, and what happens when the interface
-//! changes.
+//! UDP past the kernel's network stack: who is served by it, also when the interface changes.
 //!
 //! Where: `--xdp` on one end of a link, clients of the kernel on the other.
 //! Invariant: a request is answered once, whichever way it came.

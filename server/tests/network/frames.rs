@@ -1,5 +1,4 @@
-//! Ethernet frames made by hand: each is answered past the kernel, answered by the kernel, or
-//! dropped.
+//! Ethernet frames made by hand: answered past the kernel, answered by the kernel, or dropped.
 //!
 //! Where: a packet socket on one end of a link, a server with `--xdp` on the other.
 //! Invariant: a request is answered once, whichever way it took; a damaged one is counted and not
@@ -71,8 +70,8 @@ impl Maker<'_> {
         [sent, self.network.far.counted("Udp", "InDatagrams"), damaged, long]
     }
 
-    /// Sends Ethernet frames, the last of which must meet this fate. A later request must be
-    /// answered as ever.
+    /// Sends Ethernet frames, the last of which meets this fate. A later request is answered as
+    /// ever.
     fn expect(&mut self, what: &str, frames: &[Vec<u8>], fate: Fate) {
         let before = self.counts();
         frames.iter().for_each(|frame| self.wire.send(frame));

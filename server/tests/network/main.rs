@@ -1,9 +1,8 @@
 //! A server on another machine, whose packets come late, twice, from anybody, or not at all.
 //!
-//! Where: an in-process server in one network namespace, with UDP by the kernel or past it; its
-//! clients are in another.
-//! Invariant: each datagram that arrives is answered as if nothing else were sent, or dropped and
-//! counted.
+//! Where: an in-process server in one network namespace, UDP by the kernel or past it; its clients
+//! in another.
+//! Invariant: each datagram is answered as if nothing else were sent, or dropped and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 

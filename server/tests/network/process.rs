@@ -1,5 +1,4 @@
-//! A server's process past the kernel: killed, stopped, run as nobody, and with a link that
-//! vanishes.
+//! A server's process past the kernel: killed, stopped, run as nobody, or without its link.
 //!
 //! Where: the program itself on one end of a link, clients of the kernel on the other.
 //! Invariant: whatever happened to the process or its interface, later requests are answered past
@@ -94,8 +93,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits for an answer: the socket may listen before it is served, and before the process has
-/// changed its user.
+/// Waits for an answer: a socket may listen before it is served and before the user changes.
 fn is_answered(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -207,8 +205,7 @@ fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
     stream.ask("mn\r\n", "MN\r\n");
     far.ip(&format!("link set {WIRE} up"));
     wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
-    // It looks at its queue once a second; until then the kernel has no chunk, and drops
-    // everything.
+    // It looks at its queue once a second; until then the kernel drops all for want of chunks.
     wait_until("the flood is received", || stream.stat("udp_received") > 0);
     answers_past_the_kernel(&machines);
     let counts = ["udp_received", "xdp_dropped"].map(|name| stream.stat(name));
@@ -238,8 +235,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
         wait_until("load", || stream.stat("udp_received") > 1000);
         drop(stream);
-        // The process is stopped amid its work, and has requests to answer after the link went
-        // down.
+        // The process is stopped amid its work, with requests to answer after the link is down.
         process.stop();
         far.ip(&format!("link set {WIRE} down"));
         process.go_on();
@@ -401,7 +397,7 @@ fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_m
         for (of, name) in none {
             assert_eq!(row(of, name), 0, "{name}, {lack}, {zero_copy}");
         }
-        // As large as without `-o zero_copy`.
+        // The same size without `-o zero_copy`.
         assert_eq!(row("memory", "ring_bytes"), 4096 * 2048, "{lack}");
     }
 }

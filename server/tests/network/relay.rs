@@ -5,8 +5,7 @@
 //!                       |-> model: what arrives, put together and executed -> answers expected
 //! ```
 //!
-//! Where: between a few clients on one machine and a server of one column, which executes datagrams
-//! in order of arrival.
+//! Where: between a few clients on one machine and a server of one column, which executes in order.
 //! Invariant: each datagram of each answer is the next one that its client expects, byte for byte;
 //! and the server has counted exactly what the relay passed on.
 
@@ -238,8 +237,7 @@ fn what_arrives_is_answered_where_values_stay_in_the_packets_that_brought_them()
     answers_what_arrives(Way::Xdp, ZeroCopy::Full);
 }
 
-/// Runs an exchange over each IP family; past the kernel, more of them for the minutes that the
-/// environment names.
+/// Runs an exchange over each IP family; past the kernel, for the minutes in the environment.
 fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let settings = everywhere(Port::Number(11211), way);
     let settings = Settings { zero_copy, zero_copy_bytes_min: 1, ..settings };

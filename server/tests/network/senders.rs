@@ -41,7 +41,7 @@ fn answers_no_forged_sender(way: Way) {
             false => &["10.77.0.255", "255.255.255.255", "224.0.0.1"],
         };
         let many = groups.iter().map(|group| group.parse::<IpAddr>().unwrap());
-        // Senders without a port, with the server's own port; and destinations that are many.
+        // A sender without a port; a sender with the server's port; and addresses of many hosts.
         let port = client.socket.local_addr().unwrap().port();
         let mut forged = vec![(0, there), (server.port(), there)];
         forged.extend(many.map(|group| (port, group)));

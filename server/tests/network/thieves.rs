@@ -64,8 +64,8 @@ impl Client {
         Client { ports, to: Peer::at(ends), request, calls: Calls::default() }
     }
 
-    /// Sends `REQUESTS` by one queue, with `WINDOW` in flight; each must be answered once, by the
-    /// same queue.
+    /// Sends `REQUESTS` by one queue, `WINDOW` in flight; each must be answered once, by that
+    /// queue.
     fn ask(&mut self) {
         let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
         let until = Instant::now() + DEADLINE;

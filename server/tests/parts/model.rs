@@ -81,8 +81,7 @@ impl Model {
         self.0.retain(|one| (one.from, one.id) != (from, id));
     }
 
-    /// Removes requests that have waited too long. Returns how many of them were not refused
-    /// before.
+    /// Removes requests that waited too long. Returns the number of those not refused before.
     pub(crate) fn drop_late(&mut self, now_ms: u64) -> u64 {
         let is_late = |one: &Request| one.since_ms + PARTS_WAIT_MS_MAX <= now_ms;
         let late = self.0.iter().filter(|one| is_late(one) && !one.is_refused).count();

@@ -10,8 +10,7 @@
 //!
 //! Where: the test beside this file and the fuzz target include it.
 //! Invariant: after each datagram the assembly and the model agree on its outcome, on whole
-//! requests byte for byte, and on what waits; and the assembly holds no more memory than its limits
-//! allow.
+//! requests byte for byte, and on what waits; the assembly holds no more memory than its limits.
 //! Source: `server/src/datagram/assembly.rs`.
 
 use std::net::SocketAddr;
@@ -41,7 +40,7 @@ pub(crate) struct Counts {
     pub(crate) late: u64,
 }
 
-/// Runs a script.
+/// Runs a script. Returns the number of each outcome.
 pub(crate) fn run(mut script: &[u8]) -> Counts {
     let (mut assembly, mut model) = (Assembly::default(), Model::default());
     let (mut counts, mut now_ms) = (Counts::default(), 0);

@@ -1,5 +1,4 @@
-//! The two forms of replayed exchanges, text lines and binary frames, and the numbers of CAS
-//! uniques, which both use.
+//! The two forms of replayed exchanges, text and binary; and the numbers of CAS uniques, for both.
 //!
 //! Where: between a recording and the wire.
 //! Invariant: a form undoes what may differ between two runs of an exchange; it does not decide
@@ -12,8 +11,7 @@ use std::collections::HashMap;
 
 /// One kind of protocol in a replay.
 pub(crate) trait Form {
-    /// The request sent after each recorded one; its reply marks the end of the recorded one's
-    /// replies.
+    /// The request after each recorded one; its reply marks the end of the recorded one's.
     fn fence() -> Vec<u8>;
 
     /// True if a request quotes a CAS unique from an earlier reply.
@@ -22,8 +20,7 @@ pub(crate) trait Form {
     /// Returns the recorded request with the server's uniques and times.
     fn request(&self, exchange: &Exchange) -> Vec<u8>;
 
-    /// Reads the reply to one request, and the fence after it. If the fence does not come, `reply`
-    /// has the bytes so far.
+    /// Reads a reply, and the fence after it. If the fence does not come, `reply` has what did.
     fn read(wire: &mut Wire, reply: &mut Vec<u8>) -> Result<(), Stop>;
 
     /// Returns a reply in the form of the recording, and notes its CAS uniques.

@@ -2,8 +2,8 @@
 //! recording may list further correct replies.
 //!
 //! Where: test data.
-//! Invariant: strings are latin-1, so that each character is one byte on the wire; further replies
-//! are exact too.
+//! Invariant: strings are latin-1, one character per byte on the wire; further replies are exact
+//! too.
 //! Source: `../data/oracle/README.md`.
 
 use crate::binary;
@@ -37,8 +37,7 @@ pub(crate) struct Other {
 }
 
 impl Exchange {
-    /// True if this answer is correct; `in_parts` says whether the request may have arrived in
-    /// parts.
+    /// True if this answer is correct; the request may have arrived in parts if `in_parts`.
     pub(crate) fn allows(&self, answer: &Answer, in_parts: bool) -> bool {
         let mut others = self.others.iter().filter(|other| in_parts || !other.in_parts);
         *answer == self.answer || others.any(|other| *answer == other.answer)

@@ -219,8 +219,7 @@ pub(crate) fn forms(source: &Source) -> Vec<String> {
     broken
 }
 
-/// Finds code of the shipped server that reads the wall clock: exptimes must not jump when somebody
-/// sets it.
+/// Finds code of the shipped server that reads the wall clock, on which exptimes must not depend.
 pub(crate) fn clocks(source: &Source) -> Vec<String> {
     let shipped = ["memory/src/", "net/src/", "protocol/src/", "store/src/", "server/src/"];
     let is_shipped = shipped.iter().any(|folder| source.path.starts_with(folder));

@@ -1,8 +1,8 @@
 //! Binary frames in transcripts: `set key=k flags=7 value=abc`, as requests and as replies.
 //!
 //! Where: test data.
-//! Invariant: an unknown field fails the test, and so does a byte of a reply that the line does not
-//! describe.
+//! Invariant: an unknown field fails the test, and so does a byte of a reply that no field
+//! describes.
 //! Source: the format in `README.md`.
 
 use crate::live::frame::{Frame, OPCODES, REPLY, REQUEST};
@@ -24,8 +24,7 @@ const OF_REQUESTS: [&str; 15] = [
 const OF_REPLIES: [&str; 8] =
     ["status", "opaque", "cas", "extras", "flags", "key", "number", "value"];
 
-/// Parses the text after `>>`, `>+` or `<<`: one frame, or many if it starts with a count like
-/// `*500`.
+/// Parses the text after `>>`, `>+` or `<<`: one frame, or many if a count like `*500` comes first.
 pub(crate) fn frame_lines(text: &str, reply: bool) -> Option<Vec<FrameLine>> {
     let known = if reply { &OF_REPLIES[..] } else { &OF_REQUESTS };
     let Some((count, text)) = text.strip_prefix('*').and_then(|rest| rest.split_once(' ')) else {
@@ -116,8 +115,8 @@ impl FrameLine {
         }
     }
 
-    /// The request's bytes. A header field that the line names has the line's number, even if it is
-    /// wrong.
+    /// The request's bytes. Header fields that the line names have the line's numbers, even wrong
+    /// ones.
     pub(crate) fn request(&self, values: &Values) -> Vec<u8> {
         let (key, value) = (self.bytes("key", values), self.bytes("value", values));
         let truth = Frame::new(REQUEST, self.opcode, &self.extras(values), &key, &value);

@@ -1,11 +1,9 @@
 //! Runs the transcripts beside this file: what a client sends and, byte for byte, receives.
 //!
 //! Where: client side, over TCP, UDP and AF_XDP.
-//! Invariant: a transcript lists every byte of the replies, and after the last one the server sends
-//! nothing.
-//! Source: each transcript was first run against memcached 1.6.45; the test
-//! `memcached_answers_as_written` runs them against the memcached at hand. The format is in
-//! `README.md`.
+//! Invariant: a transcript lists every byte of the replies; after the last one nothing comes.
+//! Source: each transcript was first run against memcached 1.6.45; `memcached_answers_as_written`
+//! runs all against the memcached at hand. The format is in `README.md`.
 //!
 //! - `TRANSCRIPT=name`: runs only the transcripts whose name contains this.
 
@@ -82,7 +80,7 @@ fn the_server_answers_messages_past_the_kernel_as_written() {
     messages_past_the_kernel_as_written(&|flags| Server::past_the_kernel(&[OBEYS, flags].concat()));
 }
 
-/// Runs all transcripts that messages can have against a server past the kernel, if it may start.
+/// Runs the transcripts that messages can have against a server past the kernel, if it may start.
 fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server>) {
     let Some(server) = start(&[]) else { return };
     drop(server);
@@ -149,12 +147,10 @@ fn what_is_left_to_connections_and_to_the_kernel_is_known_by_name() {
     }
 }
 
-/// The name of a transcript.
 fn name(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
-/// The text of a transcript.
 fn text(name: &str) -> String {
     std::fs::read_to_string(Path::new(FOLDER).join(name).with_extension("txt")).unwrap()
 }
@@ -169,7 +165,7 @@ fn memcached_answers_as_written() {
 #[test]
 fn each_command_has_a_transcript() {
     let texts = all_texts();
-    // Either `> get k`, or with the name of a connection `a> get k`.
+    // One of `> get k`, or with a connection's name `a> get k`.
     let requests: Vec<&str> = texts
         .lines()
         .filter_map(|line| line.split_once("> "))
@@ -185,8 +181,8 @@ fn each_command_has_a_transcript() {
 #[test]
 fn each_binary_command_has_a_transcript() {
     let texts = all_texts();
-    // Either `>> get key=k`, `>+ get key=k`, `>> *50 get key=k`; or with the name of a connection
-    // `a>> get`.
+    // One of `>> get key=k`, `>+ get key=k`, `>> *50 get key=k`, or with a connection's name `a>>
+    // get`.
     let lines = texts.lines().map(|line| line.trim_start_matches(|one: char| one.is_lowercase()));
     let requests = lines.filter_map(|line| line.strip_prefix(">> ").or(line.strip_prefix(">+ ")));
     let sent: Vec<&str> = requests
@@ -202,7 +198,6 @@ fn each_binary_command_has_a_transcript() {
     assert!(without.is_empty(), "no transcript sends {without:?}");
 }
 
-/// All transcripts, one after the other.
 fn all_texts() -> String {
     transcripts().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
@@ -233,8 +228,7 @@ fn a_wrong_transcript_is_found() {
         (">> stat\n<+ stat key=nosuch value={*}\n", 2),
     ];
     let start = |flags: &[&str]| Some(Server::under_test(flags));
-    // Some of these scripts wait in vain, as long as a loaded machine may delay an answer: all run
-    // at once.
+    // Some scripts wait in vain, as long as an answer may take: all run at once.
     let times = Times { patience: Duration::from_secs(10), silence: Duration::from_secs(10) };
     std::thread::scope(|scope| {
         for (text, line) in wrong {
@@ -252,8 +246,7 @@ fn a_wrong_transcript_is_found() {
 struct Times {
     /// For answers that surely come.
     patience: Duration,
-    /// For answers that must not come. Too short a time finds less, but never fails a correct
-    /// server.
+    /// For answers that must not come. If too short, it finds less, but fails no correct server.
     silence: Duration,
 }
 
@@ -377,8 +370,7 @@ impl Play {
                 }
                 line.matches(&mut self.values, &frame)?;
             }
-            // A message is its own end: a request after it, in the next message, must be all that
-            // is answered.
+            // After a message nothing more is answered: the next message's answer must come alone.
             Step::Closed(name) | Step::Waits(name) if self.by_messages => {
                 let question = self.question(*name).0;
                 let mut wire = self.take(*name);

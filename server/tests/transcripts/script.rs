@@ -155,8 +155,7 @@ fn braced(inside: &str) -> Option<Piece> {
     Some(Piece::Bytes(repeat(text, count.parse().ok()?)?))
 }
 
-/// Repeats `text`, after expanding repetitions within it. Each `#` becomes the number of the
-/// repetition, from 1.
+/// Repeats `text`, whose own repetitions are expanded first. `#` becomes the number, from 1.
 fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
     if !text.contains('#') {
         return Some(once(text)?.repeat(count));
