@@ -236,7 +236,7 @@ fn redis_benchmark(options: &Options, address: SocketAddr) -> Vec<String> {
     ))
 }
 
-/// Sets nearly all keys that will be read: five times as many sets as keys, drawn at random.
+/// Sets nearly all keys that will be read: ten times as many sets as keys, drawn at random.
 fn filling(options: &Options, address: SocketAddr) -> Vec<String> {
     words(&format!(
         "redis-benchmark -h {} -p {} -P 64 -n {KEYS}5 -r {KEYS} SET {} {}",

@@ -120,7 +120,7 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     });
     assert!(client.stat("log_watcher_sent") > 0 && client.stat("log_worker_written") > 0);
     assert!(client.stat("response_obj_bytes") < 64 << 20, "what waits is bounded");
-    // All watchers but one leave. Once the last has missed lines, it reads, and is told how many,
+    // All watchers but one leave. Once that one has missed lines, it reads, and is told how many,
     // even if nothing more happens.
     let mut last = watchers.pop().unwrap();
     drop(watchers);

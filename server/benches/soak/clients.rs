@@ -24,7 +24,7 @@ pub(crate) struct Stallers<'s> {
     site: &'s Site<'s>,
     random: Random,
     held: Vec<TcpStream>,
-    /// Most connections, and most bytes of a value of which each sends a part.
+    /// Most connections, and most bytes of the values that they send in part.
     connections_max: usize,
     value_bytes_max: u32,
 }

@@ -1,8 +1,7 @@
-//! Requests per second when gets and sets mix: values kept in the packets they came in (`-o
-//! zero_copy=full`), or copied.
+//! Requests per second when gets and sets mix: values kept in the packets they came in, which is
+//! `-o zero_copy=full`, or copied.
 //!
-//! Where: a table of the bench, for links whose packets hold a value (a jumbo frame in many
-//! chunks).
+//! Where: a table of the bench, over links whose packets hold a value.
 //! Invariant: as in main.rs; and the servers' counters say which of the received values were kept.
 
 use std::time::{Duration, Instant};

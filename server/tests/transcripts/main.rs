@@ -181,8 +181,7 @@ fn each_command_has_a_transcript() {
 #[test]
 fn each_binary_command_has_a_transcript() {
     let texts = all_texts();
-    // One of `>> get key=k`, `>+ get key=k`, `>> *50 get key=k`, or with a connection's name `a>>
-    // get`.
+    // One of `>> get key=k`, `>+ get key=k`, `>> *50 get key=k`; or named, as in `a>> get`.
     let lines = texts.lines().map(|line| line.trim_start_matches(|one: char| one.is_lowercase()));
     let requests = lines.filter_map(|line| line.strip_prefix(">> ").or(line.strip_prefix(">+ ")));
     let sent: Vec<&str> = requests
