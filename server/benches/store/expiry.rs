@@ -202,7 +202,7 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
         watched.seconds = second;
         let (stats, used_bytes) = (store.stats(), u64::try_from(store.used_bytes())?);
         watched.unlink.note(&live, |live| stats.curr_items <= live);
-        // What an empty store uses: its index, and segments that are open or kept free.
+        // An empty store uses this: its index, and segments that are open or kept free.
         let base_bytes = stats.hash_bytes + SEGMENTS_MORE * SEGMENT_BYTES_MAX;
         let lives_bytes = live.last().copied().unwrap_or(0) * item_bytes;
         let beyond_bytes = used_bytes.saturating_sub(stats.hash_bytes + lives_bytes);

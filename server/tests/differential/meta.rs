@@ -20,7 +20,7 @@ pub(crate) const USED: [(&str, &[u8]); 4] = [
     ("ma", b"bckqtvOCDEJMNT"),
 ];
 
-/// Those of them with the same meaning in all versions since 1.6.18.
+/// The flags of `USED` with the same meaning in all versions since 1.6.18.
 pub(crate) const USED_LONG: [(&str, &[u8]); 4] =
     [("mg", b"bcfhklOqstvNRT"), ("ms", b"bckqOCFIMT"), ("md", b"bkqOCIT"), ("ma", b"bcktvOCDJMNT")];
 
