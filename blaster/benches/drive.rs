@@ -1,13 +1,13 @@
-//! What driving costs: requests per second of the driving thread's CPU, against the null server or
-//! any other; and beside it what another generator's cost.
+//! The CPU time that driving takes: requests per CPU second of the driving thread, against the null
+//! server or another; with `--against`, beside another load generator's.
 //!
-//! Where: outside the program; it runs one driving thread, as `kvblaster run` does with many.
-//! Invariant: what is divided is what was answered, by the CPU time of the thread that drove, or of
-//! the other program as the kernel accounts it. Both are asked for as many requests of the same
-//! kind, over as many connections, of keys and values of the same sizes, on the same processor,
-//! one after the other, in turn. Have the server run on another processor (`taskset`).
-//! Under `valgrind --tool=callgrind` with `--requests` of N and 2 N, the difference in instructions
-//! over N is the cost of one request, and `callgrind_annotate` says where.
+//! Where: outside the program. It runs one driving thread, like those of `kvblaster run`.
+//! Invariant: a figure is the number of requests answered over the CPU time of the driving thread,
+//! or of the other program as the kernel accounts it. Both send equally many requests of the same
+//! kind, over as many connections, with keys and values of the same sizes, on the same CPU, in
+//! turn. Keep the server on another CPU (`taskset`).
+//! Under `valgrind --tool=callgrind`, run with `--requests` of N and of 2 N: the difference in
+//! instructions over N is the cost of a request, and `callgrind_annotate` shows where it goes.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -37,7 +37,7 @@ without --target: a null server of this process, on its last processor, over TCP
     opens a connection for each request under way)
 ";
 
-/// Of the uniform preset's workload here.
+/// Number of keys, for the uniform preset.
 const KEYS: &str = "100000";
 const KEY_BYTES: usize = 36;
 
@@ -97,7 +97,7 @@ impl Options {
                 "--apart" => options.apart = Some(value()?.parse()?),
                 "--against" => options.against = Some(value()?),
                 "--pairs" => options.pairs = value()?.parse()?,
-                // What cargo adds.
+                // `cargo bench` adds this flag.
                 "--bench" => {}
                 _ => return Err(USAGE.into()),
             }
@@ -166,7 +166,7 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs one after the other, and says how the rates per CPU-second compare.
+/// Runs both in turns, and prints the ratio of their requests per CPU second.
 fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<(), Box<dyn Error>> {
     let folder = std::env::temp_dir().join(format!("kvblaster-drive-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -190,7 +190,7 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
             return Err(format!("{} has failed", program.join(" ")).into());
         }
         let said = String::from_utf8_lossy(&ran.stdout);
-        // memcaslap's sets come on top of what it was asked for.
+        // memcaslap's sets come on top of the requests it was given, so its own count is read.
         let counted = said.split_once("Ops: ").and_then(|(_, rest)| rest.split(' ').next());
         let requests = counted.map_or(Ok(options.requests), str::parse)?;
         Ok(requests as f64 / (children_seconds()? - before))
@@ -212,7 +212,7 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
     }
     ratios.sort_by(f64::total_cmp);
     println!("median {:.2}", ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN));
-    // Left behind: nothing that anybody needs.
+    // A folder that stays behind does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(())
 }
@@ -221,7 +221,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Twelve digits behind letters: a key of `KEY_BYTES`.
+/// redis-benchmark's key of `KEY_BYTES`: letters, and a placeholder for twelve digits.
 fn their_key() -> String {
     format!("{}__rand_int__", "k".repeat(KEY_BYTES - 12))
 }
@@ -236,7 +236,7 @@ fn redis_benchmark(options: &Options, address: SocketAddr) -> Vec<String> {
     ))
 }
 
-/// Sets nearly all keys that it will ask for: ten times as many, drawn at random.
+/// Sets nearly all keys that will be read: ten times as many sets as keys, drawn at random.
 fn filling(options: &Options, address: SocketAddr) -> Vec<String> {
     words(&format!(
         "redis-benchmark -h {} -p {} -P 64 -n {KEYS}5 -r {KEYS} SET {} {}",
@@ -254,14 +254,14 @@ fn memcaslap(
     folder: &Path,
 ) -> Result<Vec<String>, Box<dyn Error>> {
     let Options { connections, depth, requests, value_bytes, .. } = options;
-    // It has one request under way on each connection: as many under way take as many of them.
+    // memcaslap keeps one request under way per connection, so depth becomes connections.
     let connections = connections * depth;
     let file = folder.join("memcaslap");
     let sizes = format!(
         "key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{value_bytes} {value_bytes} 1\ncmd\n0 0\n1 1\n"
     );
     std::fs::write(&file, sizes)?;
-    // It gets what it has set before, of each connection's window: the least that it takes.
+    // `-w 1k`: each connection sets its keys first, then gets them; 1,000 is the fewest it takes.
     let mut program = words(&format!(
         "memcaslap -s {address} -T 1 -c {connections} -x {requests} -w 1k -F {}",
         file.display()
@@ -271,7 +271,7 @@ fn memcaslap(
     Ok(program)
 }
 
-/// CPU time of the programs that were run and have ended, as the kernel counts it: in ticks.
+/// CPU seconds of the child processes that have ended; the kernel counts in ticks.
 fn children_seconds() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').ok_or("no statistics")?.1;

@@ -1,7 +1,7 @@
-//! Several generators, as a user starts them: real processes against the null server.
+//! Runs with several agents, as a user starts them: real processes against the null server.
 //!
-//! Where: outside of everything. Invariant: as in `run.rs`: no figure is asserted that a slow
-//! machine could change; no process outlives its test.
+//! Where: outside of everything. Invariant: as in `run.rs`, no assertion depends on the machine's
+//! speed; no process outlives its test.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -31,7 +31,7 @@ fn server() -> (Running, String) {
     (running, address.to_string())
 }
 
-/// An agent that is a child of this machine.
+/// The command of an agent that is a child process here.
 fn plain() -> String {
     format!("{KVBLASTER} agent")
 }
@@ -78,12 +78,12 @@ fn agents_do_together_what_one_process_does_and_their_parts_add_up() {
     assert_eq!((sum, whole.total().answered), (whole.clone(), 1001));
     let shares: Vec<_> = done.agents.iter().map(|one| (one.threads, one.connections)).collect();
     assert_eq!(shares, [(1, 6), (2, 10)]);
-    // Each key was stored once, and deleted. Each agent asks who the server is, in two requests,
-    // before and after.
+    // 1,001 keys are stored, 1,001 requests measured, and the keys deleted. Each of the two agents
+    // asks for the version and the statistics, before and after.
     let answers = || running.counts().answers.swap(0, Ordering::Relaxed);
     assert_eq!(answers(), 1001 + 1001 + 1001 + 4 + 4);
     let alone = result(words, &[], &target).merged.unwrap().tally;
-    // The server says that it is empty: it is flushed, and asked what it holds, before and after.
+    // A single process flushes a server that was empty; it asks for its state in ten requests.
     assert_eq!(answers(), 1001 + 1001 + 1 + 5 * 2);
     for verb in [Verb::Get, Verb::Set] {
         let asked = |tally: &Tally| (tally.verb(verb).sent, tally.verb(verb).keys);
@@ -129,7 +129,7 @@ fn a_search_whose_agent_dies_while_it_warms_keeps_what_it_found() {
     let pids = Pids::new("warms");
     let words = "capacity --keys 100 --start 500 --populate-once --warm 2s --schedule 0s+1x10ms \
                  -O p50<10s";
-    // The next trial warms for two seconds.
+    // The agent dies during the next trial's warm-up of two seconds.
     let (child, said) = told(words, &pids, &target, ("/s asked ", 1));
     kill_process(pids.get(1), Signal::KILL).unwrap();
     let said: Vec<String> = said.collect();
@@ -144,7 +144,7 @@ fn a_search_whose_agent_dies_while_it_warms_keeps_what_it_found() {
 #[test]
 fn an_agent_whose_threads_fail_is_told_of_at_once() {
     let (_running, target) = server();
-    // Too few open files for its 32 connections.
+    // The limit on open files is too low for the agent's 32 connections.
     let poor = format!("sh -c 'ulimit -n 30; exec {}'", plain());
     let words = "run -q --no-populate -c 64 --schedule 1h+1x1h";
     let (output, out, _) = output(words, &[&plain(), &poor], &target);
@@ -153,7 +153,7 @@ fn an_agent_whose_threads_fail_is_told_of_at_once() {
     assert!(flat.contains("the run ended before its schedule: agent 2 (sh -c"), "{out}");
 }
 
-/// Files that agents write their numbers to.
+/// Files to which agents write their process ids.
 struct Pids(Vec<PathBuf>);
 
 impl Pids {
@@ -162,7 +162,7 @@ impl Pids {
         Pids((0..2).map(|nth| std::env::temp_dir().join(path(nth))).collect())
     }
 
-    /// Agents that do so.
+    /// Commands of agents that write their process ids here.
     fn agents(&self) -> [String; 2] {
         let agent = |path: &str| format!("sh -c 'echo $$ > {path}; exec {}'", plain());
         [0, 1].map(|nth| agent(&self.0[nth].display().to_string()))
@@ -192,13 +192,13 @@ impl Drop for Pids {
     }
 }
 
-/// What these words do with two agents.
+/// Starts kvblaster with two agents.
 fn started(words: &str, pids: &Pids, target: &str) -> Child {
     let mut command = kvblaster(words, &pids.agents().each_ref().map(String::as_str), target);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kvblaster starts")
 }
 
-/// The same, once it has told so many lines with something in it; and what it says further.
+/// Like `started`, but waits for `lines` lines with `what` in them. Returns the later lines too.
 fn told(
     words: &str,
     pids: &Pids,
@@ -212,7 +212,7 @@ fn told(
     (child, said)
 }
 
-/// A run after its first `reports` reports.
+/// Starts a run, and waits for its first `reports` reports.
 fn running(pids: &Pids, target: &str, reports: usize) -> (Child, impl Iterator<Item = String>) {
     told("run --keys 100 --schedule 0s+1000x250ms", pids, target, ("report ", reports))
 }
@@ -223,7 +223,7 @@ fn an_agent_that_dies_is_named_and_what_was_whole_counts() {
     let pids = Pids::new("dies");
     let (child, said) = running(&pids, &target, 2);
     kill_process(pids.get(1), Signal::KILL).unwrap();
-    // Or it would wait for somebody to read on.
+    // Reads on, or kvblaster would block on a full pipe.
     said.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
@@ -307,7 +307,7 @@ fn an_agent_needs_the_files_that_the_workload_names() {
     for (setting, content, change, why) in [
         ("--value-size file:", "10 1\n20 1\n", "echo 30 1 >", "file: md5 of value-size's"),
         ("--value-size file:", "10 1\n20 1\n", "rm", "value-size: "),
-        // As many requests of as many keys, and others.
+        // The same number of requests and keys, but other contents.
         ("--trace ", "1,k,1,9,1,set,0\n", "echo 1,k,1,8,1,set,0 >", "file: the trace: 1 requests"),
     ] {
         fs::write(path, content).unwrap();
@@ -322,7 +322,7 @@ fn an_agent_needs_the_files_that_the_workload_names() {
     fs::remove_file(path).unwrap();
 }
 
-/// Two hosts and a server's, each a network of its own; all of it is gone when the shell is.
+/// A shell script: networks for two hosts, linked to the server's. They end with the shell.
 const NETWORKS: &str = r#"
 set -e
 mount -t tmpfs none /run
@@ -370,9 +370,9 @@ fn two_agents_in_networks_of_their_own_drive_one_server_at_the_sum_of_their_rate
     let asked: Vec<_> = parts.iter().map(|part| part.asked_per_s).collect();
     let whole = done.merged.as_ref().unwrap();
     assert_eq!((asked, whole.asked_per_s), (vec![Some(1000.0); 2], Some(2000.0)));
-    // By the schedule they take a second, however late: chance in the gaps is a few percent.
+    // The schedule takes a second. The gaps are random, which moves it by a few percent.
     assert!(whole.seconds > 0.8, "{}", whole.seconds);
-    // What goes out from host b passes through its own network: its names are not those of here.
+    // Host b has a network of its own, without the interface names of this one.
     let nics = |part: &blaster::result::agent::AgentPart| {
         part.machine.nics.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>()
     };

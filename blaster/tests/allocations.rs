@@ -1,9 +1,8 @@
 //! Driving does not allocate per request.
 //!
-//! Path: client side. A counting allocator under a drive and the null server it drives.
-//! Invariant: ten times the requests take no more allocations but for buffers that are still
-//! growing: less than one for a hundred requests, where one a request, or one a batch, would be
-//! seen.
+//! Where: client side; a counting allocator under a drive and its null server.
+//! Invariant: ten times the requests take no more allocations, but for buffers that still grow:
+//! less than one per hundred requests. One per request, or per batch, would be seen.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use blaster::drive::{self, Drive, Pace, Until};
@@ -25,7 +24,7 @@ static ALLOCATOR: Counting = Counting;
 const FEW: u64 = 2000;
 const MANY: u64 = 20_000;
 
-/// The allocations of a drive of so many requests, all of which are answered.
+/// The number of allocations of a drive whose `requests` requests are all answered.
 fn allocations(drive: &Drive, requests: u64) -> u64 {
     let (sink, tallies) = mpsc::channel();
     let until = Until { requests: Some(requests), ..drive.until.clone() };
@@ -62,7 +61,7 @@ fn drive(place: &Place, speech: Speech, settings: &[(&str, &str)]) -> Drive {
     let until =
         Until { deadline: Some(Instant::now() + Duration::from_secs(300)), ..Until::default() };
     let pace = Pace::Closed { connections: 2, depth: 8 };
-    // Longer than a loaded machine keeps an answer.
+    // Longer than a loaded machine takes to answer.
     let timeout = Duration::from_secs(60);
     Drive { timeout, until, ..Drive::new(workload, targets, speech, pace) }
 }
@@ -72,7 +71,7 @@ fn driving_does_not_allocate_per_request() {
     let any = "127.0.0.1:0".parse().unwrap();
     let places = vec![Place::Tcp(any), Place::Udp(any)];
     let null = reflect::serve(&Plan { places, value_bytes: 64, ..Plan::default() }).unwrap();
-    // Few outstanding: what waits keeps its keys in memory of its own.
+    // Few outstanding requests: each that waits keeps its keys in allocated memory.
     let open = Pace::Open { rate_per_s: 50_000.0, connections: 2, outstanding_max: 16 };
     let workloads: [&[_]; 2] =
         [&[("mix", "get=1"), ("batch", "3")], &[("mix", "get=9,set=1"), ("value-size", "1-100")]];

@@ -1,7 +1,7 @@
-//! `kvblaster compare` as a user starts it, with null servers that it starts itself.
+//! `kvblaster compare` as a user runs it, with null servers that it starts itself.
 //!
-//! Where: outside of everything. Invariant: no figure is asserted that a slow machine could change:
-//! a server that waits for 200 ms before each answer is slower than one that does not on any.
+//! Where: outside of everything. Invariant: no assertion depends on the machine's speed: a server
+//! that waits 200 ms before each answer is the slower one on any machine.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -19,10 +19,10 @@ use std::process::{Child, Command, Output, Stdio};
 use testing::{is_alive, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
-/// Rounds of few requests.
+/// Options for rounds of few requests.
 const SHORT: &str = "--keys 100 --no-populate -n 16 --schedule 1h+1x1h --timeout 60s --rounds 8";
 
-/// The words of a null server.
+/// The command of a null server.
 fn null(place: &str, more: &str) -> String {
     format!("'{KVBLASTER}' reflect {more} {place}")
 }
@@ -38,7 +38,7 @@ fn texts(output: &Output) -> [String; 2] {
     [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -60,7 +60,7 @@ fn a_slower_server_is_found_and_its_results_can_be_read() {
     let [first, second] = ["A", "B"].map(read);
     assert_eq!((first.reports.len(), second.reports.len()), (8, 8));
     assert_eq!(first.manifest.label, "A kvblaster reflect");
-    // In a round both are asked the same.
+    // Within a round both servers get the same requests.
     let sent = |one: &RunResult| one.reports[0].tally.sent_bytes;
     assert_eq!(sent(&first), sent(&second));
     let kept = fs::read_to_string(folder.0.join("comparison.json")).unwrap();
@@ -75,7 +75,7 @@ fn a_slower_server_is_found_and_its_results_can_be_read() {
 #[test]
 fn what_comes_near_a_null_servers_rate_is_marked_as_bound_by_the_generator() {
     let starts = ["", "--delay 5ms"].map(|more| null("127.0.0.1:{port}", more));
-    // No server is so slow, and none so fast.
+    // Every server is faster than the first rate, and slower than the second.
     for (reflected, is_bound) in [("0.001", true), ("1000m", false)] {
         let words = format!("-q --json {SHORT} --reflected {reflected}");
         let [out, err] = texts(&compare(&words, &starts).output().unwrap());
@@ -222,7 +222,7 @@ fn a_server_stands_still_goes_on_and_goes_with_its_owner() {
     assert!(!is_alive(pid) && !Path::new(&path).exists());
 }
 
-/// The process that has a word to itself on its command line, once `kvblaster` has started it.
+/// Waits for the process with this word on its command line. Fails if `kvblaster` ends first.
 fn process_of(word: &str, kvblaster: &mut Child) -> u32 {
     let has = |pid: u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -241,9 +241,9 @@ fn process_of(word: &str, kvblaster: &mut Child) -> u32 {
 
 #[test]
 fn no_server_outlives_a_kvblaster_that_is_killed() {
-    // Delays by which it is known.
+    // Each server is found by its delay, a word that no other process has.
     let delays = [1, 2].map(|nth| format!("{}{nth}us", std::process::id()));
-    // The first stands still by then: its group is told to hang up, and this server does not.
+    // The kernel sends SIGHUP to the stopped first server's group, which `nohup` survives.
     let null = |delay: &String| null("127.0.0.1:{port}", &format!("--delay {delay}"));
     let start = |delay: &String| format!("nohup {}", null(delay));
     let words = "-q --no-populate --schedule 1h+1x1h";

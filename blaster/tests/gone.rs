@@ -1,7 +1,7 @@
-//! Servers that go away while they are driven, or come back as others, as a user is told of them.
+//! Servers that go away under load, or come back as other processes, and what the user is told.
 //!
-//! Where: outside of everything. Invariant: what was due and never answered is in every figure that
-//! it belongs to, and the exit status says that something is wrong.
+//! Where: outside of everything. Invariant: requests that were due and never answered are in every
+//! figure they belong to, and the exit status says that something is wrong.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -25,7 +25,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
     for signal in [Signal::KILL, Signal::TERM] {
         let null = format!("'{KVBLASTER}' reflect 127.0.0.1:{{port}}");
         let server = launch::start(&launch::shell(&null), &[]).expect("a server");
-        // Reports after its end are longer than the time after which a request is given up.
+        // The last reports outlast the time after which a request is given up.
         let words = "run --no-populate --keys 1000 -r 500 --timeout 300ms --schedule 0s+3x1s \
                      -a errors<1% -a rate>1 -a late<100% -o";
         let mut child = Command::new(KVBLASTER)
@@ -71,7 +71,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
     }
 }
 
-/// A server that says these statistics, one after the other, and has no key.
+/// Starts a server without keys that answers `stats` with the first text once, then the second.
 fn saying(statistics: [&'static str; 2]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

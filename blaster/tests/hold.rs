@@ -1,7 +1,7 @@
-//! Servers that hold somebody else's items, and what kvblaster leaves behind, as a user is told.
+//! Servers that already hold items, and what kvblaster leaves behind.
 //!
-//! Where: outside of everything, against real servers. Invariant: nobody's items go unless that was
-//! asked for, and what kvblaster stored does.
+//! Where: outside of everything, against real servers. Invariant: others' items are never deleted
+//! unless the user asks for it; those that kvblaster stored are.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -16,18 +16,18 @@ use std::time::{Duration, Instant};
 use testing::skip;
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
-/// Items of somebody else.
+/// Number of items that are not kvblaster's.
 const STRANGE: u64 = 50;
 const SHORT: &str = "--keys 100 -n 50 --schedule 1h+1x1h --timeout 60s";
 
-/// Whether it is told that nothing is left. memcached counts what was flushed until it is asked for
-/// it: there it is deleted as well.
+/// True if the text says that nothing is left. memcached counts flushed items until they are read;
+/// there the keys are deleted instead.
 fn is_gone(text: &str) -> bool {
     text.contains("was empty before, and was flushed")
         || text.contains("was cleared of the 100 keys of this workload; it says that it holds 0")
 }
 
-/// Each kind of server that is there: how it is addressed, and the server.
+/// Starts each kind of server that is installed. Returns its target and itself.
 fn servers() -> Vec<(String, Server)> {
     let hypostyle = programs::hypostyle_program().display().to_string();
     let memcached = programs::memcached_program().into_string().unwrap();
@@ -49,7 +49,7 @@ fn servers() -> Vec<(String, Server)> {
     started.collect()
 }
 
-/// What a server answers, once it ends with this.
+/// Sends a question. Returns the answer, which ends with `end`.
 fn answer(server: &Server, question: &str, end: &str) -> String {
     let place = server.target.trim_start_matches("redis://");
     let mut stream = TcpStream::connect(place).unwrap();
@@ -63,7 +63,7 @@ fn answer(server: &Server, question: &str, end: &str) -> String {
     answer
 }
 
-/// Stores somebody else's items.
+/// Stores items that are not kvblaster's.
 fn store(target: &str, server: &Server) {
     let is_redis = target.starts_with("redis");
     for nth in 0..STRANGE {
@@ -75,7 +75,7 @@ fn store(target: &str, server: &Server) {
     }
 }
 
-/// Which of these keys are there.
+/// Number of the keys, `prefix` and a number, that are there.
 fn found(target: &str, server: &Server, prefix: &str, keys: u64) -> u64 {
     let is_redis = target.starts_with("redis");
     let is_there = |nth: &u64| match is_redis {
@@ -124,7 +124,7 @@ fn somebody_elses_items_are_not_filled_over_without_being_asked() {
             assert!(text.contains("--force fills it all the same"), "{words}: {text}");
         }
         assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
-        // Asked for, it is filled, and cleared of what it was filled with.
+        // With `--force` it is filled, and afterwards cleared of those keys.
         let (output, text) = kvblaster(&format!("run {SHORT} --force"), &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(text.contains(&format!("filling {target}: 100 keys, ")), "{text}");
@@ -156,7 +156,7 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
         assert!(text.contains("at 200 a second (--fill-rate); kept (--keep)"), "{text}");
         assert!(text.contains("is left with what was stored (--keep); it says"), "{text}");
         assert_eq!(items(&target, &server), 100, "{target}: {text}");
-        // Its own items are in nobody's way; others beside them are.
+        // Items of an earlier run do not stand in the way of the next one; others do.
         let (output, text) = kvblaster(&keep, &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         store(&target, &server);
@@ -165,7 +165,7 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
     }
 }
 
-/// A pseudo-terminal: our end, and that of who believes in it.
+/// Opens a pseudo-terminal: our end, and the child's.
 fn terminal() -> [File; 2] {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -185,10 +185,10 @@ fn at_a_terminal_a_yes_allows_it_and_nothing_else() {
         command.args(format!("run {SHORT} -q").split(' ')).arg(&target).stdout(Stdio::piped());
         command.stdin(theirs.try_clone().unwrap()).stderr(theirs);
         let child = command.spawn().unwrap();
-        // It has the other end as well: nothing would end.
+        // The command holds the child's end as well, so reading would never end.
         drop(command);
         let (mut seen, mut part, mut is_said) = (String::new(), [0; 4096], false);
-        // Ends with an error, as terminals do when nobody has their other end any more.
+        // Reading a terminal fails once nobody has its other end open.
         while let Ok(bytes @ 1..) = ours.read(&mut part) {
             seen.push_str(&String::from_utf8_lossy(&part[..bytes]));
             if !is_said && seen.contains("Fill it all the same? [y/N]") {

@@ -1,8 +1,7 @@
-//! Keys are placed on several servers as libmemcached places them.
+//! Keys are distributed to servers as libmemcached distributes them.
 //!
-//! Path: beside the servers; nobody is connected to. Invariant: all of 10,000 keys agree, for each
-//! list of servers: against libmemcached itself where it is installed (`make peers`), and
-//! everywhere against what it said when these tests were written.
+//! Where: beside the servers; nobody is connected to. Invariant: for each list of servers all
+//! 10,000 keys agree with libmemcached, live (`make peers`) and as recorded.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,14 +14,14 @@ use std::process::{Command, Stdio};
 use testing::skip;
 
 const KEYS: usize = 10_000;
-/// What `ketama.py` exits with where there is no libmemcached.
+/// `ketama.py`'s exit status where libmemcached is missing.
 const NO_LIBRARY: i32 = 3;
 
 /// Servers as (host, port, weight); port 0 is a Unix socket.
 type Servers = &'static [(&'static str, u16, u32)];
 
-/// What libmemcached 1.1.4, as Debian packages it, said by way of `tests/clients/python/ketama.py`:
-/// the places of the first forty keys, and the MD5 sum of the places of all, one a line.
+/// The recorded answers of libmemcached 1.1.4 (Debian's, by `tests/clients/python/ketama.py`): the
+/// servers of the first forty keys, and the MD5 sum of all keys' servers, one a line.
 struct Said {
     name: &'static str,
     servers: Servers,
@@ -89,7 +88,7 @@ const SAID: [Said; 6] = [
     },
 ];
 
-/// Short and long keys.
+/// Returns short and long keys.
 fn keys() -> Vec<String> {
     (0..KEYS).map(|n| format!("{}{n}", "user:".repeat(n % 40))).collect()
 }
@@ -111,7 +110,7 @@ fn ours(ketama: Ketama, servers: Servers) -> Vec<usize> {
     keys().iter().map(|key| ring.place(key.as_bytes())).collect()
 }
 
-/// What libmemcached says; none where it is not installed.
+/// libmemcached's servers for the keys; none where it is not installed.
 fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients/python/ketama.py");
     let setting = if ketama == Ketama::Plain { "plain" } else { "weighted" };
@@ -128,7 +127,7 @@ fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
         return None;
     };
     let mut input = child.stdin.take().unwrap();
-    // On a thread of its own: the answers come while keys are still being written.
+    // A thread of its own writes: answers come while keys are still being written.
     let writer = std::thread::spawn(move || input.write_all(keys().join("\n").as_bytes()));
     let output = child.wait_with_output().unwrap();
     let written = writer.join().unwrap();
@@ -141,7 +140,7 @@ fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
     Some(said.lines().map(|line| line.parse().unwrap()).collect())
 }
 
-/// The first forty, and the sum of all.
+/// The servers of the first forty keys, and the MD5 sum of all.
 fn summary(places: &[usize]) -> (String, String) {
     let first: Vec<String> = places[..40].iter().map(usize::to_string).collect();
     let all: Vec<String> = places.iter().map(|place| format!("{place}\n")).collect();
@@ -181,7 +180,7 @@ fn weights_share_the_keys_out() {
     for (count, weight) in counts.iter().zip(weights) {
         let expected = f64::from(weight) / f64::from(all);
         let share = f64::from(*count) / KEYS as f64;
-        // So few points on a circle are not evenly apart.
+        // A server has few points on the circle, so its share is uneven.
         assert!((0.5..2.0).contains(&(share / expected)), "{counts:?}");
     }
     let none = Ring::new(&[]);

@@ -1,8 +1,8 @@
-//! The logs of a result, read by HdrHistogram's own tool in Java, against its JSON.
+//! A result's logs, read by HdrHistogram's own Java tool, agree with its JSON.
 //!
-//! Where: outside of everything. Invariant: every figure that HistogramLogProcessor prints is what
-//! the histogram in `result.json` says; where Java or the library is missing it is a skip, and in
-//! CI a failure.
+//! Where: outside of everything. Invariant: every figure that HistogramLogProcessor prints is that
+//! of the histogram in `result.json`. Without Java or its library the test is a skip, in CI a
+//! failure.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testing::skip;
 
-/// Where Debian's libhdrhistogram-java puts it.
+/// The path of the library in Debian's libhdrhistogram-java.
 const JAR: &str = "/usr/share/java/hdrhistogram.jar";
 
-/// A folder that goes with the test.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -28,7 +28,7 @@ impl Drop for Folder {
     }
 }
 
-/// Whether the tool is here.
+/// True if the tool is installed.
 fn is_installed() -> bool {
     let has_java = Command::new("java").arg("-version").output().is_ok();
     if has_java && Path::new(JAR).exists() {
@@ -38,9 +38,9 @@ fn is_installed() -> bool {
     false
 }
 
-/// What HistogramLogProcessor prints of a log, in nanoseconds.
+/// HistogramLogProcessor's output for a log, in nanoseconds.
 fn processed(log: &Path, options: &[&str]) -> String {
-    // The smaller compiler alone, and no image of classes: it starts faster.
+    // One compiler tier only: Java starts faster.
     let mut java = Command::new("java");
     java.args(["-XX:TieredStopAtLevel=1", "-cp", JAR, "org.HdrHistogram.HistogramLogProcessor"]);
     java.arg("-i").arg(log).args(["-outputValueUnitRatio", "1"]).args(options);
@@ -58,7 +58,7 @@ fn assert_told(printed: &str, times: &Times, what: &str) {
         let cells: Vec<f64> = line.split_whitespace().map_while(|cell| cell.parse().ok()).collect();
         let [value, _, count, ..] = cells[..] else { continue };
         rows += 1;
-        // Java prints the highest value that is counted as this one.
+        // Java prints the highest of the values that count as this one.
         let ns = std::time::Duration::from_secs_f64(value / 1e9).as_nanos().try_into().unwrap();
         assert_eq!(histogram.count_between(0, ns) as f64, count, "{what}: {line}");
     }
@@ -79,15 +79,14 @@ fn assert_told(printed: &str, times: &Times, what: &str) {
     }
 }
 
-/// Three reports of a second, as of a server that takes longer from report to report; written, and
-/// read back.
+/// Returns a result, written and read back: three one-second reports of a server that slows down.
 fn measured(folder: &Path) -> RunResult {
     let report = |nth: u32| {
         let mut tally = Tally::new(1_000_000);
         for request in 0..20_000_u64 {
             let verb = if request.is_multiple_of(4) { Verb::Set } else { Verb::Get };
             let sent_ns = request * 50_000;
-            // Times of all lengths, from 20 us to 130 ms, the longer the rarer.
+            // Times from 20 us to 130 ms; the longer, the rarer.
             let spread = 20_000 * (1 + request % 97) * (1 + (request % 6700) / 6600 * 67);
             let took_ns = spread + u64::from(nth) * 7_000;
             let intended_ns = sent_ns - (request % 3) * 10_000.min(sent_ns / 3);
@@ -129,7 +128,7 @@ fn histogram_log_processor_reads_what_the_json_says() {
     }
     let service = processed(&folder.0.join("service.hlog"), &[]);
     assert_told(&service, &merged.tally.total().service_ns, "service");
-    // The second report alone: found by when it began.
+    // Select the second report alone, by its start.
     let second = &result.reports[1];
     let [from, to] = [-0.002, 0.002].map(|by| (second.start_s + by).to_string());
     let part = processed(&response, &["-start", &from, "-end", &to, "-tag", "get"]);

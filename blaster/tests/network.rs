@@ -1,4 +1,4 @@
-//! A server on a machine of its own: over a link, by sockets and past the kernel.
+//! Runs against a server on another machine: over a link, by sockets and past the kernel.
 //!
 //! Where: outside of everything; both ends are network namespaces of this machine.
 //! Invariant: no figure is asserted that a slow machine could change.
@@ -19,7 +19,6 @@ use testing::skip;
 
 /// The longest wait for anything that is sure to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Requests of a run.
 const REQUESTS: u64 = 4000;
 
 fn kvblaster(words: &str) -> Command {
@@ -28,7 +27,7 @@ fn kvblaster(words: &str) -> Command {
     command
 }
 
-/// A server, killed with the test.
+/// A server process, killed with the test.
 struct Server(Child);
 
 impl Drop for Server {
@@ -41,16 +40,16 @@ impl Drop for Server {
 fn serve(machine: &Namespace, place: &str) -> Server {
     let start = || kvblaster(&format!("reflect {place}")).stdout(Stdio::piped()).spawn().unwrap();
     let mut server = Server(machine.on(start));
-    // It says where it answers as soon as it does.
+    // The server prints its address once it answers.
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("answering on "), "{line}");
     server
 }
 
-/// Starts a cache of two threads with UDP at every address; none where it is not installed. Over a
-/// veth an answer comes by the queue that the server chose: stealing is off, for a thief answers by
-/// its own, which may be that of another thread of ours.
+/// Starts a cache of two threads with UDP at every address; none where it is not installed.
+/// Stealing must be off: over a veth a reply takes the queue the server chose, and a thief's reply
+/// would take its own, which may be that of another client thread.
 fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server> {
     let every = ["-p", "11211", "-U", "11211", "-t", "2"];
     let mut command = Command::new(program);
@@ -70,7 +69,7 @@ fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server>
     Some(server)
 }
 
-/// Does a server answer over UDP?
+/// True if a server answers over UDP.
 fn answers(at: impl ToSocketAddrs) -> bool {
     let at = at.to_socket_addrs().unwrap().next().unwrap();
     let socket = UdpSocket::bind((at.ip(), 0)).unwrap();
@@ -80,7 +79,7 @@ fn answers(at: impl ToSocketAddrs) -> bool {
     socket.send(question).and_then(|_| socket.recv(&mut [0; 100])).is_ok()
 }
 
-/// A run of `REQUESTS` gets after 1,000 sets: what is printed, or why there is nothing.
+/// Runs `REQUESTS` gets after 1,000 sets. Returns the output, or the error.
 fn driven(machine: &Namespace, words: &str) -> Result<String, String> {
     let run = format!(
         "run -q -w mix-a --keys 1000 -n {REQUESTS} --schedule 1h+1x1h --timeout 60s {words}"
@@ -94,7 +93,7 @@ fn ran(machine: &Namespace, target: &str) -> String {
     driven(machine, &format!("-c 1 -d 8 {target}")).unwrap()
 }
 
-/// Every request of a run was answered by its hit, and every answer came where it belongs.
+/// Asserts that every get hit, and that every reply reached its connection.
 fn assert_whole(machine: &Namespace, words: &str) {
     let told = driven(machine, &format!("--json {words}")).unwrap();
     let told: Value = serde_json::from_str(&told).unwrap();
@@ -111,7 +110,7 @@ fn assert_whole(machine: &Namespace, words: &str) {
 #[test]
 fn what_a_server_in_another_network_namespace_takes_is_told() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    // Other tests' servers have the same address, in networks of theirs, and another port.
+    // Other tests' servers use the same address in networks of their own, but other ports.
     let _server = serve(&far, "udp://0.0.0.0:11300");
     let told = ran(&near, &format!("udp://{}:11300", far.v4));
     assert!(told.contains("; kvblaster, pid "), "{told}");
@@ -164,7 +163,7 @@ fn answers_come_to_the_thread_that_asked_whatever_queue_the_server_sends_them_by
     }
 }
 
-/// Which processors' packets leave by a queue.
+/// The file with the set of CPUs whose packets leave by a queue.
 fn xps(queue: u32) -> String {
     format!("/sys/class/net/{WIRE}/queues/tx-{queue}/xps_cpus")
 }
@@ -174,7 +173,7 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let at = format!("{}:11211", far.v4);
     let server = serve(&far, &format!("udp://{at}"));
-    // What every processor sends leaves by the second queue.
+    // Packets of every CPU leave by the second queue.
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
     let last: usize = possible.trim().rsplit(['-', ',']).next().unwrap().parse().unwrap();
     let words = (0..=last / 32).rev().map(|word| match last - word * 32 {
@@ -205,7 +204,7 @@ fn packets_are_taken_where_the_mode_says() {
         let shown = far.ip("-details link show wire");
         assert_eq!(shown.contains("xdpgeneric"), mode == "generic", "{shown}");
         for client in ["native", "generic"] {
-            // In generic mode what two queues of a veth send comes by one.
+            // In generic mode the packets of both queues of a veth arrive by one.
             let threads = if (mode, client) == ("native", "native") { 2 } else { 1 };
             assert_whole(&near, &format!("-t {threads} -c 6 xdp://{WIRE}/{at}?mode={client}"));
         }

@@ -1,9 +1,8 @@
-//! `kvblaster run` and `capacity` as a user starts them, against the null server.
+//! `kvblaster run` and `capacity` as a user runs them, against the null server.
 //!
-//! Where: outside of everything. Invariant: exit status and words are what scripts and people go
-//! by; no figure is asserted that a slow machine could change. Wherever it is not what is tested,
-//! traffic lasts for a number of requests, and settles longer than it lasts: where even that is cut
-//! short, it is the report, whatever is answered before the first report would have begun.
+//! Where: outside of everything. Invariant: tests assert exit status and words, by which scripts
+//! and people go, and no figure that depends on the machine's speed. Most runs are cut short during
+//! their warm-up by a number of requests, and then report everything they did.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -16,14 +15,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// Longer than a loaded machine keeps an answer.
+/// Longer than a loaded machine takes to answer.
 const PATIENCE: &str = "--timeout 60s";
 
 fn server() -> (Running, String) {
     serving_at(Place::Tcp("127.0.0.1:0".parse().unwrap()), reflect::Faults::default())
 }
 
-/// A null server over UDP that does so much wrong.
+/// Starts a null server over UDP, with these faults.
 fn udp_server(faults: reflect::Faults) -> (Running, String) {
     serving_at(Place::Udp("127.0.0.1:0".parse().unwrap()), faults)
 }
@@ -40,7 +39,7 @@ fn serving_at(place: Place, faults: reflect::Faults) -> (Running, String) {
     (running, target)
 }
 
-/// Requests that it has answered.
+/// Number of requests that the server has answered.
 fn answers(running: &Running) -> u64 {
     running.counts().answers.load(Ordering::Relaxed)
 }
@@ -95,8 +94,8 @@ fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
     let (steered, out, err) = output(&format!("{words} --steer round-robin --columns 3"), &udp);
     assert!(steered.status.success(), "{out}{err}");
     let reached = running.counts().reached().concat();
-    // Two threads, both of keys filled and of requests; six more datagrams ask for the version and
-    // the statistics: before, after, and when it is told what is left.
+    // Filling and requests come from two threads each. Six more datagrams ask for the version and
+    // the statistics: before, after, and when the server is asked what is left.
     let (least, most) = (reached.iter().min().unwrap(), reached.iter().max().unwrap());
     assert!(most - least <= 10 && reached.iter().sum::<u64>() >= 4000, "{reached:?}");
     assert_eq!(running.counts().misrouted.load(Ordering::Relaxed), 0);
@@ -124,8 +123,8 @@ fn what_is_printed_as_json_ends_its_last_line() {
     }
 }
 
-/// The exit status where something is asserted: a machine that has no time for kvblaster makes the
-/// result invalid.
+/// The exit status of a run with assertions. A machine too busy for kvblaster makes the result
+/// invalid, which is status 2.
 fn judged(out: &str, status: i32) -> i32 {
     if out.contains("INVALID: ") { 2 } else { status }
 }
@@ -139,7 +138,7 @@ fn what_is_asserted_sets_the_exit_status() {
     let (failed, out, _) = output(&format!("{run} -a errors<1% -a p99<1ns"), &target);
     assert_eq!(failed.status.code(), Some(judged(&out, 1)), "{out}");
     assert!(out.contains("p99<1ns is not met"), "{out}");
-    // A null server that answers no more than was measured has measured the generator.
+    // A null server that answers no more than was measured: the generator was the limit.
     let bound = format!("{run} --reflected 1");
     for (more, status, told) in [
         ("", 0, "INVALID: generator-bound"),
@@ -159,11 +158,11 @@ fn so_many_requests_and_no_more() {
         format!("run -q --no-populate --keys 1000 -n 500 -t 2 --schedule 1h+1x1h {PATIENCE}");
     let (output, out, err) = output(&words, &target);
     assert!(output.status.success(), "{out}{err}");
-    // Four more: it is asked for its version and its stats, before and after.
+    // Four more: the version and the statistics, before and after.
     assert_eq!(answers(&running), 504);
 }
 
-/// Ctrl-C.
+/// Sends what Ctrl-C does.
 fn interrupt(child: &Child) {
     signal(child, rustix::process::Signal::INT);
 }
@@ -207,7 +206,7 @@ fn ctrl_c_ends_a_sizing_with_what_was_found() {
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(out.contains("/s answered: p50") && out.contains("1 of the servers: stopped"), "{out}");
-    // It was asked what it holds.
+    // It was only asked what it holds.
     assert_eq!(answers(&second), 2, "{out}");
 }
 
@@ -230,9 +229,9 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let mut command = kvblaster(&words, &target);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    // It listens from before it fills the server.
+    // It handles the signal from before it fills the server.
     assert!(told.any(|line| line.starts_with("populated ")));
-    // Of each: when it begins, and the requests of all types that were sent.
+    // The start of each report, and the number of requests sent.
     let reports = [(); 2].map(|()| {
         signal(&child, rustix::process::Signal::USR1);
         let head = told.find(|line| line.starts_with("asked for: ")).expect("a report");
@@ -250,7 +249,7 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let all = |row: &&Vec<&str>| row[4] == "all";
     let kept: Vec<(&str, &str)> = rows.iter().filter(all).map(|row| (row[1], row[7])).collect();
     assert_eq!(kept, [("1", &first.to_string()[..]), ("2", &second.to_string())], "{asked}");
-    // The report that they parted is whole.
+    // A report asked for in between does not split the scheduled one.
     let result = blaster::result::RunResult::read(&folder).unwrap();
     let sent: u64 = result.reports[0].tally.verbs.iter().map(|verb| verb.sent).sum();
     assert!(result.reports.len() == 1 && sent >= first + second, "{sent} of {reports:?}");
@@ -265,7 +264,7 @@ fn a_search_finds_a_capacity() {
     let (output, out, err) = output(words, &target);
     assert!(output.status.success(), "{out}{err}");
     assert!(out.contains("Cap_p50"), "{out}");
-    // Each trial's line says about how many are left, and for how long.
+    // Each trial's line says how many more to expect, and for how long.
     let trials: Vec<&str> = err.lines().filter(|line| line.contains("/s asked ")).collect();
     let left = |line: &&str| line.contains("; about ") && line.contains(" more, ");
     assert!(trials.len() > 1 && trials[..trials.len() - 1].iter().all(left), "{err}");
@@ -284,7 +283,7 @@ fn cpus_that_are_not_there_are_told_before_anything_is_asked() {
 
 #[test]
 fn where_nobody_listens_it_says_so() {
-    // Held, so that nobody else listens there either.
+    // The port is held, so that nobody else listens there.
     let hold = net::ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
     let target = hold.address().to_string();
     let (output, _, err) = output("run -q", &target);
@@ -292,7 +291,7 @@ fn where_nobody_listens_it_says_so() {
     assert!(err.contains(&target) && err.contains("is a server running there?"), "{err}");
 }
 
-/// The words of a run that ends with an error before anything is measured.
+/// The error of a run that ends before anything is measured.
 fn refused(words: &str, target: &str) -> String {
     let (output, out, err) = output(words, target);
     assert_eq!((output.status.code(), out.as_str()), (Some(3), ""), "{words}: {err}");
@@ -301,8 +300,7 @@ fn refused(words: &str, target: &str) -> String {
 
 #[test]
 fn over_udp_too_it_is_told_that_nobody_is_there() {
-    // A socket that is connected elsewhere holds the port, and takes nothing from us: the system
-    // says so, as if nobody had the port.
+    // The port is held by a socket connected elsewhere: the kernel tells others that it is free.
     let hold = UdpSocket::bind("127.0.0.1:0").unwrap();
     hold.connect("127.0.0.1:9").unwrap();
     let target = format!("udp://{}", hold.local_addr().unwrap());
@@ -334,8 +332,8 @@ fn of_several_servers_the_one_that_never_answers_is_named() {
     assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
 }
 
-/// A server that says to each command what `answer` does: nothing where that is none, and where it
-/// is empty it is gone.
+/// Starts a server that answers each command with `answer`'s line. If there is none it stays
+/// silent; if the line is empty it goes away.
 fn serving(answer: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -349,7 +347,7 @@ fn serving(answer: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static
             std::thread::spawn(move || {
                 let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
                 while let Some(command) = lines.next() {
-                    // Of two lines a set, the second is its value.
+                    // The second line of a set is its value.
                     if command.starts_with("set ") {
                         lines.next();
                     }
@@ -401,7 +399,7 @@ fn a_server_that_stops_while_it_is_filled_is_told_within_seconds() {
 
 #[test]
 fn what_was_not_stored_before_the_traffic_is_told() {
-    // Each that is lost holds its connection up for the timeout: few, and in parallel.
+    // Each lost request blocks its connection until the timeout: there are few, in parallel.
     let faults = reflect::Faults { drop_every: 50, ..Default::default() };
     let (_running, target) = udp_server(faults);
     let words = "run -q --keys 200 -n 200 --schedule 1h+1x1h --timeout 3s";
@@ -452,8 +450,8 @@ fn one_run_speaks_one_protocol() {
     assert!(err.contains("one protocol"), "{err}");
 }
 
-/// What a terminal of so many columns shows while kvblaster runs, once it shows all of these words:
-/// then Ctrl-C is pressed. And what it shows in the end, and what came to stdout.
+/// Runs a command on a terminal of `columns` columns and presses Ctrl-C once all `words` are shown.
+/// Returns what was shown then, what was shown in the end, and stdout.
 fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String; 3] {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
@@ -465,7 +463,7 @@ fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String
     let theirs = File::options().read(true).write(true).open(name).unwrap();
     command.env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::piped()).stderr(theirs);
     let child = command.spawn().expect("kvblaster starts");
-    // It keeps the other end open: nothing would end.
+    // The command holds the terminal's other end open, so reading would never end.
     command.stderr(Stdio::null());
     let (mut ours, mut part) = (File::from(ours), [0; 4096]);
     let mut terminal = vt100::Parser::new(24.try_into().unwrap(), columns.try_into().unwrap(), 0);
@@ -478,7 +476,7 @@ fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String
             .to_owned()
     };
     let mut meanwhile = None;
-    // Ends with an error, as terminals do when nobody has their other end any more.
+    // Reading a terminal fails once nobody has its other end open.
     while let Ok(bytes @ 1..) = ours.read(&mut part) {
         terminal.process(&part[..bytes]);
         let seen = shown(&terminal);
@@ -503,10 +501,10 @@ fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
             [&names[..], &["answered", "p99", "failed", " left", "machine idle"]].concat();
         let [meanwhile, in_the_end, out] =
             on_a_terminal(&mut kvblaster(words, &target), columns, &awaited);
-        // Each begins a line, and what does not fit goes on below figure by figure.
+        // Each name begins a line; figures that do not fit go on below.
         let begins = |name: &&str| meanwhile.lines().any(|line| line.starts_with(*name));
         assert!(names.iter().all(begins), "{columns}: {meanwhile}");
-        // What was to be stored stays, to be read again.
+        // The lines about filling stay on the screen.
         let flat = in_the_end.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.starts_with("filling 127.0.0.1:"), "{columns}: {in_the_end}");
         assert!(in_the_end.lines().count() <= 7 && !flat.contains("report 1"), "{in_the_end}");
@@ -523,10 +521,10 @@ fn elsewhere_each_report_is_a_line_without_control_characters() {
         .spawn()
         .expect("kvblaster starts");
     let mut told = Vec::new();
-    // Ends two reports after the first.
+    // Ends with the third report.
     for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
         assert!(!line.chars().any(char::is_control), "{line:?}");
-        // A slow machine has something to tell in between.
+        // A slow machine prints more lines in between.
         told.extend(
             Some(line).filter(|line| line.contains("populated") || line.contains("/s answered")),
         );
@@ -555,7 +553,7 @@ fn a_result_is_never_written_over_and_is_told_even_if_it_cannot_be_kept() {
     assert!(err.contains("a result is there already"), "{err}");
     assert_eq!(std::fs::read(folder.join("result.json")).unwrap(), kept);
     std::fs::remove_file(folder.join("result.json")).unwrap();
-    // In the way of what is written in the end only, as a disk that is full by then.
+    // The folder is in the way of a file that is written last: like a disk that is full by then.
     std::fs::remove_file(folder.join("reports.csv")).unwrap();
     std::fs::create_dir(folder.join("reports.csv")).unwrap();
     let (third, out, err) = output(&words, &target);
@@ -576,7 +574,7 @@ fn where_no_result_can_be_written_it_says_so_at_once() {
 
 #[test]
 fn a_server_of_another_kind_is_told_as_such() {
-    // Answers every line as memcached does what it does not know.
+    // Answers every line as memcached answers an unknown command.
     let target = format!("redis://{}", serving(|_| Some("ERROR\r\n")));
     let (output, _, err) = output(&format!("run -q --keys 100 {PATIENCE}"), &target);
     assert_eq!(output.status.code(), Some(3));
@@ -617,14 +615,14 @@ fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("kvblaster starts");
-    // The line of a report with answers has come; then those of two seconds without.
+    // Wait for a report with answers; after the server's end, for eight without.
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let is_silent = |line: &String| line.contains(": 0/s answered");
     assert!(told.any(|line| line.starts_with("report ") && !is_silent(&line)));
     drop(running);
     assert_eq!(told.by_ref().filter(is_silent).take(8).count(), 8);
     interrupt(&child);
-    // Or it would wait for somebody to read on.
+    // Reads on, or kvblaster would block on a full pipe.
     told.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);

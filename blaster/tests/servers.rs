@@ -1,10 +1,9 @@
 //! The drive against real servers: Hypostyle, memcached, Redis.
 //!
-//! Path: client side. Invariant: a server started here is killed and reaped when its `Server`
-//! drops; a server that is not installed is a skip, and in CI a failure. Only what must have
-//! happened is asserted, nothing about how fast.
+//! Where: client side. Invariant: dropping a `Server` kills and reaps it. A server that is not
+//! installed is a skip, and in CI a failure. No assertion depends on the machine's speed.
 //!
-//! `MEMCACHED=path`: that memcached instead of the one on `PATH`.
+//! `MEMCACHED=path` names a memcached to use instead of the one on `PATH`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests do so")]
 
@@ -37,7 +36,7 @@ const MEMCACHED_SPEECHES: [Speech; 3] = [Speech::Text, Speech::Meta, Speech::Bin
 struct Server {
     child: Child,
     folder: PathBuf,
-    /// As users name them.
+    /// Targets in the form in which users give them.
     targets: Vec<String>,
 }
 
@@ -49,7 +48,7 @@ impl Drop for Server {
     }
 }
 
-/// A folder that is nobody else's.
+/// Makes a new folder.
 fn folder() -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +63,7 @@ fn spawn(program: &OsStr, args: &[&str], folder: &Path) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
-/// Starts a server; none where there is no such program.
+/// Starts a server; none if it is not installed.
 fn start(program: &OsStr, args: &[&str], folder: PathBuf) -> Option<Server> {
     match spawn(program, args, &folder) {
         Ok(child) => Some(Server { child, folder, targets: Vec::new() }),
@@ -77,7 +76,7 @@ fn start(program: &OsStr, args: &[&str], folder: PathBuf) -> Option<Server> {
 }
 
 impl Server {
-    /// Polls until `done`, or fails when the server ends or the time is over.
+    /// Polls until `done`, or fails if the server ends or the time is up.
     fn wait<T>(&mut self, what: &str, mut done: impl FnMut(&Path) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -105,7 +104,7 @@ impl Server {
     }
 }
 
-/// On TCP and on a Unix socket, for which two are started, as memcached has one or the other.
+/// Starts two servers, one on TCP and one on a Unix socket: memcached cannot do both.
 fn hypostyles() -> Vec<Server> {
     let program = hypostyle_program();
     stream_servers(program.as_os_str(), &[])
@@ -138,7 +137,7 @@ fn stream_servers(program: &OsStr, udp: &[&str]) -> Vec<Server> {
     servers
 }
 
-/// Redis, on a Unix socket and on a TCP port that was free a moment ago.
+/// Starts Redis, on a Unix socket and on a TCP port that was free a moment ago.
 fn redis() -> Option<Server> {
     for _ in 0..20 {
         let folder = folder();
@@ -153,7 +152,7 @@ fn redis() -> Option<Server> {
         ];
         let mut server = start(OsStr::new("redis-server"), args.as_flattened(), folder.clone())?;
         let until = Instant::now() + PATIENCE;
-        // Somebody may have taken the port: then it ends, and the next one is tried.
+        // If another process has taken the port, Redis ends, and the next port is tried.
         while server.child.try_wait().unwrap().is_none() {
             if TcpStream::connect(free).is_ok() && UnixStream::connect(&socket).is_ok() {
                 server.targets.push(format!("redis://{free}"));
@@ -207,12 +206,12 @@ fn populate(drive: &Drive) {
     assert_eq!((set.sent, set.answered, set.errors, set.not_done), (KEYS, KEYS, 0, 0));
 }
 
-/// All that a server can be asked, over each of its targets.
+/// Checks all verbs, over each target of the server.
 fn check(server: &Server, speeches: &[Speech]) {
     for name in &server.targets {
         for &speech in speeches {
             let what = format!("{} at {name}", speech.name());
-            // Each finds a cache without its keys.
+            // A prefix of its own: no other check's keys are found.
             let prefix = format!("{what}-").replace([' ', ':', '/', '.'], "-");
             let plain = workload(&[("key-prefix", &prefix)]);
             let drive = plan(&plain, server.target(name), speech);
@@ -230,7 +229,7 @@ fn check(server: &Server, speeches: &[Speech]) {
     }
 }
 
-/// Multigets, of which half the keys are missing, and the missing are filled in.
+/// Multigets that miss half of their keys; then the misses are filled in.
 fn several(drive: &Drive, prefix: &str, what: &str) {
     let twice = (2 * KEYS).to_string();
     let workload = workload(&[("keys", &twice), ("batch", "7"), ("key-prefix", prefix)]);
@@ -263,16 +262,16 @@ fn every_verb(drive: &Drive, prefix: &str, what: &str) {
     let (get, delete) = (seen.verb(Verb::Get), seen.verb(Verb::Delete));
     assert!(get.hits > 0 && get.misses > 0, "{what}: {} {}", get.hits, get.misses);
     assert!(delete.not_done > 0 && delete.not_done < delete.sent, "{what}");
-    // Redis makes the item that is appended to, memcached does not.
+    // Redis creates a missing item on append, memcached does not.
     let is_redis = drive.speech == Speech::Resp;
     assert_eq!(seen.verb(Verb::Append).not_done == 0, is_redis, "{what}");
 }
 
-/// What is stored, and what is not, by ADD and REPLACE: each answered, and no error and no miss.
+/// ADD and REPLACE: each is answered, stored or not, and none counts as an error or a miss.
 fn conditional(drive: &Drive, prefix: &str, what: &str) {
     let prefix = format!("{prefix}-anew");
     let each = |mix: &str, verify| {
-        // Four rounds over the keys.
+        // 2,000 requests are four rounds over the keys.
         let popularity = ("popularity", "sequential");
         let settings =
             [("mix", mix), popularity, ("key-prefix", &prefix), ("ttl", "1000"), ("batch", "1")];
@@ -289,8 +288,8 @@ fn conditional(drive: &Drive, prefix: &str, what: &str) {
     assert_eq!(each("get", true), (0, 2000, 0), "{what}: what was replaced is there");
 }
 
-/// The paper's mix of gets, sets and deletes: whatever is asked for was written last by one of 25
-/// sets or one of 5 deletes, so that a sixth is not found (16 to 17 % in the paper).
+/// The paper's mix of gets, sets and deletes. The last write of any key is one of 25 sets or one of
+/// 5 deletes, so a sixth of the keys is not found (16 to 17 % in the paper).
 fn not_found(drive: &Drive, prefix: &str, what: &str) {
     let mix = ("mix", "get=70,set=25,delete=5");
     let workload = workload(&[mix, ("value-size", "10"), ("key-prefix", prefix)]);
@@ -305,10 +304,10 @@ fn not_found(drive: &Drive, prefix: &str, what: &str) {
     assert!((share - 1.0 / 6.0).abs() < 0.035, "{what}: {share}");
 }
 
-/// Keys of a file: stored, found again, and verified.
+/// Stores, finds and verifies keys from a file.
 fn listed(drive: &Drive, prefix: &str, folder: &Path, what: &str) {
     let file = folder.join("keys");
-    // Of different lengths, and not of ASCII alone.
+    // The keys differ in length, and are not all ASCII.
     let keys: String = (0..KEYS).map(|n| format!("{prefix}-\u{e9}-{}\n", n * n)).collect();
     std::fs::write(&file, keys).unwrap();
     let workload = workload(&[("key-file", file.to_str().unwrap()), ("popularity", "zipf:1")]);

@@ -1,7 +1,7 @@
-//! `kvblaster simulate` as its user sees it: the program run on files made here.
+//! `kvblaster simulate` as its user sees it, run on files made here.
 //!
-//! Where: outermost. Invariant: what goes to stdout is the report and nothing else; what is wrong
-//! is told on stderr with the file's name, and the exit status says so.
+//! Where: outermost. Invariant: stdout gets the report and nothing else; an error is told on stderr
+//! with the file's name, and by the exit status.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -10,7 +10,7 @@ use simulate::sizes::mix;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder of its own, gone afterwards.
+/// A new folder, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -20,11 +20,11 @@ impl Folder {
         Folder(path)
     }
 
-    /// A trace of this name: skewed, and longer than any cache.
+    /// Makes a trace of this name: skewed, and longer than any cache.
     fn trace(&self, name: &str, keys: u64, count: u64) -> PathBuf {
         let request = |at| {
             let random = mix(at);
-            // The smaller of two is asked for more.
+            // Taking the smaller of two random keys makes low keys more frequent.
             let key = (random % keys).min((random >> 32) % keys);
             u32::try_from(key).unwrap()
         };
@@ -76,7 +76,7 @@ fn a_simulation_prints_a_table_and_draws_a_plot() {
     }
     assert!(text(&out.stderr).contains("66 of 66 simulations"));
     let svg = std::fs::read_to_string(svg).unwrap();
-    // Each policy on each trace, and beside its name; no colour that only a page would know.
+    // Each policy has a line for each trace, and one in the legend. Colours need no page's styles.
     assert_eq!(svg.matches("<path class=\"line ").count(), 2 * 22);
     assert!(!svg.contains("var(") && svg.contains(".k0 { stroke: #"));
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));

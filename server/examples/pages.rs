@@ -1,5 +1,5 @@
 //! Writes the manual pages and the shells' completions of `hypostyle` and `kvblaster` to a folder,
-//! as the programs print them (`man`, `completions`).
+//! with the text that the programs print (`man`, `completions`).
 //!
 //! Where: beside the server, at build time only; `make pages` runs it.
 //! Invariant: every row of `-h` is in the manual page and in each shell's completions.
@@ -34,7 +34,7 @@ fn pages() -> Result<Vec<(String, String)>, Box<dyn Error>> {
     Ok(pages)
 }
 
-/// The name under which a shell looks for what completes a program's command line.
+/// The file name under which a shell looks for a program's completions.
 fn file(program: &str, shell: Shell) -> String {
     clap_complete::Generator::file_name(&shell, program)
 }
@@ -49,8 +49,7 @@ mod tests {
     use hypostyle::settings::VERSION;
     use std::path::PathBuf;
 
-    /// What a program says to a text on its standard input, both its outputs together; none where
-    /// it is not installed.
+    /// Both outputs of a program for a text on its standard input; none if it is not installed.
     fn said(words: &[&str], text: &str) -> Option<String> {
         let output = testing::piped(words, text)?;
         let [out, error] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
@@ -131,7 +130,7 @@ mod tests {
         assert!(seen > 8, "hypostyle.1, kvblaster.1 and one for each command: {seen}");
     }
 
-    /// Each shell takes the script and completes by it.
+    /// Each shell loads the script and completes with it.
     #[test]
     fn shells_complete_a_flag_and_an_option() {
         let folder = Folder::with_pages("shells");

@@ -1,7 +1,7 @@
-//! Those who ask for more than there is: connections, keys, memory, descriptors, room on a disk.
+//! Clients that ask for more than there is: connections, keys, memory, descriptors, room on a disk.
 //!
-//! Where: an in-process server; the built binary where a limit is the process's own.
-//! Invariant: what is refused is counted and said, what is kept is bounded, and others are served.
+//! Where: an in-process server; the built binary where the limit is a process's.
+//! Invariant: what is refused is counted and logged, what is kept is bounded, others are served.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -27,7 +27,7 @@ fn a_flood_of_connections_past_the_limit_is_told_counted_and_leaves_nothing() {
     let server = start(Settings { connections_max: LIMIT, ..settings(2) });
     let mut client = connect(&server);
     client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
-    // The test's own connections, but one, take all places.
+    // The test's own connections take all places but one.
     let own: Vec<Client> = (0..LIMIT - 2).map(|_| connect(&server)).collect();
     wait_until("all to be accepted", || client.stat("curr_connections") == u64::from(LIMIT - 1));
     let last = connect(&server);
@@ -77,7 +77,7 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
             }
             half.write_all(b"\r\n").unwrap();
         });
-        // Nobody reads the replies yet; beside them others are served.
+        // Nobody reads the replies yet; other clients are served meanwhile.
         wait_until("replies that wait", || client.stat("response_obj_count") > 1);
         for _ in 0..1000 {
             client.ask("get nosuch\r\n", "END\r\n");
@@ -93,7 +93,7 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
     server.stop();
 }
 
-/// Nobody can choose keys that collide in a server: each process places keys by secrets of its own.
+/// Nobody can choose keys that collide in a server: each process hashes keys with its own secrets.
 /// A dump lists items in the order of their hashes.
 #[test]
 fn no_two_processes_have_the_same_order_of_hashes() {
@@ -122,7 +122,7 @@ fn no_two_processes_have_the_same_order_of_hashes() {
     assert_eq!(orders.len(), 3);
 }
 
-/// Ends the writers, also where the test fails.
+/// Ends the writers, even if the test fails.
 struct Done<'d>(&'d AtomicBool);
 
 impl Drop for Done<'_> {
@@ -196,7 +196,7 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
         }
     };
     assert_eq!(stat("listen_disabled_num"), 0);
-    // Ten descriptors are left to it.
+    // The server may open ten more descriptors.
     let path = format!("/proc/{}/fd", server.pid());
     let open = || std::fs::read_dir(&path).unwrap().count() as u64;
     let most = Some(open() + 10);
@@ -205,11 +205,11 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     let others: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     wait_until("listeners that rest", || stat("listen_disabled_num") > 0);
-    // What the server closed meanwhile, such as the connection that first found it, is room too.
+    // Connections that the server closed meanwhile make room for others.
     assert!(stat("curr_connections") < 50);
     let rested = stat("time_in_listen_disabled_us");
     wait_until("time to be counted", || stat("time_in_listen_disabled_us") > rested);
-    // Of those who wait, each has its turn when there is room.
+    // Connections that wait are served as soon as there is room.
     drop(others);
     let mut late = server.connect();
     late.send(b"mn\r\n");
@@ -217,7 +217,7 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     wait_until("the end of the others", || stat("curr_connections") == 2);
 }
 
-/// Mounts a file system of a few pages at the first argument, fills it, and runs the others there.
+/// A shell script: mounts a tiny file system at its first argument, fills it, runs the others.
 const FULL: &str = r#"mount -t tmpfs -o size=16k full "$0" || exit 99
 head -c 1000000 /dev/zero > "$0/filler" 2> /dev/null
 exec "$@" 2> "$0/log""#;
@@ -259,7 +259,7 @@ fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
     assert!(std::fs::metadata(format!("{within}/pid")).is_err(), "half a pid file");
 }
 
-/// A process that ends with the test; and the files, and the folder, that it leaves.
+/// A process that ends with the test; and the files and the folder it leaves behind.
 struct Killed(Child, Vec<PathBuf>, PathBuf);
 
 impl Drop for Killed {

@@ -17,17 +17,18 @@ use testing::namespace::{Veth, WIRE, pair};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Messages that are sent before their answers are read.
+/// Messages sent before any answer is read.
 const BURST: usize = 8;
 
-/// A datagram that is not answered meanwhile is lost, or its answer is. More are too many.
+/// Time after which an unanswered datagram is sent again: it or its answer is lost. More than
+/// `RESENT_MAX` fail the test.
 const RESEND_AFTER: Duration = Duration::from_secs(5);
 const RESENT_MAX: usize = 2 * BURST;
 
-/// How many requests of each kind are sent.
+/// Number of requests of each kind.
 const REQUESTS: usize = 10_000;
 
-/// Sends `request` `REQUESTS` times, `batch` at a time, and checks that each is answered `reply`.
+/// Sends `request` `REQUESTS` times, `batch` at a time; each must be answered by `reply`.
 fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {
     let (requests, replies) = (request.repeat(batch), reply.repeat(batch));
     for _ in 0..REQUESTS / batch {
@@ -39,12 +40,12 @@ fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {
 fn a_column_does_not_allocate_per_request() {
     allocations::leave_this_thread_out();
     let mut settings = settings(2);
-    settings.cas = false; // a binary answer shows the unique
+    settings.cas = false; // a binary answer would show the unique
     settings.datagrams = datagrams::at("127.0.0.1");
-    // With a thief more requests than ever before may lack parts at once, each in a buffer of its
+    // With a thief, more requests than ever before may lack parts at once; each has a buffer of its
     // own, which is kept for the next one.
     settings.steal = false;
-    // A connection that is given away takes its buffer along, and its column needs another.
+    // A connection that moves takes its buffer along, and its column needs another.
     settings.migrate = Migrate::Never;
     let server = start(settings);
     let (mut text, mut binary) = (connect(&server), connect(&server));
@@ -91,16 +92,16 @@ fn a_column_does_not_allocate_per_request() {
     past_the_kernel_messages_do_not_allocate(&messages);
 }
 
-/// The same with `--xdp`; here, for another test's allocations would be counted as well.
+/// Checks datagrams with `--xdp`, in the same test: another test's allocations would be counted.
 fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let mut settings = Settings { cas: false, xdp: Some(Xdp::of(WIRE)), ..settings(1) };
     settings.datagrams = datagrams::at("0.0.0.0");
     settings.udp_allow = datagrams::everybody();
-    // Two systems may choose the same port, and what comes from the server's own is not answered.
+    // Two systems may choose the same port, and a server does not answer its own port.
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));
-    // The interface is looked at once a second, which allocates: time stands still.
+    // Looking at the interface, once a second, allocates: the clock is stopped.
     server.shared().plant_clock(1);
     let mut stream = far.on(|| connect(&server));
     let there = (far.v4, server.datagram_addresses()[0].port()).into();
@@ -139,8 +140,8 @@ fn messages_do_not_allocate(
     }
 }
 
-/// Sends a request in so many parts, `BURST` times, and what of it is not answered once more;
-/// `tell` hears how many are sent once more.
+/// Sends a request in `parts` parts, `BURST` times, and again those without an answer; `tell` gets
+/// the number of those sent again.
 fn burst(
     client: &mut datagrams::Client,
     (request, parts): (&[u8], usize),
@@ -160,7 +161,7 @@ fn burst(
         };
         let (header, got) = Header::read(&datagram[..bytes]).unwrap();
         assert!(got == reply, "{}", got.escape_ascii());
-        // An answer that came late is of no number that is waited for.
+        // A late answer may have an id that is no longer awaited.
         if let Some(answered) = unanswered.iter_mut().find(|id| **id == Some(header.id)) {
             *answered = None;
         }

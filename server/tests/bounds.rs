@@ -1,7 +1,7 @@
-//! What a datagram may cost: requests, answers, and what it leaves behind.
+//! The cost of a datagram: its requests, its answer, and what it leaves behind.
 //!
-//! Where: an in-process server, datagrams on loopback from senders that anybody could forge.
-//! Invariant: a datagram has one turn and an answer of bounded length; what it may not ask for is
+//! Where: an in-process server; datagrams on loopback, from senders that anybody could forge.
+//! Invariant: a datagram gets one turn and an answer of bounded length; what it may not request is
 //! refused by name and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -21,10 +21,10 @@ fn settings(columns: usize, host: &str) -> Settings {
     Settings { datagrams: datagrams::at(host), ..inprocess::settings(columns) }
 }
 
-/// The binary `stat`.
+/// The opcode of the binary `stat`.
 const STAT: u8 = 0x10;
 
-/// Stores values of these lengths, each under a key of its own: `k0`, `k1`, ...
+/// Stores values of these lengths under the keys `k0`, `k1`, ...
 fn store(server: &Server, lengths: &[usize]) {
     let mut stream = connect(server);
     for (number, bytes) in lengths.iter().enumerate() {
@@ -93,7 +93,7 @@ fn what_takes_several_turns_is_refused_by_its_name() {
     assert!(client.receive().0.ends_with(b"Answered over connections only"));
     assert_eq!(stream.stat("udp_refused"), words.len() as u64 + 1);
     assert_eq!(stream.stat("udp_replies_too_long"), 0);
-    // Nobody watches, and no place is taken.
+    // Nobody watches, and no dump is under way.
     for _ in 0..8 {
         stream.ask("lru_crawler metadump 2\r\n", "OK\r\nEND\r\n");
     }
@@ -103,7 +103,7 @@ fn what_takes_several_turns_is_refused_by_its_name() {
 #[test]
 fn who_asks_of_sockets_and_goes_leaves_nothing_behind() {
     let server = start(settings(2, "127.0.0.1"));
-    // More than may ask at a time; each goes as soon as it has asked.
+    // More than may list sockets at a time; each closes its connection at once.
     for _ in 0..40 {
         let gone: Vec<_> = (0..16).map(|_| connect(&server)).collect();
         for mut client in gone {
@@ -143,7 +143,7 @@ fn a_message_asks_for_no_more_than_a_turn_does() {
         "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".repeat(most) + spent,
     );
     client.ask("mg none\r\n".repeat(3000), "EN\r\n".repeat(most) + spent);
-    // A `stats` is many.
+    // A `stats` counts as many requests.
     client.send("stats slabs\r\n".repeat(1000));
     let (reply, _) = client.receive();
     let ends = reply.windows(5).filter(|bytes| bytes == b"END\r\n").count();
@@ -156,7 +156,7 @@ fn a_message_asks_for_no_more_than_a_turn_does() {
     client.send(frame(0, b"", "none", "").repeat(most + 1));
     let (reply, _) = client.receive();
     assert!(reply.ends_with(b"Message asks for more than 1024 requests"), "{}", reply.len());
-    // In several datagrams as well.
+    // A message in several datagrams has the same limit.
     client.send_parts("get none\r\n".repeat(6000).as_bytes(), 1000, |_| {});
     assert_eq!(client.receive().0, ("END\r\n".repeat(most) + spent).as_bytes());
     assert_eq!(stream.stat("udp_dropped_work"), 8);
@@ -164,7 +164,7 @@ fn a_message_asks_for_no_more_than_a_turn_does() {
     server.stop();
 }
 
-/// Has `stats detail` count requests with prefixes of so many bytes.
+/// Has `stats detail` count `prefixes` prefixes of `bytes` bytes.
 fn count_prefixes(server: &Server, prefixes: usize, bytes: usize) {
     let mut stream = connect(server);
     stream.ask("stats detail on\r\n", "OK\r\n");
@@ -174,7 +174,7 @@ fn count_prefixes(server: &Server, prefixes: usize, bytes: usize) {
     }
 }
 
-/// What the binary `stat` with this key answers.
+/// Sends the binary `stat` with this key. Returns the status and the first body.
 fn binary_stat(stream: &mut inprocess::Client, key: &str) -> (u16, Vec<u8>) {
     use std::io::Read;
     stream.send(frame(STAT, b"", key, ""));
@@ -185,7 +185,7 @@ fn binary_stat(stream: &mut inprocess::Client, key: &str) -> (u16, Vec<u8>) {
     stream.0.read_exact(&mut body).unwrap();
     let status = u16::from_be_bytes([header[6], header[7]]);
     if status == 0 {
-        // The end of the statistics.
+        // The frame that ends the statistics.
         stream.expect(answer(STAT, b"", ""));
     }
     (status, body)
@@ -205,7 +205,7 @@ fn prefixes_in_binary_come_in_many_turns_and_in_bounded_memory() {
     assert_eq!(status, 0);
     assert_eq!(lines.matches("PREFIX 0").count(), 5000, "{}", lines.len());
     assert!(lines.len() > 400_000 && lines.ends_with("END\r\n"));
-    // Beside those, as many as there is room for: more than one answer may hold.
+    // More prefixes, up to the limit: one binary answer cannot hold them.
     count_prefixes(&server, 30_000, 240);
     let (status, body) = binary_stat(&mut connect(&server), "detail dump");
     assert_eq!((status, &body[..]), (3, &b"Prefixes take more than 1048576 bytes"[..]));
@@ -213,7 +213,7 @@ fn prefixes_in_binary_come_in_many_turns_and_in_bounded_memory() {
     let prefix_bytes: usize = dumped["prefix_bytes"].parse().unwrap();
     assert!(prefix_bytes > DETAIL_VALUE_BYTES_MAX && prefix_bytes <= 8 << 20, "{prefix_bytes}");
     assert!(stream.stats("store")["prefixes_left_out"].parse::<u64>().unwrap() > 0);
-    // In text there is no such bound.
+    // The text protocol has no such bound.
     stream.send("stats detail dump\r\n");
     let mut told = 0;
     while stream.line() != "END" {
@@ -245,7 +245,7 @@ fn a_column_gives_back_what_a_long_answer_has_taken() {
 fn where_anybody_may_ask_long_answers_are_few() {
     let open = start(settings(1, "0.0.0.0"));
     let address = ([127, 0, 0, 1], open.datagram_addresses()[0].port()).into();
-    // Within one second, whatever time this takes.
+    // The clock is stopped, so that all is within one second.
     open.shared().plant_clock(5000);
     store(&open, &[30_000, 70_000, 20]);
     let (mut stream, mut client) = (connect(&open), Client::to(address));
@@ -255,7 +255,7 @@ fn where_anybody_may_ask_long_answers_are_few() {
     let mut answers = 0;
     while stream.stat("udp_dropped_amplified") == 0 {
         let id = client.send("get k0\r\n");
-        // Datagrams are answered in their order.
+        // Datagrams are answered in order.
         client.send("mn\r\n");
         let mut buffer = [0; 2000];
         loop {
@@ -267,7 +267,7 @@ fn where_anybody_may_ask_long_answers_are_few() {
         }
     }
     assert_eq!(answers, share.div_ceil(30_000 + 28 - 3 * 8));
-    // Short answers are as free as before, and other networks too.
+    // Short answers are not limited, nor are answers to other networks.
     for _ in 0..100 {
         client.ask("get k2 none none none\r\n", "VALUE k2 0 20\r\nvvvvvvvvvvvvvvvvvvvv\r\nEND\r\n");
     }
@@ -302,7 +302,7 @@ fn parts_wait_no_longer_where_nothing_more_comes() {
     let server = start(Settings { steal: false, ..settings(3, "127.0.0.1") });
     let mut client = Client::of(&server);
     for flow in 1..=3 {
-        // A part to each column, none of which hears of datagrams again.
+        // One part to each column; none gets another datagram.
         let header = protocol::udp::Header { id: 7, number: 0, total: 2, flow };
         let datagram = [&header.bytes()[..], &[b'x'; 900]].concat();
         client.socket.send_to(&datagram, client.server).unwrap();

@@ -1,11 +1,11 @@
-//! Clocks that leap, or stand anywhere: exptimes hold, and nobody who waits is taken for stalled.
+//! Clocks that jump or have any value: exptimes hold, and waiting clients do not count as stalled.
 //!
-//! Where: an in-process server under a clock of the test's own; the built binary on a machine whose
+//! Where: an in-process server under the test's own clock; the built binary on a machine whose
 //! clocks have run for a hundred years.
 //! Invariant: no test waits for time to pass.
-//! Source: memcached 1.6.45 `realtime`, `clock_handler`: time is the monotonic clock's since the
-//! start, from the one look at the clock on the wall, so that a step of the latter moves nothing,
-//! and time for which the machine is suspended does not count.
+//! Source: memcached 1.6.45 `realtime`, `clock_handler`: time is the monotonic clock's, added to
+//! the wall clock's at the start. A step of the wall clock therefore changes nothing, and time in
+//! suspension does not count.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -19,7 +19,7 @@ use inprocess::{Client, connect, settings, start, wait_until};
 const NOON_MS: u64 = 12 * 3_600_000;
 const HOUR_S: u64 = 3600;
 
-/// What became of an item's exptime.
+/// The seconds an item has left, -1 for ever; none if it is gone.
 fn seconds_left(client: &mut Client, key: &str) -> Option<i64> {
     client.send(format!("mg {key} t\r\n"));
     let answer = client.line();
@@ -45,7 +45,7 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
         client.ask(format!("set {key} 0 {exptime} 1\r\nv\r\n"), "STORED\r\n");
     }
     client.ask("set touched 0 60 1\r\nv\r\ntouch touched 7200\r\n", "STORED\r\nTOUCHED\r\n");
-    // In the midst of a request, with a value that is short and one that takes frames.
+    // Two sets in the middle of their values: a short value, and one that takes frames.
     let [mut short, mut long] = [(); 2].map(|()| connect(&server));
     short.send("set short 0 0 10\r\n01234");
     let half = "v".repeat(100_000);
@@ -62,7 +62,7 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
     short.ask("56789\r\n", "STORED\r\n");
     long.ask(format!("{half}\r\n"), "STORED\r\n");
     client.ask("mg short s v\r\nmg long s\r\n", "VA 10 s10\r\n0123456789\r\nHD s200000\r\n");
-    // As many as have expired, whoever came upon them first.
+    // Every expired item is gone, by a request or by itself.
     wait_until("memory to come back", || client.stat("curr_items") == 7);
     assert_eq!(client.stat("evictions"), 0);
     server.stop();
@@ -97,7 +97,7 @@ fn those_idle_for_longer_than_is_allowed_are_closed_after_a_leap_and_counted() {
     server.stop();
 }
 
-/// Seconds of the clock on the wall.
+/// Seconds of the wall clock.
 fn unix_seconds() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(since.as_secs()).unwrap()
@@ -105,7 +105,7 @@ fn unix_seconds() -> i64 {
 
 #[test]
 fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
-    // More seconds than 32 bits count; and of suspension, years.
+    // More seconds than 32 bits count, and years of suspension.
     let words = ["--time", "--monotonic", "4294967290", "--boottime", "4400000000"];
     let words = [&["unshare", "-r", "--fork", "--kill-child"], &words[..]].concat();
     let Some(server) = live::Server::under_test_by(&words, &["-t", "2"]) else { return };
@@ -115,7 +115,7 @@ fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
         wire.send(request.as_bytes());
         String::from_utf8(wire.line().unwrap()).unwrap().trim_end().to_owned()
     };
-    // Behind by the rest of a second in which it started, and by what passes meanwhile.
+    // The server's time lags by a fraction of a second from its start; and time passes meanwhile.
     let is_about = |seconds: i64, due: i64, since: Instant| {
         let passed = i64::try_from((since.elapsed() + Duration::from_secs(2)).as_secs()).unwrap();
         (due - passed..=due + 2).contains(&seconds)

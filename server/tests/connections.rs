@@ -67,8 +67,7 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
 #[test]
 fn an_idle_connection_is_closed_after_its_time() {
     let mut settings = settings(1);
-    // More seconds than a loaded machine keeps the client from its processor between connecting and
-    // asking.
+    // Longer than a loaded machine keeps the client from running between connecting and asking.
     settings.idle_seconds_max = 5;
     let server = start(settings);
     let mut client = connect(&server);
@@ -117,7 +116,7 @@ fn several_addresses_of_both_families_are_served() {
     assert_eq!(addresses.len(), 3);
     for address in addresses {
         assert_ne!(address.port(), 0);
-        // Several connections, so that each column probably gets one.
+        // With several connections each column probably gets one.
         for _ in 0..8 {
             Client::to(address).ask("version\r\n", VERSION);
         }
@@ -138,7 +137,7 @@ fn every_column_gets_connections() {
     server.stop();
 }
 
-/// Most ports that are tried: another process may take a free port before the server does.
+/// Most ports tried: another process may take a free port before the server does.
 const PORTS: usize = 20;
 
 fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
@@ -151,7 +150,7 @@ fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
 fn a_port_that_another_server_has_is_refused() {
     let ours = start(settings(2));
     assert!(start_on(ours.addresses()[0].port()).is_err());
-    // A port that was free a moment ago. If another process has taken it, the next one is tried.
+    // The port was free a moment ago. If another process has taken it, the next one is tried.
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     (0..PORTS).find_map(|_| start_on(free()).ok()).unwrap().stop();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -178,7 +177,7 @@ fn a_stopped_server_frees_its_port_and_closes_its_clients() {
     again.stop();
 }
 
-/// A path for a socket of this test alone.
+/// The path of a socket for one test.
 fn socket_path(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("hypostyle-{}-{name}.sock", std::process::id()))
 }
@@ -217,7 +216,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Most memory of the server's process that an idle connection may take.
+/// Most bytes of memory that an idle connection may take in the server's process.
 const IDLE_BYTES_MAX: usize = 512;
 
 #[test]

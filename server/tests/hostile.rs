@@ -18,8 +18,8 @@ use testing::Random;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 const MIB: usize = 1 << 20;
 
-/// What a server under these tests may take beside `-m`: `limits::kept_bytes_max` for each column,
-/// the columns' buffers, the program itself.
+/// Most bytes that a server of these tests may take outside `-m`: `limits::kept_bytes_max` for each
+/// column, the columns' buffers, the program itself.
 const BESIDE_BYTES_MAX: usize = 48 * MIB;
 
 fn connect(server: &Server) -> Client {
@@ -30,7 +30,7 @@ fn resident_bytes(server: &Server) -> usize {
     resident_bytes_of(&server.pid().to_string())
 }
 
-/// Stores and fetches small and large values, and expects the right replies.
+/// Stores and fetches small and large values, and checks the replies.
 fn check_service(client: &mut Client, round: usize) {
     let small = format!("set small 0 0 6\r\n{round:06}\r\n");
     client.ask(small, "STORED\r\n");
@@ -41,7 +41,7 @@ fn check_service(client: &mut Client, round: usize) {
     client.ask("get large\r\n", hit);
 }
 
-/// Sends `bytes` again and again until the connection takes no more, or `bytes_max` bytes are sent.
+/// Sends `bytes` again and again until the socket is full, or `bytes_max` bytes are sent.
 fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(true).unwrap();
     let (mut sent, mut at) = (0, 0);
@@ -59,7 +59,7 @@ fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(false).unwrap();
 }
 
-/// Pieces of requests in random order, some of which nearly are requests.
+/// Returns pieces of requests in random order, some of which nearly form requests.
 fn garbage(random: &mut Random) -> Vec<u8> {
     const PIECES: [&[u8]; 16] = [
         b"get ",
@@ -90,7 +90,7 @@ fn garbage(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Frames with random bodies. Most lengths fit the body, and most opcodes exist.
+/// Returns binary frames with random bodies. Most lengths fit the body, and most opcodes exist.
 fn garbage_frames(random: &mut Random) -> Vec<u8> {
     let byte = |random: &mut Random, below| u8::try_from(random.index(below)).unwrap();
     let mut bytes = Vec::new();
@@ -126,7 +126,7 @@ fn garbage_cut_anywhere_harms_nobody_else() {
             rest = later;
         }
         let _gone = bad.0.shutdown(Shutdown::Write);
-        // The server may answer anything, but it must close the connection.
+        // The server may send any answer, but must close the connection.
         bad.rest();
         if round % 30 == 0 {
             check_service(&mut good, round);
@@ -147,7 +147,7 @@ fn a_request_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // The large-value path, cut everywhere near its seams.
+    // A large value takes another path: cut near each of its seams.
     let value = "abcdefg".repeat(5000);
     let request = format!("set big 5 0 35000\r\n{value}\r\nget big\r\n");
     let reply = format!("STORED\r\nVALUE big 5 35000\r\n{value}\r\nEND\r\n");
@@ -174,7 +174,7 @@ fn a_frame_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // The large-value path, cut everywhere near its seams; nothing follows such a value.
+    // A large value takes another path: cut near each of its seams. No line end follows this one.
     let value = "abcdefg".repeat(5000);
     let request = [frame(set, &extras, "big", &value), frame(get, b"", "big", "")].concat();
     let reply = [answer(set, b"", ""), answer(get, &flags, &value)].concat();
@@ -186,7 +186,7 @@ fn a_frame_may_come_byte_by_byte() {
     ]) {
         ask_in_two(&server, &mut client, &request, cut, &reply);
     }
-    // A value that is refused is skipped, and the next command is carried out.
+    // A refused value is skipped, and the next command is executed.
     let value = "x".repeat(3 * MIB);
     client.send([frame(set, &extras, "huge", &value), frame(noop, b"", "", "")].concat());
     let mut refused = answer(set, b"", "Too large.");
@@ -198,7 +198,7 @@ fn a_frame_may_come_byte_by_byte() {
 fn ask_in_two(server: &Server, client: &mut Client, request: &[u8], cut: usize, reply: &[u8]) {
     let (head, tail) = request.split_at(cut);
     client.send(head);
-    // Once another connection has its reply, the server has read the first piece.
+    // Once another connection is answered, the server has read the first piece.
     connect(server).ask("version\r\n", VERSION);
     client.send(tail);
     client.expect(reply);
@@ -236,8 +236,7 @@ fn a_thousand_declared_bodies_stall_nobody() {
     for number in 0..1000 {
         let mut client = connect(&server);
         client.send(format!("set stalled{number} 0 0 {}\r\n", MIB - 100));
-        // Half of them send nothing of their value, the others a part: 100 MiB together, more than
-        // `-m`.
+        // Half of them send none of their value, the others a part: together more than `-m`.
         if number % 2 == 0 {
             flood(&mut client, &part, part.len());
         }
@@ -249,8 +248,7 @@ fn a_thousand_declared_bodies_stall_nobody() {
     check_service(&mut good, 1001);
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // A client that goes on is answered, and its next command too, whether or not its value was
-    // dropped.
+    // A client that sends the rest gets an answer, even if the server had dropped its value.
     for client in stalled.iter_mut().skip(1).step_by(200) {
         client.send(vec![b'y'; MIB - 100]);
         client.send("\r\nversion\r\n");
@@ -294,10 +292,9 @@ fn padded_headers_of_thousands_are_bounded() {
     check_service(&mut good, 0);
     let (zeros, letters) = ("0".repeat(60_000), "x".repeat(16_000));
     let headers = [
-        // This line is longer than a line may be: the connection is closed.
+        // A line longer than the limit: the connection is closed.
         format!("set k 0 0 1000000 {zeros}\r\n"),
-        // These lines are about as long as a line may be. The server keeps only what it needs of
-        // them.
+        // Lines close to the limit: the server keeps only the part that it needs.
         format!("set k 0 0 1000000 {}\r\n", &zeros[..16_000]),
         format!("ms k 1000000 q{letters}\r\n"),
     ];
@@ -329,8 +326,7 @@ fn many_busy_clients_are_slowed_down_and_none_is_closed() {
     let server = Server::under_test(&["-t", "1", "-m", "64", "-c", "2000", "-R", "20"]);
     let mut good = connect(&server);
     check_service(&mut good, 0);
-    // Each sends more requests than `-R` allows in a turn; together they are more than connections
-    // may hold.
+    // Each sends more than `-R` allows in a turn, all together more than connections may hold.
     let requests = b"get absent\r\n".repeat(5000);
     let mut busy: Vec<Client> = (0..1000).map(|_| connect(&server)).collect();
     for client in &mut busy {
@@ -379,19 +375,19 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
     for number in 0..200 {
         let byte = char::from(b'a' + number % 26);
         let value = String::from(byte).repeat(bytes);
-        // Each client pins a value of its own and asks for much more than its socket holds.
+        // Each client pins its own value, and requests much more than its socket holds.
         good.ask(format!("set pinned{number} 0 0 {bytes}\r\n{value}\r\n"), "STORED\r\n");
         let mut client = connect(&server);
         client.send(format!("get pinned{number}\r\n").repeat(50));
-        // Once the first byte has arrived, the first get has been carried out.
+        // Once the first byte has arrived, the first get has been executed.
         client.0.peek(&mut [0]).unwrap();
         slow.push((client, number, byte));
         check_service(&mut good, usize::from(number));
     }
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // A client that reads at last gets the whole value, even if the item was evicted; or the end,
-    // if the server had to close its connection.
+    // A client that reads at last gets the whole value, even if the item was evicted, or the end if
+    // the server had to close its connection.
     let mut missed = 0;
     for (client, number, byte) in &mut slow {
         let header = format!("VALUE pinned{number} 0 {bytes}\r\n");
@@ -414,8 +410,7 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
             panic!("value {number} of letter {byte} is torn at {at}: {near}");
         }
     }
-    // A value that was evicted before the first get is missed: values that were asked for fifty
-    // times stayed.
+    // A client gets a miss only if its value was evicted before the first get.
     assert!(missed < 100, "{missed} of 200 values were evicted at once");
     check_service(&mut good, 201);
 }
@@ -428,7 +423,7 @@ fn a_peer_that_floods_does_not_starve_another() {
     for client in [&mut flooding, &mut modest] {
         client.ask("version\r\n", VERSION);
     }
-    // Both send while the server is stopped, so that it finds both requests at once.
+    // Both clients send while the server is stopped, so that it finds both requests at once.
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     wait_until("the stop", || is_stopped(server.pid()));
@@ -443,13 +438,13 @@ fn a_peer_that_floods_does_not_starve_another() {
     assert!(yields >= 200, "{yields} yields for 5000 requests at -R 20");
 }
 
-/// True if all that a client sent lies in the server's socket.
+/// True if everything a client sent has reached the server's socket.
 fn has_arrived(client: &Client) -> bool {
     let hexadecimal = |address: SocketAddr| format!(":{:04X}", address.port());
     let own = hexadecimal(client.0.local_addr().unwrap());
     let peer = hexadecimal(client.0.peer_addr().unwrap());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    // Columns: number, own address, peer's address, state, and bytes not acknowledged and not read.
+    // Columns: number, own address, peer's address, state, bytes unacknowledged and unread.
     table.lines().any(|line| {
         let cells: Vec<&str> = line.split_whitespace().take(5).collect();
         matches!(cells[..], [_, from, to, _, queues]
@@ -466,7 +461,7 @@ fn is_stopped(pid: u32) -> bool {
     })
 }
 
-/// A number of the reply to a `stats` that has been sent already.
+/// Reads the reply to a `stats` that was already sent. Returns one number.
 fn modest_stat(client: &mut Client, name: &str) -> u64 {
     let mut found = None;
     loop {

@@ -1,7 +1,7 @@
-//! Large values that are overwritten and evicted while replies with them are on their way.
+//! Large values that are overwritten and evicted while replies with them are being sent.
 //!
-//! Where: an in-process server; replies that its columns splice from the store's frames.
-//! Invariant: a value that a reply shows is one that was set, whole, to the byte.
+//! Where: an in-process server, whose columns splice replies from the store's frames.
+//! Invariant: a value in a reply was set, and is whole, byte for byte.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -21,19 +21,18 @@ use protocol::udp::Header;
 use testing::Random;
 use testing::random::hash;
 
-/// Replies on their way at once.
+/// Replies in progress at once.
 const REPLIES: u32 = 100;
-/// Bytes of a value: of as many as an item may have, and a reply over UDP, but for what stands
-/// around it.
+/// Bytes of a value: nearly the most for an item, and for a reply over UDP.
 const VALUE_BYTES: usize = 1_000_000;
-/// Values that are asked for by datagrams.
+/// Number of keys requested by datagrams.
 const KEYS: usize = 4;
-/// How often each value is overwritten.
+/// How many times each value is overwritten.
 const VERSIONS: u64 = 2;
-/// The time that columns are shown, so that no reader has been away for too long.
+/// The time on the columns' clocks, which stand still so that no reader stalls for too long.
 const NOON_MS: u64 = 3_600_000;
 
-/// Bytes that no other version of any key has, and which begin with the version.
+/// Bytes that begin with the version and that no other version of any key has.
 fn value(key: u32, version: u64) -> Vec<u8> {
     let mut random = Random::new(hash(version, key.into()));
     let mut value = version.to_be_bytes().to_vec();
@@ -43,7 +42,7 @@ fn value(key: u32, version: u64) -> Vec<u8> {
     value
 }
 
-/// The version of which `got` is the whole value.
+/// Returns the version whose whole value is `got`.
 fn version_of(key: u32, got: &[u8]) -> u64 {
     let version = u64::from_be_bytes(*got.first_chunk().unwrap());
     let wanted = value(key, version);
@@ -66,7 +65,6 @@ impl<S: Read + Write> Stream<S> {
         line
     }
 
-    /// Sets a value that need not be kept.
     fn set(&mut self, key: &str, value: &[u8]) {
         self.send(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
         self.send(value);
@@ -74,7 +72,7 @@ impl<S: Read + Write> Stream<S> {
         assert_eq!(self.line(), "STORED\r\n");
     }
 
-    /// The version that the next reply shows; none for a miss.
+    /// Reads a reply. Returns the version it shows; none for a miss.
     fn version(&mut self, key: u32) -> Option<u64> {
         let head = self.line();
         if head == "END\r\n" {
@@ -101,12 +99,12 @@ impl<S: Read + Write> Stream<S> {
     }
 }
 
-/// A hundred clients ask for a value each, and read nothing until all is overwritten and evicted.
-/// By Unix sockets, of which the kernel takes a few frames; of one by TCP it may take a megabyte.
+/// A hundred clients request a value each, and read nothing until all are overwritten and evicted.
+/// Their Unix sockets buffer a few of the store's frames; TCP might buffer a megabyte.
 #[test]
 fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let path = std::env::temp_dir().join(format!("hypostyle-large-{}", std::process::id()));
-    // Half of the memory may be held by replies: more than a hundred values.
+    // Replies may hold half of the memory: more than a hundred values.
     let memory_bytes = 256 << 20;
     let server = start(Settings { unix_path: Some(path.clone()), memory_bytes, ..settings(1) });
     server.shared().plant_clock(NOON_MS);
@@ -122,7 +120,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let mut readers: Vec<Stream<UnixStream>> = (0..REPLIES).map(|_| open()).collect();
     for (key, reader) in (0..).zip(&mut readers) {
         reader.send(format!("get k{key}\r\n").as_bytes());
-        // The reply has been made, and what the kernel does not take of it waits.
+        // The reply has been made; the part that the kernel does not take waits.
         assert!(!reader.0.fill_buf().unwrap().is_empty());
     }
     for version in 1..=VERSIONS {
@@ -143,8 +141,8 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     server.stop();
 }
 
-/// Asks a column for values until it has answered with a hundred, and has had another version of a
-/// key than the time before in fifty of them.
+/// Requests values of a column until a hundred have come, in fifty of them a new version of the
+/// key.
 fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
     let mut client = datagrams::Client::of(server);
     assert!(live::messages::keep_megabytes(&client.socket));

@@ -1,7 +1,7 @@
 //! `-m` and `cache_memlimit` bound resident memory, and `stats memory` accounts for each byte.
 //!
-//! Where: the built binary, filled several times over, seen from outside when it is idle.
-//! Invariant: RSS is at most `-m` plus the larger of 3 % and 8 MiB, whatever the items' sizes.
+//! Where: the built binary, filled several times over, seen from outside while idle.
+//! Invariant: RSS is at most `-m` plus the larger of 3 % and 8 MiB, for items of any size.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -17,14 +17,14 @@ use rustix::param::page_size;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const MIB: usize = 1 << 20;
-/// Fields of `/proc/PID/task/TID/stat` (proc(5)): the page faults that needed no disk, and the
-/// scheduling policy. Below them the policy `SCHED_IDLE`.
+/// Fields of `/proc/PID/task/TID/stat` (proc(5)): page faults that needed no disk, and the
+/// scheduling policy; and the policy `SCHED_IDLE`.
 const MINOR_FAULTS_FIELD: usize = 10;
 const POLICY_FIELD: usize = 41;
 const IDLE_POLICY: usize = 5;
 
-/// Stores values of about `value_bytes` bytes, `bytes` in all, each under a key of its own, and
-/// waits until the last one is stored.
+/// Stores values of about `value_bytes` bytes, `bytes` in all, under different keys, and waits
+/// until the last one is stored.
 fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     let value = "v".repeat(2 * value_bytes);
     let mut batch = String::new();
@@ -59,8 +59,8 @@ fn memory_of(client: &mut Client, name: &str) -> usize {
     }
 }
 
-/// At rest, `stats memory` accounts for all resident memory but `LEFT_OVER_BYTES`, for threads'
-/// stacks, the allocator's own data, and pages that are used in part.
+/// Asserts that `stats memory` of an idle server accounts for all resident memory.
+/// `LEFT_OVER_BYTES` are for threads' stacks, the allocator's own data, and pages used in part.
 fn is_accounted_for(server: &Server, client: &mut Client, what: &str) {
     const LEFT_OVER_BYTES: usize = 2 * MIB;
     let until = Instant::now() + DEADLINE;
@@ -91,7 +91,7 @@ fn every_byte_is_accounted_for() {
     client.ask("flush_all\r\n", "OK\r\n");
     wait_until("all is swept", || memory_of(&mut client, "live_bytes") == 0);
     is_accounted_for(&server, &mut client, "flushed");
-    // The values are short enough for the log. Longer ones would be received into frames.
+    // The values are short enough for the log; longer ones would be received into frames.
     let part = "set part 0 0 4000\r\n".to_owned() + &"p".repeat(3_000);
     let held = |client: &mut Client| memory_of(client, "read_buf_bytes");
     let before = held(&mut client);
@@ -103,7 +103,7 @@ fn every_byte_is_accounted_for() {
     wait_until("what they held is told free", || held(&mut client) < before + 400 * 3_000);
 }
 
-/// As where as many connections are open as there may be files.
+/// A server with as many connections as it may have files can open none.
 #[test]
 fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     let server = Server::under_test(&["-t", "1", "-m", "32"]);
@@ -115,8 +115,7 @@ fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     assert!(before.iter().zip(after).all(|(before, after)| before.abs_diff(after) < MIB));
 }
 
-/// What every second connection held lies between what the others hold, where the allocator cannot
-/// give it back.
+/// Every second connection is closed: its memory lies between others', and the allocator keeps it.
 #[test]
 fn what_the_allocator_keeps_is_accounted_for() {
     const CONNECTIONS: usize = 400;
@@ -161,12 +160,12 @@ fn what_grows_takes_no_more_than_it_uses() {
         let [accounted, live, segment, free] =
             ["accounted_bytes", "live_bytes", "segment_bytes", "free_bytes"]
                 .map(|name| memory_of(&mut client, name));
-        // The open segment has huge pages, of which a part is unused.
+        // The open segment has huge pages, partly unused.
         let open = live.next_multiple_of(segment) - live;
         let most = accounted + before + open + PAGES_USED_IN_PART * page_size();
         let now = resident();
         said = format!("{now} resident, {most} at most, {accounted} accounted, {free} ahead");
-        // Memory that was taken ahead of need is given back once no more requests come.
+        // Memory taken ahead of need is given back once no more requests come.
         now <= most && free == 0
     };
     let start = Instant::now();
@@ -196,15 +195,15 @@ fn resident_memory_follows_the_limit_down_and_up() {
     assert_eq!(client.stat("limit_maxbytes"), 48 << 20);
 }
 
-/// The size that a line of the process's status tells.
+/// The size in a line of the process's status.
 fn status_bytes(server: &Server, name: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// `-k` makes `-m` bytes resident and locks them from the start, not all address space that is
-/// reserved. Memory that a lower limit gives back is unlocked.
+/// `-k` makes `-m` bytes resident and locks them from the start, but not all address space that is
+/// reserved. Memory given back under a lower limit is unlocked.
 #[test]
 fn locked_memory_is_the_limit_and_follows_it() {
     let server = Server::under_test(&["-k", "-t", "2", "-m", "48"]);
@@ -230,8 +229,7 @@ fn locked_memory_is_the_limit_and_follows_it() {
     }
 }
 
-/// The directory in /proc of the server's thread of this name. A thread sets its name when it
-/// begins.
+/// The /proc directory of the server's thread with this name, which the thread sets when it begins.
 fn task(server: &Server, name: &str) -> PathBuf {
     let is_named = |task: &PathBuf| {
         std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
@@ -250,9 +248,8 @@ fn stat_of(task: &Path, field: usize) -> usize {
     fields.split(' ').nth(field - 2).unwrap().parse().unwrap()
 }
 
-/// Gives the thread that takes memory ahead of need the ordinary scheduling policy. By its own
-/// policy it would wait for everything else that this machine does. False: the system does not
-/// allow it.
+/// Gives the thread that takes memory ahead of need the ordinary scheduling policy; with its own it
+/// would wait for everything else on this machine. False if the system does not allow it.
 fn runs_ahead(server: &Server) -> bool {
     let ahead = task(server, "ahead");
     wait_until("it stands back", || stat_of(&ahead, POLICY_FIELD) == IDLE_POLICY);
@@ -261,8 +258,8 @@ fn runs_ahead(server: &Server) -> bool {
     given.is_ok_and(|status| status.success())
 }
 
-/// New keys are stored at a pace that the thread keeps up with: the column itself touches few pages
-/// first, and little memory is taken ahead.
+/// New keys come at a pace that the thread can follow: the column is the first to touch only a few
+/// pages, and little memory is taken ahead.
 #[test]
 fn a_column_does_not_wait_for_new_memory() {
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
@@ -287,7 +284,7 @@ fn a_column_does_not_wait_for_new_memory() {
     store(&mut client, 2 * MIB);
     let (mut looked, mut taken) = (0, 0);
     wait_until("memory was there 128 times", || {
-        // If the thread did not run for long, storing more wakes it again.
+        // If the thread has not run for long, storing more wakes it again.
         let is_there = memory_of(&mut client, "free_bytes") >= MIB;
         let before = faults();
         store(&mut client, MIB / 4);
@@ -302,7 +299,7 @@ fn a_column_does_not_wait_for_new_memory() {
     assert!(taken < 1000, "{taken} page faults of the column");
 }
 
-/// The load that once took all of `-m`: values of about 16 KiB, overwritten at random.
+/// A load that once took all of `-m`: values of about 16 KiB, overwritten at random.
 #[test]
 fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
     const KEYS: usize = 2500;
@@ -333,8 +330,7 @@ fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
 
 #[test]
 fn resident_memory_stays_within_the_limit() {
-    // The third number is the bytes that must be in use in the end: a nearly empty server would
-    // keep any bound.
+    // The third number is the fewest bytes in use at the end: an empty server would keep any bound.
     for (megabytes, value_bytes, used_bytes) in
         [(8, 3, 6 * MIB), (8, 5000, 7 * MIB), (64, 100, 56 * MIB), (64, 60_000, 56 * MIB)]
     {

@@ -2,7 +2,7 @@
 //!
 //! Where: an in-process server of several columns, where every connection moves after each turn, or
 //! where one column has all the load.
-//! Invariant: whoever serves a connection, its requests are answered once, in order, byte for byte.
+//! Invariant: a connection's requests are answered once, in order, byte for byte, by any column.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -24,20 +24,20 @@ use hypostyle::shared::Sums;
 use inprocess::{Client, DEADLINE, answer, connect, frame, settings, start, wait_until};
 use testing::Random;
 
-/// Columns, so that a connection comes back only after a while.
+/// Enough columns that a connection returns only after a while.
 const COLUMNS: usize = 3;
 /// Clients, and the rounds of each.
 const CLIENTS: u64 = 8;
 const ROUNDS: u32 = 60;
-/// Requests that a client sends before it reads, at most.
+/// Most requests that a client sends before it reads.
 const PIPELINED_MAX: u32 = 60;
 /// Keys of a client.
 const KEYS: u32 = 12;
-/// Buffers that columns have while connections hold none, at most.
+/// Most buffers that idle columns hold.
 const SPARES: u64 = (COLUMNS * (TURNS_AHEAD + SPARES_SMALL_MAX + SPARES_LARGE_MAX)) as u64;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
-/// A server whose connections move after each turn.
+/// Settings with which every connection moves after each turn.
 fn restless() -> Settings {
     Settings { migrate: Migrate::AtEachTurn, cas: false, ..settings(COLUMNS) }
 }
@@ -60,12 +60,12 @@ fn unix(path: &Path) -> Box<dyn Stream> {
     Box::new(stream)
 }
 
-/// A client that knows each byte that it is to be answered.
+/// A client that knows every byte of its replies.
 struct Knowing {
     stream: Box<dyn Stream>,
     number: u64,
     random: Random,
-    /// What its keys hold.
+    /// The values of its keys.
     values: Vec<Option<String>>,
 }
 
@@ -75,10 +75,10 @@ impl Knowing {
         Knowing { stream, number, random: Random::new(number), values }
     }
 
-    /// A value that says whose it is, and a checksum of the rest.
+    /// Returns a value that names its client and ends in a checksum.
     fn value(&mut self, key: u32) -> String {
         let bytes = match self.random.number(40) {
-            0 => 90_000, // in frames, which are filled as bytes arrive
+            0 => 90_000, // lies in frames, which are filled as bytes arrive
             1..4 => 9000,
             _ => 1 + self.random.number(300),
         };
@@ -88,7 +88,7 @@ impl Knowing {
         format!("{body}{sum:x}")
     }
 
-    /// A request, and its reply.
+    /// Returns a random request, and its reply.
     fn request(&mut self, is_binary: bool) -> (Vec<u8>, Vec<u8>) {
         let at = self.random.number(KEYS);
         let key = format!("client{}-{at}", self.number);
@@ -125,7 +125,7 @@ impl Knowing {
         }
     }
 
-    /// Sends some requests, cut anywhere, and expects all their replies.
+    /// Sends some requests in random pieces, and checks all replies.
     fn round(&mut self) {
         let (mut sent, mut expected) = (Vec::new(), Vec::new());
         for _ in 0..1 + self.random.number(PIPELINED_MAX) {
@@ -163,7 +163,7 @@ fn line(text: &str) -> Vec<u8> {
     format!("{text}\r\n").into_bytes()
 }
 
-/// Clients of the server, each on a thread of its own, until all are through.
+/// Runs each client on its own thread, through all rounds.
 fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<Knowing> {
     let through = |mut client: Knowing| {
         (0..ROUNDS).for_each(|_| client.round());
@@ -176,7 +176,7 @@ fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<Knowing> {
     threads.into_iter().map(|it| it.join().unwrap()).collect()
 }
 
-/// All that was given was taken, often enough, and each connection is with one column.
+/// Asserts that all connections given were taken, enough of them, and that each has one column.
 fn all_have_moved(server: &Server, connections: u64) {
     let sum = |of: fn(&Sums) -> u64| columns(server).iter().map(of).sum::<u64>();
     wait_until("all is counted", || {
@@ -199,8 +199,7 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     server.stop();
 }
 
-/// Of what is left of one write each turn executes a request, so that a connection comes to rest
-/// only behind the last.
+/// Each turn executes one request of a long write: a connection rests only after the last one.
 #[test]
 fn what_never_rests_moves_after_each_turn_as_well() {
     const REQUESTS: u64 = 1000;
@@ -212,17 +211,17 @@ fn what_never_rests_moves_after_each_turn_as_well() {
         replies += &format!("STORED\r\nVALUE k 0 3\r\n{number:03}\r\nEND\r\n");
     }
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
-    // All use one key, so that one at a time knows what it holds.
+    // All clients use one key, one after the other, so that each knows its value.
     for client in &mut clients {
         client.ask(&requests, &replies);
     }
-    // It may rest where the bytes of a write come apart, and once in the end.
+    // A connection may rest where a write arrives in pieces, and in the end.
     let taken = || server.shared().sums().migrations_taken;
     wait_until("moves", || taken() >= CLIENTS * REQUESTS * 9 / 10);
     clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
     drop(clients);
     wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
-    // What was kept is given back where it came to.
+    // The column that a connection ends at gives its buffers back.
     wait_until("nothing is held", || server.shared().sums().read_buf_count <= SPARES);
     server.stop();
 }
@@ -247,7 +246,7 @@ fn clients_that_go_while_they_move_leave_nothing() {
             let mut stream = TcpStream::connect(address).unwrap();
             for _ in 0..random.number(4) {
                 let text = b"version\r\nset k 0 0 5\r\nabcde\r\nget k\r\n";
-                // The server may have hung up already.
+                // The server may have closed the connection already.
                 let _ = stream.write_all(&text[..random.index(text.len() + 1)]);
                 if random.number(2) == 0 {
                     let _ = stream.set_read_timeout(Some(Duration::from_micros(200)));
@@ -275,7 +274,7 @@ fn a_connection_that_moved_is_closed_when_it_has_been_idle() {
     let (mut busy, mut idle) = (connect(&server), connect(&server));
     (0..10).for_each(|_| idle.ask("version\r\n", VERSION));
     for second in 2..7 {
-        // One that goes on does not become idle, wherever it goes.
+        // A busy connection does not become idle, wherever it moves.
         shared.plant_clock(second * 1000);
         (0..10).for_each(|_| busy.ask("version\r\n", VERSION));
     }
@@ -304,7 +303,7 @@ fn a_server_that_stops_while_connections_move_closes_each() {
                         }
                         assert!(reply == *VERSION.as_bytes());
                     }
-                    // A descriptor that somebody still has would keep it open: no end would come.
+                    // A descriptor left in another column would keep the connection open.
                     client.rest();
                     assert!(
                         over.load(Ordering::Relaxed),
@@ -326,7 +325,7 @@ fn a_server_that_ends_gracefully_while_connections_move_answers_what_has_come() 
         let server = start(restless());
         let mut clients: Vec<Client> = (0..3 * CLIENTS).map(|_| connect(&server)).collect();
         clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
-        // Some move, some are asked, and some have been answered when the end begins.
+        // When the end begins, some move, some have been asked, and some have been answered.
         clients.iter_mut().for_each(|client| client.send("version\r\nversion\r\n"));
         let shared = Arc::clone(server.shared());
         server.stop_gracefully();
@@ -365,7 +364,7 @@ impl Client {
     }
 }
 
-/// A connection that the first column has accepted.
+/// Opens connections until the first column has accepted one.
 fn of_first_column(server: &Server) -> Client {
     let accepted = || server.shared().columns[0].total_connections.get();
     loop {
@@ -379,8 +378,7 @@ fn of_first_column(server: &Server) -> Client {
 }
 
 /// Loads the first of two columns until `done`, with requests that take the server longer than
-/// their clients. Each client asks when it is answered, or `ahead`, so that it always has requests
-/// under way.
+/// their clients. With `ahead` each client always has requests in flight.
 fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> bool + Sync) {
     let clients: Vec<Client> = (0..clients).map(|_| of_first_column(server)).collect();
     let request = format!("get{}\r\n", " none".repeat(400)).repeat(8);
@@ -390,7 +388,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
             let (done, request) = (&done, &request);
             scope.spawn(move || {
                 let replies = "END\r\n".repeat(8);
-                // Longer than what a turn reads.
+                // Longer than one turn reads.
                 let rounds_ahead = if ahead { 20 } else { 0 };
                 (0..rounds_ahead).for_each(|_| client.send(request));
                 while !done() {
@@ -405,7 +403,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
 
 #[test]
 fn an_idle_column_takes_connections_from_a_saturated_one() {
-    // One that looks for work without end is idle too, and who never rests moves too.
+    // A column that polls for work is idle too, and a connection that never rests moves too.
     for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {
@@ -413,7 +411,7 @@ fn an_idle_column_takes_connections_from_a_saturated_one() {
             second.migrations_taken > 0 && second.gets() > 1000
         };
         load_first(&server, 6, ahead, has_helped);
-        // Some are on their way when the last reply comes.
+        // Some connections are on their way when the last reply comes.
         let (given, taken) = (|it: &Sums| it.migrations_given, |it: &Sums| it.migrations_taken);
         let is_counted = || given(&columns(&server)[0]) == taken(&columns(&server)[1]);
         wait_until("all is counted", is_counted);
@@ -447,7 +445,7 @@ fn stats_columns_tells_who_gave_and_who_took() {
         (0..COLUMNS).map(of_column).sum::<u64>()
     };
     assert_eq!(sum("migrations_taken"), 50);
-    // Who gives counts a moment later.
+    // The giving column counts a moment later.
     assert!((49..=50).contains(&sum("migrations_given")), "{rows:?}");
     server.stop();
 }

@@ -1,9 +1,9 @@
-//! A server on a machine of several NUMA nodes takes memory of each and gives it back.
+//! A server on a machine with several NUMA nodes takes memory from each and gives it back.
 //!
-//! Where: the built program, seen from outside. `tests/vm` boots such a machine and runs this; no
-//! other command does (`test = false` in Cargo.toml), for few machines are such.
-//! Invariant: what a thread stores lies on the node of its processor; `stats memory` tells of each
-//! node what the system has given there.
+//! Where: the built program, seen from outside. `tests/vm` boots such a machine and runs this test;
+//! no other command does (`test = false` in Cargo.toml), because few machines have several nodes.
+//! Invariant: a thread's items lie on the node of its CPU; `stats memory` says how much memory the
+//! system has given on each node.
 //! Source: numa(7), `/proc/PID/numa_maps`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,16 +16,15 @@ use inprocess::{Client, DEADLINE, wait_until};
 use live::Server;
 
 const MIB: u64 = 1 << 20;
-/// What is taken ahead of need, by whoever: a few segments of each node.
+/// Most memory taken ahead of need: a few segments of each node.
 const AHEAD: u64 = 32 * MIB;
 
-/// Of the memory that is to be of node 0, and of that which is to be of node 1: bytes that the
-/// system has given on node 0, and on node 1.
+/// Bytes on node 0 and on node 1: of memory that prefers node 0, and of memory that prefers node 1.
 fn given(server: &Server) -> [[u64; 2]; 2] {
     let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", server.pid())).unwrap();
     let mut bytes = [[0; 2]; 2];
     for words in maps.lines().map(|line| line.split(' ').collect::<Vec<_>>()) {
-        // An address, what the memory is to be, and what it is.
+        // The words of a line: address, policy, and pages by node.
         let wanted = match words.get(1) {
             Some(&"prefer:0") => 0,
             Some(&"prefer:1") => 1,
@@ -40,13 +39,13 @@ fn given(server: &Server) -> [[u64; 2]; 2] {
     bytes
 }
 
-/// What `stats memory` tells of the two nodes.
+/// The bytes of the two nodes in `stats memory`.
 fn told(client: &mut Client) -> [u64; 2] {
     let rows = client.stats("memory");
     ["node_0_bytes", "node_1_bytes"].map(|name| rows[name].parse().unwrap())
 }
 
-/// A client of a thread on each of the nodes.
+/// Returns a client for each node, served by one of the node's threads.
 fn clients(server: &Server) -> [Client; 2] {
     let mut found = [None, None];
     let total = |rows: &std::collections::HashMap<String, String>, column: usize| -> u64 {
@@ -66,7 +65,7 @@ fn clients(server: &Server) -> [Client; 2] {
     found.map(Option::unwrap)
 }
 
-/// Stores values of 8,000 bytes, so many bytes in all, under keys with this name.
+/// Stores `bytes` bytes in values of 8,000 bytes, under keys with this prefix.
 fn store(client: &mut Client, name: &str, bytes: u64) {
     let value = "v".repeat(8000);
     for first in (0..bytes / 8000).step_by(64) {

@@ -1,8 +1,7 @@
-//! What operators ask: lists of all items, events, statistics; beside clients who work.
+//! Operators' requests beside working clients: lists of all items, events, statistics.
 //!
 //! Where: an in-process server; the built binary beside memcached for names.
-//! Invariant: an operator who reads slowly, or not at all, is waited for by nobody, and what is
-//! kept for them is bounded.
+//! Invariant: an operator who reads slowly, or not at all, blocks nobody and takes bounded memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -18,7 +17,7 @@ use hypostyle::limits::{
 use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 
-/// Keys that stay.
+/// Number of keys that stay.
 const STAYING: usize = 20_000;
 
 fn fill(client: &mut Client, keys: std::ops::Range<usize>) {
@@ -28,7 +27,7 @@ fn fill(client: &mut Client, keys: std::ops::Range<usize>) {
     client.ask("mn\r\n", "MN\r\n");
 }
 
-/// The keys that `mgdump` lists, each once.
+/// Lists the keys by `mgdump`, each of which must come once.
 fn listed(client: &mut Client) -> HashSet<String> {
     client.ask("lru_crawler mgdump hash\r\n", "OK\r\n");
     let mut keys = HashSet::new();
@@ -77,7 +76,7 @@ fn a_dump_lists_each_item_that_stays_once_while_others_come_and_go() {
 fn dumps_that_nobody_reads_hold_up_nobody_and_only_so_many_are_under_way() {
     let server = start(settings(1));
     let mut client = connect(&server);
-    // More than sockets take.
+    // More than the sockets' buffers hold.
     fill(&mut client, 0..400_000);
     let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
     for dump in &mut dumps {
@@ -92,7 +91,7 @@ fn dumps_that_nobody_reads_hold_up_nobody_and_only_so_many_are_under_way() {
     }
     assert!(client.stat("response_obj_bytes") < 4 << 20, "what waits is bounded");
     assert!(client.stat("response_obj_count") > 1, "replies wait");
-    // One who goes makes room for another.
+    // A dump that ends makes room for another.
     dumps.pop();
     wait_until("a place", || {
         client.send("lru_crawler mgdump 2\r\n");
@@ -121,8 +120,8 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     });
     assert!(client.stat("log_watcher_sent") > 0 && client.stat("log_worker_written") > 0);
     assert!(client.stat("response_obj_bytes") < 64 << 20, "what waits is bounded");
-    // All but one go; once that one has missed something it reads, and hears how much, though
-    // nothing happens any more.
+    // All watchers but one leave. Once that one has missed lines, it reads, and is told how many,
+    // even if nothing more happens.
     let mut last = watchers.pop().unwrap();
     drop(watchers);
     wait_until("their end", || client.stat("log_watchers") == 1);
@@ -165,7 +164,7 @@ fn evictions_are_told() {
     server.stop();
 }
 
-/// The names of what `stats` answers with these arguments.
+/// The names in the answer to `stats` with these arguments.
 fn names(server: &live::Server, arguments: &str) -> Vec<String> {
     let mut wire = server.connect();
     wire.send(b"set key 0 0 5\r\nvalue\r\nget key\r\n");
@@ -177,7 +176,7 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
     loop {
         let line = String::from_utf8(wire.line().unwrap()).unwrap();
         let Some(stat) = line.strip_prefix("STAT ") else { return names };
-        // memcached chooses the class by the item's size.
+        // memcached chooses the class by the item's size, so numbers are made equal.
         let name = stat.split(' ').next().unwrap();
         let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
         let parts = name.split(':').map(|part| if digits(part) { "1" } else { part });
@@ -188,7 +187,7 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
 #[test]
 fn statistics_have_memcacheds_names_and_no_others() {
     let flags = ["-o", "idle_timeout=100,no_maxconns_fast"];
-    // Of each section of the file: what the server is started with, and what is asked.
+    // Each section of the file: the server's flags, and the arguments of `stats`.
     let without = ["-o", "no_lru_crawler,no_lru_maintainer"];
     let sections: [(&[&str], &str); 6] = [
         (&[], ""),
@@ -204,10 +203,10 @@ fn statistics_have_memcacheds_names_and_no_others() {
         let expected: Vec<_> = section.lines().skip(1).collect();
         let ours = live::Server::under_test(flags);
         let mut told = names(&ours, arguments);
-        // Behind memcached's settings stand ours.
+        // Our settings come after memcached's.
         told.truncate(if arguments == "settings" { expected.len() } else { usize::MAX });
         assert_eq!(told, expected, "stats {arguments}");
-        // Another version has other statistics.
+        // Other versions have other statistics.
         if let Some(memcached) = live::Server::memcached(flags)
             && memcached.version() == "1.6.45"
         {
@@ -216,7 +215,7 @@ fn statistics_have_memcacheds_names_and_no_others() {
     }
 }
 
-/// A connection's rows of `stats conns`, by the address of its client.
+/// The rows of `stats conns`, by the client's address.
 fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
     let mut by_descriptor: HashMap<String, HashMap<String, String>> = HashMap::new();
     client.send("stats conns\r\n");
@@ -236,7 +235,7 @@ fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
 
 #[test]
 fn each_connection_is_told_once_with_its_state() {
-    // More than a column tells at once.
+    // More than a column lists in one turn.
     const CONNECTIONS: usize = 700;
     assert!(inprocess::allow_files(2 * CONNECTIONS as u64 + 200));
     let server = start(settings(2));
@@ -296,7 +295,7 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     let now_ms = 3_600_000;
     server.shared().plant_clock(now_ms);
     let mut client = connect(&server);
-    // More than sockets take.
+    // More than the sockets' buffers hold.
     fill(&mut client, 0..400_000);
     let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
     for dump in &mut dumps {
@@ -313,14 +312,14 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     });
     while client.line() != "EN" {}
     assert_eq!(client.stats("store")["dumps_stalled"], "1");
-    // One of the others goes on to its end; that one has no end.
+    // All other dumps go on to their end; the stalled one was cut off.
     let ends: Vec<Vec<u8>> = dumps.iter_mut().map(read_dump).collect();
     let whole = ends.iter().filter(|end| end.ends_with(b"END\r\n")).count();
     assert_eq!((whole, ends.len()), (DUMPS_MAX - 1, DUMPS_MAX));
     server.stop();
 }
 
-/// The last bytes of a dump, up to its end or the connection's.
+/// Reads a dump, to its end or to the connection's. Returns its last bytes.
 fn read_dump(client: &mut Client) -> Vec<u8> {
     let (mut end, mut bytes) = (Vec::new(), [0; 1 << 16]);
     while !end.ends_with(b"END\r\n") {
@@ -423,7 +422,7 @@ fn prefixes_without_end_take_bounded_memory_and_are_all_told() {
         assert!(told.insert(line.split(' ').nth(1).unwrap().to_owned()), "{line} is there twice");
     }
     assert!(told.len() <= PREFIXES_MAX && told.len() > PREFIXES_MAX / 2, "{}", told.len());
-    // In `stats prefixes` few stand one by one; the others are counted together.
+    // `stats prefixes` lists a limited number one by one, and counts the others together.
     for key in 0..PREFIXES_TOLD_MAX + 100 {
         client.send(format!("set item-{key}:k 0 0 1 noreply\r\n1\r\n"));
     }
@@ -452,7 +451,7 @@ fn times_and_hot_keys_are_sampled_whatever_the_protocol() {
     let times = client.stats("latency");
     let number = |name: &str| times[&format!("latency:{name}")].parse::<u64>().unwrap();
     for (kind, requests) in [("get", ROUNDS), ("ms", ROUNDS), ("mg", ROUNDS / 2)] {
-        // Of 10,000 requests some 80 are sampled, if the server never rests.
+        // About 80 of 10,000 requests are sampled if the server never rests.
         let told = number(&format!("{kind}:requests"));
         assert!(told > requests / 2 && told < requests * 2, "{kind}: {told}");
         let (p50, p99) = (number(&format!("{kind}:p50_ns")), number(&format!("{kind}:p99_ns")));

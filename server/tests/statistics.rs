@@ -1,8 +1,7 @@
-//! What moves each statistic of plain `stats`, and that nothing moves the others.
+//! Each statistic of plain `stats` is moved by what should move it, and by nothing else.
 //!
 //! Where: an in-process server, by a client's requests and by the test's clock.
-//! Invariant: every name that is recorded of memcached is moved here, or is in `NEVER` with the
-//! reason.
+//! Invariant: every name recorded from memcached is moved here, or is in `NEVER` with the reason.
 //! Source: `data/statistics.txt`, recorded from memcached 1.6.45.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +14,7 @@ use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 use store::policy::Eviction;
 
-/// What cannot happen here, what it says all the same, and why.
+/// Statistics that never move here: name, constant value, and reason.
 const NEVER: [(&str, &str, &str); 24] = [
     ("libevent", "none", "there is none"),
     ("response_obj_oom", "0", "memory for replies never fails: the process would end"),
@@ -43,7 +42,7 @@ const NEVER: [(&str, &str, &str); 24] = [
     ("pointer_size", "64", "it is the machine's"),
 ];
 
-/// What one request raises.
+/// Statistics, each with a request that raises it.
 const BY_REQUEST: [(&str, &str); 25] = [
     ("cmd_get", "get nosuch"),
     ("get_misses", "get nosuch"),
@@ -72,7 +71,7 @@ const BY_REQUEST: [(&str, &str); 25] = [
     ("bytes_written", "verbosity 0"),
 ];
 
-/// The statistics that were seen to move.
+/// The statistics seen to move.
 struct Moved(HashSet<&'static str>);
 
 impl Moved {
@@ -80,7 +79,7 @@ impl Moved {
         self.0.insert(name);
     }
 
-    /// `act` raises the statistic.
+    /// Waits until `act` has raised the statistic.
     fn raised(&mut self, client: &mut Client, name: &'static str, act: impl FnOnce(&mut Client)) {
         let before = client.stat(name);
         act(client);
@@ -88,13 +87,13 @@ impl Moved {
         self.note(name);
     }
 
-    /// The statistic comes to be this.
+    /// Waits until the statistic has this value.
     fn becomes(&mut self, client: &mut Client, name: &'static str, value: u64) {
         wait_until(name, || client.stat(name) == value);
         self.note(name);
     }
 
-    /// Each of them comes to be more than this, while `act` goes on.
+    /// Repeats `act` until each statistic exceeds its number.
     fn exceed(
         &mut self,
         client: &mut Client,
@@ -118,7 +117,7 @@ fn every_statistic_moves_or_cannot() {
         [requests, process, connections, limits, memory, eviction, dead_items, watchers];
     scenarios.iter().for_each(|scenario| scenario(&mut moved));
     let sections: Vec<_> = include_str!("data/statistics.txt").split("\n==").collect();
-    // Of `stats`, and the one more that `-o idle_timeout` brings.
+    // The names in `stats`, and the one that `-o idle_timeout` adds.
     let recorded = sections[1].lines().skip(1).chain(["idle_kicks"]);
     let never = NEVER.map(|(name, _, _)| name);
     let still: Vec<_> =
@@ -134,7 +133,7 @@ fn open(settings: Settings) -> (Server, Client) {
     (server, client)
 }
 
-/// Ends a server on which much has happened, but nothing that cannot.
+/// Checks on a busy server that the constant statistics have not moved, and ends it.
 fn close(server: Server, client: &mut Client) {
     let all = client.stats("");
     for (name, value, why) in NEVER {
@@ -143,7 +142,7 @@ fn close(server: Server, client: &mut Client) {
     server.stop();
 }
 
-/// Carries out requests, whatever they come to.
+/// Sends requests, and ignores their replies.
 fn obey(client: &mut Client, requests: &str) {
     client.send(format!("{requests}\r\nmn\r\n"));
     while client.line() != "MN" {}
@@ -161,7 +160,7 @@ fn requests(moved: &mut Moved) {
         let long = if name == "store_too_large" { "x".repeat(1_048_577) } else { String::new() };
         moved.raised(&mut client, name, |client| obey(client, &format!("{request}{long}")));
     }
-    // More than a turn executes.
+    // More than one turn executes.
     moved.raised(&mut client, "conn_yields", |client| obey(client, &"get k\r\n".repeat(1000)));
     close(server, &mut client);
 }
@@ -188,7 +187,7 @@ fn connections(moved: &mut Moved) {
     let (server, mut client) = open(Settings { connections_max: 200, ..settings(1) });
     let mut others = Vec::new();
     for name in ["curr_connections", "total_connections", "connection_structures"] {
-        // As many as are allocated at a time.
+        // Enough to make the server allocate more structures.
         moved.raised(&mut client, name, |_| others.extend((0..60).map(|_| connect(&server))));
     }
     let mut refused = Vec::new();
@@ -205,7 +204,7 @@ fn connections(moved: &mut Moved) {
     moved.raised(&mut client, "read_buf_bytes", |_| others[1].send(half));
     moved.raised(&mut client, "read_buf_count", |_| others[2].send(half));
     moved.raised(&mut client, "read_buf_bytes_free", |_| others[1].send(&whole[half.len()..]));
-    // Replies in the log are copied where the socket takes no more of them.
+    // Replies in the log are copied once the socket takes no more of them.
     obey(&mut client, &whole);
     moved
         .raised(&mut client, "response_obj_bytes", |_| others[3].send("get half\r\n".repeat(5000)));
@@ -287,7 +286,7 @@ fn eviction(moved: &mut Moved) {
     let names = ["evictions", "evicted_unfetched", "direct_reclaims", "evicted_active"];
     moved.exceed(&mut client, &names.map(|name| (name, 0)), |client| {
         fill(client, keys..keys + 5000, 0);
-        // A use counts some seconds after the item was stored.
+        // A use counts only some seconds after the item was stored.
         server.shared().plant_clock(3_600_000 + u64::from(keys) * 2);
         obey(
             client,
@@ -306,7 +305,7 @@ fn dead_items(moved: &mut Moved) {
     moved.exceed(&mut client, &names.map(|name| (name, 0)), |_| ());
     close(server, &mut client);
 
-    // Nothing goes unasked.
+    // Without the crawler, an expired item goes only when a request meets it.
     let (server, mut client) = open(Settings { crawler: false, ..settings(1) });
     obey(&mut client, "set past 0 -1 1\r\n1");
     moved.raised(&mut client, "get_expired", |client| obey(client, "get past"));
@@ -318,7 +317,7 @@ fn dead_items(moved: &mut Moved) {
     {
         obey(&mut client, "set a 0 0 1\r\n1");
         server.shared().plant_clock(now_ms);
-        // In one turn: behind it, what was flushed goes by itself.
+        // In the same turn: later, flushed items go by themselves.
         moved.raised(&mut client, name, |client| obey(client, &format!("flush_all\r\n{then}")));
     }
     close(server, &mut client);

@@ -1,9 +1,8 @@
-//! Columns that take datagrams from one that is behind.
+//! Columns that steal datagrams from one that is behind.
 //!
-//! Where: an in-process server of two columns; all clients name the first one, or reach one of two
-//! queues of an interface.
-//! Invariant: whoever answers, each request is answered once and rightly, and a client whose
-//! requests come one by one, or few at a time, is answered by the column that it named.
+//! Where: an in-process server of two columns; clients name the first, or reach one of two queues.
+//! Invariant: each request is answered once and correctly, by any column. A client that has few
+//! requests in flight is answered by the column it named.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -21,16 +20,16 @@ use protocol::Speak;
 use protocol::udp::Header;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// Flow 1 names the first column.
+/// The flow that names the first column.
 const FLOW: u16 = 1;
-/// Requests that a client has in flight, and clients. Half of the requests come in parts, and no
-/// more may wait for some than may of one host.
+/// Requests that a client has in flight, and number of clients. Half of the requests come in parts,
+/// and no more of them than one host may have incomplete.
 const WINDOW: u16 = 24;
 const CLIENTS: u16 = 3;
 const _: () = assert!((WINDOW / 2 * CLIENTS) as usize <= ASSEMBLIES_OF_ONE_MAX);
-/// Datagrams that are stolen in a test, at least.
+/// Fewest datagrams stolen in a test.
 const STOLEN: u64 = 500;
-/// Keys of a multiget that are not there.
+/// Absent keys of a multiget.
 const MISSES: usize = 500;
 
 fn settings(steal: bool) -> Settings {
@@ -38,13 +37,13 @@ fn settings(steal: bool) -> Settings {
     Settings { datagrams, steal, ..inprocess::settings(2) }
 }
 
-/// What is asked: its datagrams, and the reply.
+/// A request: its datagrams, and the reply.
 struct Request {
     parts: Vec<Vec<u8>>,
     reply: Vec<u8>,
 }
 
-/// A client with values of its own.
+/// A client with its own keys.
 struct Client {
     socket: UdpSocket,
     number: u16,
@@ -56,7 +55,7 @@ impl Client {
         Client::at([127, 0, 0, 1].into(), server.datagram_addresses()[0], number)
     }
 
-    /// One that has the address `here`.
+    /// Returns a client with the address `here`, and stores its keys.
     fn at(here: Ipv4Addr, server: SocketAddr, number: u16) -> Client {
         let socket = UdpSocket::bind((here, 0)).unwrap();
         socket.connect(server).unwrap();
@@ -88,8 +87,8 @@ impl Client {
         Request { parts: (0..).zip(&pieces).map(part).collect(), reply: reply.into() }
     }
 
-    /// A window of requests: each key is written, in several datagrams where it is an odd one, or
-    /// each is read, with many that are not there: the server has more to do than its clients.
+    /// Sends a window of requests: writes each key, the odd ones in several datagrams, or reads
+    /// each among many absent ones, so that the server has more to do than its clients.
     fn window(&mut self) {
         let reads = self.round % 2 == 1;
         let round = self.round / 2 + 1;
@@ -140,7 +139,7 @@ fn columns(server: &Server) -> Vec<Sums> {
     server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// Has all clients ask until `enough`; how many windows that took.
+/// Lets all clients send until `enough`. Returns the most windows of a client.
 fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + Sync) -> u32 {
     let until = Instant::now() + DEADLINE;
     let of_client = |mut client: Client| {
@@ -153,7 +152,7 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
             );
             client.window();
         }
-        // Nothing comes later either.
+        // No answer comes twice.
         client.socket.set_nonblocking(true).unwrap();
         assert!(client.socket.recv(&mut [0; 2000]).is_err(), "an answer too many");
         client.round
@@ -169,9 +168,9 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
     })
 }
 
-/// What was sent to column `to` was answered by all, and all was counted.
+/// Asserts that all columns have answered what was sent to column `to`, and counted it.
 fn all_have_answered(server: &Server, to: usize) {
-    // What is answered is counted a moment later.
+    // An answer is counted a moment after it is sent.
     wait_until("all is counted", || {
         let all = server.shared().sums();
         let taken = all.steals_taken_near + all.steals_taken_far;
@@ -216,7 +215,7 @@ fn what_is_sent_to_one_column_is_answered_by_both_and_rightly() {
     server.stop();
 }
 
-/// A server past the kernel at the end of a wire whose packets are copied.
+/// Starts a server past the kernel, on a wire that copies packets.
 fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server {
     let host = Some("0.0.0.0".into());
     let listen = Listen { host, port: Port::Any, protocol: Speak::Auto };
@@ -226,17 +225,17 @@ fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server
     far.on(|| start(settings))
 }
 
-/// Clients that all reach one queue, and the queue.
+/// Returns clients that all reach one queue, and the queue.
 fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Client>, usize) {
     let at = (far.v4, server.datagram_addresses()[0].port()).into();
-    // By its addresses and ports a socket has a queue. Of many, some have the one of the first.
+    // A socket's addresses and ports select its queue: some of many sockets share one.
     let (mut clients, mut queue) = (Vec::new(), None);
     for number in 0..64 {
         let received = || columns(server).iter().map(|it| it.udp_received).collect::<Vec<_>>();
         let before = received();
         let client = near.on(|| Client::at(near.v4, at, number));
         let after = received();
-        // What the client before was answered last may be counted only now.
+        // The last answer to the previous client may be counted only now.
         let [first, second] = [0, 1].map(|at| after[at] - before[at]);
         let of_client = usize::from(second > first);
         if *queue.get_or_insert(of_client) == of_client && clients.len() < CLIENTS.into() {
@@ -288,7 +287,7 @@ fn of_packets_that_are_copied_nothing_is_stolen_unless_that_is_asked_for() {
 fn a_request_alone_or_among_few_is_not_stolen() {
     let server = start(settings(true));
     let client = Client::of(&server, 0);
-    // As many at once are behind if they take long, and on a busy machine any may.
+    // One datagram more at once would count as behind if the turn takes long.
     let few = u16::try_from(BEHIND_DATAGRAMS / 4).unwrap() - 1;
     for window in [1, few] {
         for _ in 0..500 {

@@ -1,5 +1,5 @@
-//! A column makes at most one read and one write per turn of a connection, and one wait per loop;
-//! of a burst of datagrams likewise.
+//! Counts system calls: a column makes at most one read and one write per turn of a connection, and
+//! one wait per loop; likewise for a burst of datagrams.
 //!
 //! Where: an in-process server, whose columns count their system calls.
 //! Invariant: the counts grow by no more than the requests need.
@@ -20,7 +20,7 @@ struct Counts {
     others: u64,
 }
 
-/// The calls that all columns have made so far.
+/// System calls of all columns so far.
 fn counts(server: &Server) -> Counts {
     let mut sum = Counts { waits: 0, reads: 0, writes: 0, others: 0 };
     for calls in server.calls() {
@@ -32,10 +32,10 @@ fn counts(server: &Server) -> Counts {
     sum
 }
 
-/// The calls that a server makes for `batches` batches of `batch` equal requests.
+/// System calls of a server for `batches` batches of `batch` equal requests.
 fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) -> Counts {
     let mut settings = settings(1);
-    settings.cas = false; // a binary answer shows the unique
+    settings.cas = false; // a binary answer would show the unique
     settings.requests_per_event = 500;
     let server = start(settings);
     let mut client = connect(&server);
@@ -57,8 +57,8 @@ fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef
     }
 }
 
-/// Each batch may cost one read, one write and one wait. Further waits are allowed for each second
-/// of the clock and for the store's background work.
+/// Asserts that each batch took one read, one write and one wait. More waits are allowed for each
+/// second of the clock and for the store's background work.
 fn check(counts: Counts, batches: u64) {
     assert_eq!((counts.reads, counts.writes, counts.others), (batches, batches, 0), "{counts:?}");
     assert!(counts.waits <= batches + batches / 10 + 10, "{counts:?}");
@@ -117,7 +117,7 @@ fn a_thousand_gets_in_bursts_of_datagrams_take_at_most_fifty_calls() {
     let after = counts(&server);
     server.stop();
     let (reads, writes) = (after.reads - before.reads, after.writes - before.writes);
-    // The connection of the one that set it may be closed meanwhile.
+    // The setup's connection may be closed meanwhile, which takes one read.
     assert!(reads <= BURSTS + 1 && writes <= BURSTS, "{before:?}, {after:?}");
     let calls = reads + writes + after.waits - before.waits + after.others - before.others;
     assert!(calls * 1000 <= 50 * 64 * BURSTS, "{before:?}, {after:?}");
@@ -128,7 +128,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     let server = start(settings(2));
     let mut client = connect(&server);
     client.ask("version\r\n", "VERSION 1.6.45\r\n");
-    // If the idle server spun, it would do so while another server is started and asked.
+    // A spinning idle server would make many waits while another server is started and used.
     let busy = start(settings(1));
     let mut other = connect(&busy);
     let before = counts(&server);
@@ -137,7 +137,7 @@ fn a_column_with_nothing_to_do_sleeps() {
     }
     let waits = counts(&server).waits - before.waits;
     assert!(waits < 200, "{waits} waits with nothing to do");
-    // Each request took a read and a write; what is told is of the loop before.
+    // Each request takes a read and a write; the statistic is from the loop before.
     let told = other.stats("columns")["columns:0:system_calls"].parse().unwrap();
     assert!((2 * 20_000..=busy.calls().map(Calls::sum).sum()).contains(&told), "{told} are told");
     busy.stop();

@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-/// What cargo and a test's program print, without the lines that do not matter here.
+/// Output of cargo and of a passing test program, without the lines that do not matter here.
 const PASSES: &str = "   Compiling hypostyle v0.1.0
      Running unittests src/lib.rs (target/debug/deps/store-488f838af48fe10b)
 
@@ -23,7 +23,7 @@ running 0 tests
 test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 ";
 
-/// A test that prints what a list of failed ones looks like, and fails.
+/// Output of a test that prints something like a list of failed tests, and fails.
 const FAILS: &str = "     Running tests/run.rs (target/debug/deps/run-a421150e0994be33)
 
 running 3 tests
@@ -47,7 +47,7 @@ error: 1 target failed:
     `-p store --test run`
 ";
 
-/// In colours, as cargo prints where `CARGO_TERM_COLOR` is `always`.
+/// Coloured output, as from cargo with `CARGO_TERM_COLOR=always`.
 const SKIPS: &str = "\x1b[1m\x1b[92m     Running\x1b[0m tests/servers.rs (deps/servers-a421)
 SKIPPED one: no peer
 SKIPPED one: no peer
@@ -56,7 +56,7 @@ SKIPPED two: no peer
 test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.46s
 ";
 
-/// A test whose process was killed.
+/// Output of a test program that was killed.
 const DIES: &str = "     Running tests/run.rs (target/debug/deps/run-a421150e0994be33)
 
 running 3 tests
@@ -72,7 +72,7 @@ Done 4100 runs in 21 second(s)
 fuzzing text for 20 s (all it says: target/fuzz-text.log)
 ";
 
-/// Runs the script with commands that print these texts and end with these statuses. Returns the
+/// Runs the script on commands that print these texts and end with these statuses. Returns the
 /// script's last line and its exit status.
 fn told(commands: &[(&str, i32)]) -> (String, Option<i32>) {
     let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/together"));

@@ -1,8 +1,8 @@
-//! Requests behind memcached's UDP frame, and their answers.
+//! Requests with memcached's UDP frame, and their answers.
 //!
 //! Where: an in-process server and plain sockets on loopback.
-//! Invariant: an answer is one message, in datagrams of the same number as the request's; what is
-//! not answered is counted, and the socket answers what comes next.
+//! Invariant: an answer is one message, in datagrams with the request's id; a request that is not
+//! answered is counted, and does not keep the socket from answering the next.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -54,7 +54,7 @@ fn answers_are_cut_into_numbered_datagrams() {
     let server = start(settings(1, "127.0.0.1"));
     let mut client = Client::of(&server);
     let empty = text_hit("k", "").len() - 1;
-    // The most that one datagram carries here, which is less where an interface takes less.
+    // The most bytes in one datagram here; an interface with a smaller MTU takes fewer.
     client.ask(format!("set k 0 0 {}\r\n{}\r\n", 9000, "x".repeat(9000)), "STORED\r\n");
     client.send("get k\r\n");
     let mut first = [0; 2000];
@@ -67,7 +67,7 @@ fn answers_are_cut_into_numbered_datagrams() {
     for (reply_bytes, parts) in sizes.map(|bytes| (bytes, bytes.div_ceil(payload_bytes))) {
         let digits = (reply_bytes - empty).to_string().len();
         let value = "v".repeat(reply_bytes - empty - digits);
-        // Too long for one datagram: the value comes in several, or by the other protocol.
+        // Too long for one datagram: the value is set in several.
         let set = format!("set k 0 0 {}\r\n{value}\r\n", value.len());
         client.send_parts(set.as_bytes(), 1000, |_| {});
         assert_eq!(client.receive().0, b"STORED\r\n");
@@ -121,7 +121,7 @@ fn a_request_in_datagrams_of_any_order_is_put_together() {
         (60_000, |parts| {
             let doubled: Vec<_> =
                 parts.iter().flat_map(|part| [part.clone(), part.clone()]).collect();
-            // The last once: doubled, it would begin the request anew.
+            // The last part comes once only: a second one would begin the request anew.
             parts.splice(.., doubled[..doubled.len() - 1].iter().cloned());
         }),
     ] {
@@ -144,7 +144,7 @@ fn what_is_no_whole_request_is_dropped_and_counted() {
     client.send("set k 0 0 100000\r\nva");
     client.send(&frame(0, b"", "k", "")[..20]);
     wait_until("four drops", || stream.stat("udp_dropped_incomplete") == 4);
-    // A request before it is answered.
+    // The complete request before it is answered.
     client.ask("get k\r\nget k", "END\r\n");
     assert_eq!(stream.stat("udp_dropped_incomplete"), 5);
     for datagram in [
@@ -232,7 +232,7 @@ fn bytes_that_mean_nothing_stop_nobody() {
             datagram.truncate(random.index(60));
             client.socket.send_to(&datagram, client.server).unwrap();
         }
-        // Whatever the noise was answered, this is answered as well.
+        // Skips answers to the noise; this request must be answered too.
         client.id = 1000 + round;
         client.send("mn\r\n");
         let mut buffer = [0; 2000];
@@ -278,7 +278,7 @@ fn networks_that_are_not_allowed_get_no_answer() {
     server.stop();
 }
 
-/// Datagrams that each column has received.
+/// Number of datagrams that each column has received.
 fn received(server: &Server) -> Vec<u64> {
     server.shared().columns.iter().map(|column| column.udp_received.get()).collect()
 }
@@ -289,7 +289,7 @@ fn flows_reach_the_columns_that_they_name() {
     for flow in 1..=4_u16 {
         let before = received(&server);
         for id in 0..50 {
-            // Another sender each time, whom the kernel would send elsewhere.
+            // A different sender each time, which the kernel would spread over the columns.
             let mut client = Client::of(&server);
             let header = Header { id, number: 0, total: 1, flow };
             let datagram = [&header.bytes()[..], b"get k\r\n"].concat();
@@ -322,7 +322,7 @@ fn what_columns_have_done_adds_up_to_all_that_was_done() {
         steered(flow, requests);
     }
     stream.ask("get k\r\n", text_hit("k", "v"));
-    // An answer is counted when the system has taken it, and its client may be quicker.
+    // An answer is counted after the kernel has taken it, when the client may already have it.
     inprocess::wait_until("the last answer is counted", || stream.stats("udp")["udp_sent"] == "70");
     let of_columns = stream.stats("columns");
     let column = |name: &str| -> Vec<u64> {

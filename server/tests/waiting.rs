@@ -22,13 +22,13 @@ use store::Store;
 
 /// Most SETs before one waits: the memory is full by then.
 const SETS_MAX: u32 = 40_000;
-/// Loops after which a request that still waits can only be waiting for memory that does not come.
+/// Number of loops after which a request still waits only for memory that does not come.
 const LOOPS: usize = 200;
-/// The time that columns are shown, which does not advance.
+/// The time on the columns' clocks, which stand still.
 const NOON_MS: u64 = 3_600_000;
 
-/// A server of one column. No memory is given back while the stall is on. The clock stands still,
-/// so no request has waited for too long.
+/// Starts a server of one column, to which no memory is given back while the stall is on. Its clock
+/// stands still, so that no request waits too long.
 fn stalled() -> (Server, Arc<Store>) {
     let datagrams = datagrams::at("127.0.0.1");
     let settings = Settings { memory_bytes: 8 << 20, datagrams, ..settings(1) };
@@ -51,7 +51,6 @@ fn is_silent(client: &mut Client) -> bool {
     peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// The number of connections that wait for room.
 fn awaiting_room(server: &Server) -> u64 {
     server.shared().columns[0].awaiting_room.get()
 }
@@ -61,8 +60,8 @@ fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
         wait_until("an answer, or a wait", || !is_silent(client) || awaiting_room(server) > 0);
-        // A SET may also wait for a few loops only, until more room is made than one turn makes, or
-        // until the thread that takes memory ahead has run.
+        // A SET may also wait for a few loops only: until more room is made than one turn makes, or
+        // until the thread that takes memory ahead of need has run.
         if is_silent(client) {
             let store = &server.shared().store;
             wait_until("memory ahead", || {
@@ -83,7 +82,7 @@ fn while_one_connections_request_waits_the_others_are_answered_and_it_is_in_its_
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     let key = fill(&server, &mut waits, &mut other);
-    // Requests behind the one that waits wait with it, whatever they are.
+    // Requests after the one that waits wait with it, of any kind.
     waits.send("mn\r\nget fill0 none\r\nset quiet 0 0 9000 noreply\r\n");
     waits.send("q".repeat(9000));
     waits.send("\r\nmg quiet s\r\ntouch fill1 900\r\nmn\r\n");
@@ -148,8 +147,8 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
 }
 
 /// A request is refused after two seconds in which its column ran; time in which the column did not
-/// run does not count. The request behind it then waits for two seconds of its own, and its key has
-/// the old value until then.
+/// run does not count. The request after it then waits for two seconds of its own, and its key
+/// keeps the old value until then.
 #[test]
 fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value() {
     let (server, _store) = stalled();
@@ -188,8 +187,8 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     server.stop();
 }
 
-/// Busy clients' requests are together more than half of what connections may hold. No client has
-/// stalled: the column itself did not run.
+/// Busy clients' requests are together more than half of what connections may hold. No client
+/// stalls: the column itself does not run.
 #[test]
 fn a_column_that_had_no_processor_closes_nobody() {
     const CLIENTS: usize = 400;
@@ -232,7 +231,7 @@ fn a_datagram_waits_with_those_behind_it() {
     client.ask("get none\r\n", "END\r\n");
     let first = client.send(set(1_000_000));
     let second = client.send("get none\r\nmn\r\n");
-    // A request that is not its message's first cannot wait: what is before it has been done.
+    // A request after others of its message cannot wait: those have been executed.
     client.send(format!("mn\r\n{}mn\r\n", set(1_000_001)));
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     assert!(client.is_silent());
@@ -246,14 +245,14 @@ fn a_datagram_waits_with_those_behind_it() {
     server.stop();
 }
 
-/// What came behind a request that waits has been looked at by then, and its parts put together.
+/// By then the datagrams after one that waits have been received, and their parts joined.
 #[test]
 fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() {
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     fill(&server, &mut waits, &mut other);
     let mut client = datagrams::Client::of(&server);
-    // A burst, which the server receives at once: all but the last are equally long.
+    // The server receives a burst at once if all datagrams but the last have the same length.
     let first = set(1_000_000);
     let first = [&Header::request(1, 0).bytes()[..], first.as_bytes()].concat();
     let payload_bytes = first.len() - HEADER_BYTES;
@@ -299,7 +298,7 @@ fn a_datagram_that_has_waited_too_long_is_refused_and_the_next_one_waits_anew() 
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     let refused = "SERVER_ERROR out of memory storing object\r\n";
     for (step, id) in (1..).zip(ids) {
-        // As long as a datagram waits, and the most that one loop counts.
+        // Steps of the time that a datagram may wait, and that one loop counts at most.
         server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX.max(DATAGRAM_WAIT_MS_MAX));
         (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
         client.expect(id, refused);

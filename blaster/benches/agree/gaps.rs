@@ -1,9 +1,9 @@
-//! When do requests really leave? Seen from the other end.
+//! Do requests leave when they should? The gaps between requests, measured at the receiver.
 //!
-//! Where: last. Invariant: a thread of this process that does nothing else stamps each datagram as
-//! it comes, and answers it with a miss; the first tenth is left out.
-//! Source: over loopback a datagram is with its receiver when `sendmsg` returns, so that times
-//! between arrivals are times between departures, but for the receiver's own microsecond or two.
+//! Where: the last part. Invariant: a thread of this process that does nothing else stamps each
+//! datagram on arrival and answers it with a miss; the first tenth of the stamps is left out.
+//! Source: over loopback a datagram has reached its receiver when `sendmsg` returns. The times
+//! between arrivals are those between departures, within the receiver's own microsecond or two.
 
 use super::Told;
 use super::peers::run;
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Stamps kept.
+/// Most stamps kept.
 const STAMPS_MAX: usize = 1 << 21;
-/// memcached's frame, and a request's longest beginning that is looked at.
+/// Bytes of memcached's UDP frame.
 const FRAME_BYTES: usize = 8;
 
 const ABOUT: &str = "
@@ -29,7 +29,7 @@ Smirnov's D): 0 is the same, 1 is another one altogether. Of equal gaps it says 
 jitter moves half of them to the other side of the one value; their p1 and p99 do.
 ";
 
-/// A row each law and rate.
+/// Prints a row for each law and rate.
 pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
     println!("{ABOUT}");
     println!(
@@ -60,7 +60,7 @@ pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the gaps between stamps.
+/// Prints the gaps between stamps, beside those that the law asks for.
 fn row(law: &str, rate: u32, stamps: &[u64]) {
     let settled = &stamps[stamps.len() / 10..];
     let mut gaps: Vec<f64> =
@@ -100,7 +100,7 @@ fn row(law: &str, rate: u32, stamps: &[u64]) {
     );
 }
 
-/// A server that only stamps.
+/// A UDP server that stamps each request.
 struct Receiver {
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -122,19 +122,19 @@ impl Receiver {
     }
 
     fn stop(self) -> io::Result<Vec<u64>> {
-        // Relaxed: a flag by itself.
+        // Relaxed: nothing else is published with this flag.
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the receiver died")))
     }
 }
 
-/// Nanoseconds at which datagrams came, from the first on. It never sleeps.
+/// Stamps gets until `is_over`, in nanoseconds since the start. It spins, and never sleeps.
 fn stamp(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
     let start = Instant::now();
     let mut stamps = Vec::with_capacity(STAMPS_MAX);
     let mut datagram = [0; 2048];
     let mut reply = [0; 64];
-    // Relaxed: as above.
+    // Relaxed: as in `stop`.
     while !is_over.load(Ordering::Relaxed) {
         let Ok((bytes, source)) = socket.recv_from(&mut datagram) else {
             std::hint::spin_loop();
@@ -152,11 +152,11 @@ fn stamp(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
         } else {
             b"VERSION 0\r\n"
         };
-        // The request's number; the first datagram, of one.
+        // The reply's frame: the request's id; part 0 of 1.
         reply[..2].copy_from_slice(&frame[..2]);
         reply[2..FRAME_BYTES].copy_from_slice(&[0, 0, 0, 1, 0, 0]);
         reply[FRAME_BYTES..FRAME_BYTES + said.len()].copy_from_slice(said);
-        // What is not taken is lost, as datagrams are.
+        // A reply that cannot be sent is lost, as datagrams may be.
         let _ = socket.send_to(&reply[..FRAME_BYTES + said.len()], source);
     }
     Ok(stamps)

@@ -1,10 +1,10 @@
-//! Does kvblaster measure what others measure, and does it send when it says?
+//! Compares kvblaster's figures with other tools', and its send times with its schedule.
 //!
-//! Where: outside the program, run by hand on a quiet machine of two processors or more: it needs
-//! memcached and memcaslap, redis-server and redis-benchmark (`make peers`); what is missing is
-//! left out and told. Invariant: every tool is a process of its own, as its user starts it, on the
-//! same processor, against the same running server, and rounds take turns, so that what drifts
-//! drifts for both. Source: issue 5, "Verification"; Little's law.
+//! Where: outside the program, run by hand on a quiet machine of at least two CPUs. It needs
+//! memcached and memcaslap, redis-server and redis-benchmark (`make peers`), and says which are
+//! missing. Invariant: every tool is a process of its own, started as a user would, on the same
+//! CPU, against the same running server. The tools take turns in each round, so that drift affects
+//! all alike. Source: issue 5, "Verification"; Little's law.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -28,12 +28,12 @@ cargo bench -p kvblaster --bench agree -- [--rounds N] [--seconds N] [PART...]
 
 const PARTS: [&str; 4] = ["memcaslap", "redis-benchmark", "rates", "gaps"];
 
-/// What everything is told.
+/// The settings of every part.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     rounds: u32,
     seconds: u32,
-    /// The processor of whoever asks, and of whoever answers.
+    /// CPU of the client, and of the server.
     client_cpu: usize,
     server_cpu: usize,
 }
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         match name.as_str() {
             "--rounds" => told.rounds = args.next().ok_or(USAGE)?.parse()?,
             "--seconds" => told.seconds = args.next().ok_or(USAGE)?.parse()?,
-            // What cargo adds.
+            // `cargo bench` adds this flag.
             "--bench" => {}
             part if PARTS.contains(&part) => parts.push(name),
             _ => return Err(USAGE.into()),
@@ -89,7 +89,7 @@ connections on one thread of it), tools agree in rate; with one connection the r
 whole round, the tool's own part included, so that a tool of less CPU a request gets more.
 ";
 
-/// One rival and kvblaster in turns.
+/// Measures a rival and kvblaster in turns.
 fn compare(rival: Rival, told: Told) -> Result<(), Box<dyn Error>> {
     let Some(server) = rival.server(told.server_cpu)? else { return Ok(()) };
     if !rival.is_installed() {
@@ -100,7 +100,7 @@ fn compare(rival: Rival, told: Told) -> Result<(), Box<dyn Error>> {
     peers::fill(rival, &server, told)?;
     for connections in [16, 1] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        // The first pair warms up, and says how many requests fill the time.
+        // The first pair warms up, and its rate says how many requests fill the time.
         let mut rate = peers::kvblaster(rival, &server, connections, told)?.per_s;
         rate = rate.max(peers::rival(rival, &server, (connections, rate), told)?.per_s);
         for round in 0..told.rounds {
@@ -117,10 +117,10 @@ fn compare(rival: Rival, told: Told) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Something that a run says of itself.
+/// Selects one figure of a run; none where the tool does not report it.
 type Figure = fn(&Seen) -> Option<f64>;
 
-/// The two side by side, and what their ratio says.
+/// Prints the figures of both, and their ratios.
 fn print(rival: Rival, connections: u32, ours: &[Seen], theirs: &[Seen]) {
     println!("{connections} connection{}", if connections == 1 { "" } else { "s" });
     println!(
@@ -158,7 +158,7 @@ fn print(rival: Rival, connections: u32, ours: &[Seen], theirs: &[Seen]) {
     println!();
 }
 
-/// A running server that goes when it is dropped, or a line about why there is none.
+/// Passes the server on, and prints a line if there is none.
 fn started(server: Option<Server>, name: &str) -> Option<Server> {
     if server.is_none() {
         println!("\n{name} is not installed (make peers): left out");

@@ -1,7 +1,7 @@
-//! The tools that ask, run as their users run them, and what they say.
+//! Runs the tools as their users would, and reads their figures.
 //!
-//! Where: between the servers and the comparison. Invariant: each run is one process on one
-//! processor; what it prints is read, never guessed: a line that is not there is an error.
+//! Where: between the servers and the comparison. Invariant: each run is one process on one CPU.
+//! Its output is parsed strictly: a missing line is an error.
 
 use super::servers;
 use super::{Told, started};
@@ -11,29 +11,29 @@ use std::error::Error;
 use std::io::Write;
 use std::process::{Command, Output};
 
-/// Keys, and the bytes of their values.
+/// Number of keys, and bytes of their values.
 const KEYS: u32 = 16_000;
 const VALUE_BYTES: u32 = 128;
-/// memcaslap's keys, with nine gets to a set; redis-benchmark's are of 16 bytes, and all gets.
+/// Bytes of memcaslap's keys; it sends nine gets per set. redis-benchmark: 16 bytes, gets only.
 const SLAP_KEY_BYTES: u32 = 32;
 
-/// Who is compared.
+/// The tools that kvblaster is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rival {
     Memcaslap,
     RedisBenchmark,
 }
 
-/// What a run says of itself.
+/// The figures that a run reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) per_s: f64,
     pub(crate) mean_us: f64,
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
-    /// Ranges of both, where that is all it says.
+    /// Ranges of p50 and p99, for a tool that reports only those.
     pub(crate) p50_p99: Option<(String, String)>,
-    /// CPU time of the process, by the requests it made.
+    /// CPU time of the process per request.
     pub(crate) cpu_us: f64,
 }
 
@@ -57,7 +57,7 @@ impl Rival {
     }
 }
 
-/// kvblaster's words for the workload.
+/// kvblaster's command line for the rival's workload.
 fn words(rival: Rival, server: &Server) -> Vec<String> {
     let (key_bytes, mix) = match rival {
         Rival::Memcaslap => (SLAP_KEY_BYTES, "get=9,set=1"),
@@ -71,13 +71,13 @@ fn words(rival: Rival, server: &Server) -> Vec<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Stores what is asked for, by both tools' names.
+/// Stores the keys of both tools.
 pub(crate) fn fill(rival: Rival, server: &Server, told: Told) -> Result<(), Box<dyn Error>> {
     let mut filling = kvblaster_at(told.client_cpu);
     filling.args(words(rival, server)).args(["--keep", "-n", "1"]);
     run(&mut filling)?;
     if rival == Rival::RedisBenchmark {
-        // It draws the keys it stores: of ten times as many hardly one is missed.
+        // Its sets draw keys at random: ten times as many sets as keys leave hardly one out.
         let many = (10 * KEYS).to_string();
         let words = ["-t", "set", "-n", &many, "-c", "8", "-P", "16"];
         run(redis_benchmark(server, told).args(words))?;
@@ -91,7 +91,7 @@ fn kvblaster_at(cpu: usize) -> Command {
     command
 }
 
-/// A run of kvblaster.
+/// Runs kvblaster.
 pub(crate) fn kvblaster(
     rival: Rival,
     server: &Server,
@@ -120,7 +120,7 @@ pub(crate) fn kvblaster(
     })
 }
 
-/// A run of the rival; `rate` is about what is to be expected.
+/// Runs the rival; `rate` is about what to expect.
 pub(crate) fn rival(
     rival: Rival,
     server: &Server,
@@ -143,7 +143,7 @@ fn memcaslap(server: &Server, connections: u32, told: Told) -> Result<Seen, Box<
     let mut command = Command::new("taskset");
     command.args(["-c", &told.client_cpu.to_string(), "memcaslap", "-T", "1"]);
     command.args(["-s", &server.target, "-c", &connections.to_string()]);
-    // Its keys: so many of each connection. It says its times only if it is to say them often.
+    // `-w 1k`: keys per connection. `-S`: without it memcaslap prints no times.
     command.args(["-w", "1k", "-S", "1h", "-t", &format!("{}s", told.seconds), "-F"]);
     let outcome = run(command.arg(&config));
     let _ = std::fs::remove_file(&config);
@@ -151,7 +151,7 @@ fn memcaslap(server: &Server, connections: u32, told: Told) -> Result<Seen, Box<
     slap_said(&String::from_utf8_lossy(&output.stdout), cpu_us)
 }
 
-/// What memcaslap printed: `Avg:` and the counts of times by their bits, of all requests.
+/// Parses memcaslap's output: `Avg:`, and the histogram of times by powers of two, of all requests.
 fn slap_said(text: &str, cpu_us: f64) -> Result<Seen, Box<dyn Error>> {
     let lacks = |what: &str| format!("memcaslap printed no {what}:\n{text}");
     let of = |text: &str, name: &str| -> Option<f64> {
@@ -226,7 +226,7 @@ fn redis(
     })
 }
 
-/// Runs a tool to its end; what it printed, and the CPU time it took, in microseconds.
+/// Runs a tool to its end. Returns its output, and its CPU time in microseconds.
 pub(crate) fn run(command: &mut Command) -> Result<(Output, f64), Box<dyn Error>> {
     let before = children_us()?;
     let output = command.output()?;
@@ -238,7 +238,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(Output, f64), Box<dyn Error>
     Err(format!("{command:?}: {}\n{}", output.status, text.concat()).into())
 }
 
-/// CPU time of the processes that were waited for.
+/// CPU time in microseconds of the child processes that have been waited for.
 fn children_us() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, figures) = stat.rsplit_once(')').ok_or("/proc/self/stat")?;

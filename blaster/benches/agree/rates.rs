@@ -1,7 +1,7 @@
-//! Is as much sent as was asked for, and answered?
+//! Does kvblaster send at the rate it was asked for, and is every request answered?
 //!
 //! Where: after the comparison of closed loops, with the open one. Invariant: gaps are equal, so
-//! that no chance is in the number of requests that fall due.
+//! that the number of requests due is not random.
 
 use super::peers::run;
 use super::{Told, servers, started};
@@ -10,9 +10,9 @@ use blaster::result::RunResult;
 use std::error::Error;
 use std::process::Command;
 
-/// Requests a second that are asked for.
+/// Requests per second asked for.
 const RATES: [u32; 8] = [1_000, 3_000, 10_000, 30_000, 60_000, 100_000, 150_000, 200_000];
-/// What issue 5 asks for.
+/// Largest share by which the rate may be off, from issue 5.
 const OFF_MAX: f64 = 0.01;
 
 const ABOUT: &str = "
@@ -23,7 +23,7 @@ their own. `late` is how long after its time a request was sent. Above the capac
 or of the generator on one processor, `answered` falls behind, and the self-check says who it was.
 ";
 
-/// A row each rate.
+/// Prints a row for each rate.
 pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
     let Some(server) = started(servers::memcached(told.server_cpu)?, "memcached") else {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Means and ratios with what they could as well have been.
+//! Means and ratios, with their confidence intervals.
 //!
-//! Where: under both comparisons. Invariant: intervals of ratios are `kvblaster compare`'s, those
-//! of means the bootstrap's, of as few rounds as there are: a wide one says that the machine was
-//! not quiet, never that tools agree well.
+//! Where: under both comparisons. Invariant: intervals of ratios are `kvblaster compare`'s; those
+//! of means are the bootstrap's, over the few rounds there are. A wide interval says that the
+//! machine was not quiet, never that the tools agree.
 
 use super::{Figure, Seen};
 use blaster::run::compare::figures::{Finding, Kind, found};
@@ -11,7 +11,7 @@ use blaster::search::bootstrap;
 const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: u32 = 2000;
 
-/// The second of each pair over the first, and what that says; nothing of no pairs.
+/// Formats the second of each pair over the first, and the finding; none without pairs.
 pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
     let told = found(pairs, Kind::Rate)?;
     let words = match told.finding {
@@ -24,7 +24,7 @@ pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
     Some(format!("{:.3}{}  {words}", told.value, interval.unwrap_or_default()))
 }
 
-/// A mean and half the width of its interval, printed.
+/// Formats a mean and half the width of its interval.
 pub(crate) fn mean(samples: &[f64], digits: usize) -> String {
     let Some((low, high)) = bootstrap::interval(samples, CONFIDENCE, RESAMPLES, 1) else {
         return "-".to_owned();
@@ -33,7 +33,7 @@ pub(crate) fn mean(samples: &[f64], digits: usize) -> String {
     format!("{mean:.digits$} ± {:.digits$}", (high - low) / 2.0)
 }
 
-/// A mean alone.
+/// Formats a mean alone.
 pub(crate) fn plain(seen: &[Seen], of: Figure) -> String {
     let samples: Vec<f64> = seen.iter().filter_map(of).collect();
     let mean = samples.iter().sum::<f64>() / samples.len() as f64;

@@ -1,25 +1,25 @@
-//! The servers that tests start.
+//! The real servers that tests start.
 //!
-//! Where: a part of tests that need real servers. Invariant: none; who starts one ends it.
+//! Where: a part of tests that need real servers. Invariant: none; a test ends what it starts.
 //!
-//! `MEMCACHED=path`: that memcached instead of the one on `PATH`.
+//! `MEMCACHED=path` names a memcached to use instead of the one on `PATH`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// memcached, which may not be installed.
+/// The memcached to run, which may not be installed.
 pub(crate) fn memcached_program() -> OsString {
     std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into())
 }
 
-/// memcached's options for a root that runs tests.
+/// The options that memcached needs if root runs the tests.
 pub(crate) fn as_root() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() { &["-u", "root"] } else { &[] }
 }
 
-/// The program of this build: made here if it is not, or not as its sources are.
+/// The path of this build's server, which is built first if its sources have changed.
 pub(crate) fn hypostyle_program() -> PathBuf {
     static BUILT: Once = Once::new();
     let own = std::env::current_exe().unwrap();

@@ -1,8 +1,7 @@
 //! Requests per second of server CPU: hypostyle against memcached, over loopback TCP.
 //!
-//! Where: outside the cache; it words a `kvblaster compare` that starts both servers, and runs it.
-//! Invariant: a figure counts answers that are hits or stored: a miss or an error fails the
-//! program.
+//! Where: outside the cache; it runs a `kvblaster compare` that starts both servers.
+//! Invariant: a figure counts hits and stored values only: a miss or an error fails the program.
 
 #[path = "../measure/mod.rs"]
 mod measure;
@@ -18,7 +17,7 @@ use measure::report::say;
 use measure::{Outcome, driven, fail, real};
 use serde_json::Value;
 
-/// Longest keys that both servers are asked for: the median of Twitter's published clusters.
+/// Length of the keys: the median of Twitter's published clusters.
 const KEY_BYTES: usize = 36;
 
 /// Requests per second of server CPU: hypostyle against memcached, over loopback TCP. The rival is
@@ -102,7 +101,7 @@ fn run(options: Options) -> Outcome<()> {
     }
 }
 
-/// What `kvblaster compare` is told: the rival first, so that ratios are the subject's.
+/// The plan of a `kvblaster compare`. The rival comes first, so that ratios are the subject's.
 fn plan(options: &Options, in_flight: u32) -> Outcome<Plan> {
     let cores = net::thread_cpus()?;
     let (server_cores, client_core) = match cores.split_last() {
@@ -138,7 +137,7 @@ fn plan(options: &Options, in_flight: u32) -> Outcome<Plan> {
     }
 }
 
-/// A server's words, for a shell.
+/// A server's command line, for a shell.
 fn start(program: &Path, extra: &str, options: &Options) -> Outcome<String> {
     let mut words = vec!["-R".to_owned(), options.reqs_per_event.to_string()];
     words.extend(extra.split_whitespace().map(str::to_owned));
@@ -149,7 +148,7 @@ fn start(program: &Path, extra: &str, options: &Options) -> Outcome<String> {
     Ok(words.join(" "))
 }
 
-/// Was each answer a hit, or stored?
+/// Fails if any answer was a miss or an error.
 fn all_right(done: &Comparison) -> Outcome<()> {
     for server in &done.servers {
         let total = server.merged.as_ref().map(|merged| merged.tally.total()).unwrap_or_default();

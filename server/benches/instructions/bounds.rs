@@ -1,9 +1,8 @@
-//! The instructions that each row may take: a table that is committed.
+//! The most instructions that each row may take: a committed table.
 //!
-//! Where: behind the rows, with `--check` or `--write`.
-//! Invariant: a row of today takes at most `ROOM_PER_CENT` more than its row of the table, which is
-//! raised only together with the reason in its last column. So a per cent is spent once, and not by
-//! each change.
+//! Where: after the rows, with `--check` or `--write`.
+//! Invariant: a row takes at most `ROOM_PER_CENT` more than the table says, and the table is raised
+//! only together with the reason in its last column: each change does not get new room.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -37,7 +36,6 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/bounds.md")
 }
 
-/// Reads the table.
 fn read() -> Outcome<Vec<Bound>> {
     let text = std::fs::read_to_string(path())?;
     let rows = text.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
@@ -53,7 +51,7 @@ fn read() -> Outcome<Vec<Bound>> {
         .collect()
 }
 
-/// Writes what was counted in place of the table.
+/// Replaces the table by what was counted, and keeps the reasons.
 pub(crate) fn write(report: &Report) -> Outcome<()> {
     let old = read().unwrap_or_default();
     let mut text = HEAD.to_owned();
@@ -67,7 +65,7 @@ pub(crate) fn write(report: &Report) -> Outcome<()> {
 /// Compares what was counted with the table.
 ///
 /// # Errors
-/// A row takes more than it may, or is in one of the two alone.
+/// A row exceeds its bound, or is in only one of the two.
 pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
     let bounds = read()?;
     let mut faults = Vec::new();

@@ -1,4 +1,4 @@
-//! callgrind: running this program under it, and reading what it wrote.
+//! callgrind: runs this program under it, and reads its output.
 //!
 //! Where: between the driver and valgrind.
 //! Invariant: instructions are attributed to the source line they were compiled from, inlined or
@@ -13,22 +13,21 @@ use std::process::{Command, Stdio};
 use crate::Options;
 use crate::measure::{Outcome, fail};
 
-/// The function whose instructions are counted, with what it calls.
+/// The function whose instructions are counted, callees included.
 const COUNTED: &str = "*measured_batches*";
 
-/// Where this program's own sources lie.
+/// The folder of this program's own sources.
 const OWN_FILES: &str = "server/benches/";
 
 /// Where instructions were spent: function as linked, file, line.
 type Place = (String, String, u32);
 
-/// Instructions by place. A difference may be negative.
+/// Number of instructions by place. A difference of profiles may have negative numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile {
     places: HashMap<Place, i64>,
 }
 
-/// valgrind's version.
 pub(crate) fn version() -> Outcome<String> {
     match Command::new("valgrind").arg("--version").stdin(Stdio::null()).output() {
         Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
@@ -65,14 +64,14 @@ pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile>
     }
 }
 
-/// Names, which the format gives in full once and by number afterwards.
+/// Names: the format writes each in full once, and later by its number.
 #[derive(Default)]
 struct Names {
     known: HashMap<String, String>,
 }
 
 impl Names {
-    /// `(7) name` or `(7)`.
+    /// Resolves `(7) name` or `(7)`.
     fn resolve(&mut self, text: &str) -> String {
         let Some((number, name)) = text.split_once(')') else { return text.to_owned() };
         if !name.is_empty() {
@@ -95,7 +94,7 @@ impl Profile {
                     "fn" => function = functions.resolve(value),
                     "cfi" | "cfl" => drop(files.resolve(value)),
                     "cfn" => drop(functions.resolve(value)),
-                    // The next line is the cost of what is called: counted there.
+                    // The next line is the callee's inclusive cost: its own lines count that.
                     "calls" => is_call = true,
                     _ => {}
                 }
@@ -114,12 +113,12 @@ impl Profile {
         profile
     }
 
-    /// All instructions.
+    /// Number of instructions in all.
     pub(crate) fn all(&self) -> i64 {
         self.places.values().sum()
     }
 
-    /// What this has more than `other`.
+    /// Returns the difference to `other`.
     pub(crate) fn less(&self, other: &Profile) -> Profile {
         let mut difference = self.clone();
         for (place, cost) in &other.places {
@@ -128,13 +127,13 @@ impl Profile {
         difference
     }
 
-    /// Without what was compiled from this program's own lines: calling and checking.
+    /// Drops what was compiled from this program's own lines: calls and checks.
     pub(crate) fn without_this_program(mut self) -> Profile {
         self.places.retain(|(_, file, _), _| !file.contains(OWN_FILES));
         self
     }
 
-    /// By source line, most first.
+    /// Instructions by source line, most first.
     pub(crate) fn by_line(&self) -> Vec<(String, i64)> {
         self.by(|(function, file, line)| match is_ours(file) {
             true => format!("{}:{line}", shown(file)),
@@ -142,7 +141,7 @@ impl Profile {
         })
     }
 
-    /// By function around the source line, most first.
+    /// Instructions by the function around the source line, most first.
     pub(crate) fn by_function(&self) -> Vec<(String, i64)> {
         let mut sources: HashMap<String, Vec<String>> = HashMap::new();
         self.by(|(function, file, line)| {
@@ -169,7 +168,7 @@ impl Profile {
     }
 }
 
-/// A line's number, given absolutely or as a step from the last one.
+/// The number of a line, given absolutely or relative to the last one.
 fn moved(line: u32, position: &str) -> Option<u32> {
     match position.as_bytes() {
         [b'*'] => Some(line),
@@ -210,12 +209,12 @@ fn is_hash(part: &str) -> bool {
     part.len() == 17 && part.starts_with('h')
 }
 
-/// The function around a line: the last that begins above it and is indented less.
+/// Finds the function around a line: the last one that begins above and is indented less.
 fn function_around(text: &[String], line: u32) -> (usize, String) {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let here = usize::try_from(line).unwrap_or(0).min(text.len());
     let above = text[..here].iter().enumerate().rev();
-    // A closing brace stands as far left as what it closes.
+    // Count a closing brace as inside what it closes.
     let inside = |line: &String| indent(line) + usize::from(line.trim_start().starts_with('}'));
     let depth = text.get(here.saturating_sub(1)).map_or(0, inside);
     let mut is_first = true;

@@ -1,8 +1,8 @@
 //! Requests in datagrams: received, executed and answered, as a column does it.
 //!
 //! Where: the runs under callgrind, for the rows of datagrams and of packets.
-//! Invariant: callgrind counts what the column does in user space, once all requests of a batch
-//! have come. The clients' part, and the check of every reply, stand outside of what it counts.
+//! Invariant: callgrind counts what the column does in user space once all requests of a batch have
+//! arrived. It does not count the clients, nor the check of every reply.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::packets::Came;
 
 /// Datagrams that arrive together.
 pub(crate) const TOGETHER: usize = BATCH as usize;
-/// More than any reply here has.
+/// A bound that no reply here reaches.
 const REPLY_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a reply that one datagram carries.
+/// Bytes of a reply that fit one datagram.
 const PART_BYTES: usize = ANSWER_BYTES_MAX - HEADER_BYTES;
-/// So often is looked for what must come, which takes seconds.
+/// Looks for a datagram before the bench gives up; they take seconds.
 const LOOKS_MAX: usize = 1 << 20;
 
 /// A column's datagrams, and the clients that ask it.
 pub(crate) struct Site<D: Datapath> {
     column: Datagrams<D>,
     clients: Vec<net::Datagrams>,
-    /// Where requests do not come before they are sent.
+    /// Counts arrivals where a sent request is not received at once: past the kernel.
     came: Option<Came>,
     outbox: Outbox,
     inbox: Inbox,
@@ -41,7 +41,7 @@ pub(crate) struct Site<D: Datapath> {
 }
 
 impl Site<Udp> {
-    /// A column with a socket of the kernel.
+    /// Returns a column with a socket of the kernel.
     pub(crate) fn of_socket(clients: usize) -> Outcome<Site<Udp>> {
         let socket = net::Datagrams::bind(([127, 0, 0, 1], 0).into(), Sizes::default())?;
         let at = socket.address()?;
@@ -77,8 +77,8 @@ impl<D: Datapath> Site<D> {
         }
     }
 
-    /// Carries out `keys` requests, `TOGETHER` at a time: each from a client of its own, or all
-    /// from one client in one burst.
+    /// Carries out `keys` requests, `TOGETHER` at a time: one from each client, or one client's
+    /// burst.
     pub(crate) fn run(
         mut self,
         keys: usize,
@@ -95,20 +95,19 @@ impl<D: Datapath> Site<D> {
             let due = replies.len() / reply_bytes * reply_bytes.div_ceil(PART_BYTES);
             let sent = |turn: &TurnState| turn.context.counters.udp_sent.get();
             let (until, mut looks) = (sent(turn) + due as u64, 0);
-            // An inbox of a socket offers two slots at first and learns; of long requests a turn
-            // executes some and leaves the others to the next.
+            // Several turns: a socket's inbox starts with two slots and grows, and a turn may leave
+            // some of the long requests to the next.
             while sent(turn) < until {
                 measured_batches_of_datagrams(&mut self.column, turn);
                 looks = looked(looks, "answers")?;
             }
-            // A CAS unique in a reply is the server's to choose.
+            // The server chooses the CAS uniques in a reply.
             self.check(replies.chunks(reply_bytes), requests.cas_at.is_empty())?;
         }
         Ok(())
     }
 
-    /// Sends requests, one client after the other, with their numbers, and waits until they have
-    /// come.
+    /// Sends the requests in order, one client after the other, and waits until all have arrived.
     fn ask<'r>(&mut self, requests: impl Iterator<Item = &'r [u8]>) -> Outcome<()> {
         let before = self.came.as_ref().map(Came::count).transpose()?;
         let each = TOGETHER / self.clients.len();
@@ -132,8 +131,8 @@ impl<D: Datapath> Site<D> {
         Ok(())
     }
 
-    /// Receives what the column has answered, which must be all these replies: byte for byte if
-    /// they are known, else as long.
+    /// Receives the column's replies, which must equal `replies`: if not `is_known`, only in
+    /// length.
     fn check<'r>(
         &mut self,
         replies: impl Iterator<Item = &'r [u8]>,
@@ -173,7 +172,7 @@ impl<D: Datapath> Site<D> {
     }
 }
 
-/// Counts a look that has found nothing yet; an error if there were too many.
+/// Counts a look that found nothing; an error after `LOOKS_MAX`.
 fn looked(looks: usize, what: &str) -> Outcome<usize> {
     if looks == LOOKS_MAX {
         return fail(format!("{what} that do not come"));
@@ -184,7 +183,7 @@ fn looked(looks: usize, what: &str) -> Outcome<usize> {
     Ok(looks + 1)
 }
 
-/// What callgrind counts here.
+/// Contains everything that callgrind counts here.
 #[inline(never)]
 fn measured_batches_of_datagrams<D: Datapath>(column: &mut Datagrams<D>, turn: &mut TurnState) {
     column.turns(turn);

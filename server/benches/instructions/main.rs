@@ -1,10 +1,10 @@
-//! Instructions per request: of the store alone, and from a request's bytes to its reply's.
+//! Instructions per request: in the store alone, and from a request's bytes to its reply's.
 //!
-//! Where: outside the cache. It runs itself under callgrind, which counts; no clock is read, so a
-//! busy machine changes nothing.
-//! Invariant: a figure is a difference of two runs that differ only in the number of operations,
-//! less the same difference for a loop that does nothing, less what was compiled from this
-//! program's own lines (calling, checking); filling the store is not counted.
+//! Where: outside the cache. The program runs itself under callgrind, which counts instructions; no
+//! clock is read, so load on the machine does not change the figures.
+//! Invariant: a figure is the difference of two runs that differ only in the number of operations,
+//! less the same difference for an empty loop, less what this program's own lines (calls, checks)
+//! compile to. Filling the store is not counted.
 //! Source: valgrind's callgrind manual, `--toggle-collect`.
 
 mod bounds;
@@ -143,7 +143,7 @@ fn drive(options: &Options) -> Outcome<()> {
     }
 }
 
-/// The first `rows` of a breakdown.
+/// Shows the first `rows` of a breakdown.
 fn show(parts: &[(String, i64)], rows: u32, per_op: impl Fn(i64) -> f64) -> Outcome<()> {
     for (part, instructions) in parts.iter().take(usize::try_from(rows)?) {
         say(&format!("      {:>9.1}  {part}\n", per_op(*instructions)))?;

@@ -1,7 +1,7 @@
-//! The operations that are counted.
+//! Carries out the operations that are counted.
 //!
 //! Where: the runs under callgrind.
-//! Invariant: everything an operation is given is made beforehand; callgrind counts within
+//! Invariant: all input of an operation is made beforehand; callgrind counts within
 //! `measured_batches` alone, and every operation's outcome is checked there.
 
 use std::hint::black_box;
@@ -34,27 +34,27 @@ use crate::op::Op;
 use crate::packets::{self, Packets};
 use testing::Random;
 
-/// A miss is answered with no more bytes than this: a binary header, the key, and words.
+/// Most bytes of the reply to a miss: a binary header, the key, and a few words.
 const MISS_MAX: usize = 80;
-/// Keys are read so often beforehand that their counters are saturated.
+/// Reads of each key beforehand, which saturate the slot's counter.
 const WARM_READS: u32 = 3;
-/// A store that evicts holds about this part of the keys it is filled with.
+/// An evicting store has room for one part in this many of what it is filled with.
 const TIGHT_PART: usize = 2;
-/// The smallest store that evicts: large enough that segments are not of the smallest size.
+/// Memory of the smallest store that evicts. With less, segments would have the smallest size.
 const TIGHT_BYTES_MIN: usize = 4 << 20;
 
-/// All that the operations need.
+/// Everything that an operation needs.
 struct Bench {
     turn: TurnState,
     keys: Vec<Key>,
-    /// The requests, where an operation is one.
+    /// The requests' bytes; empty for operations of the store alone.
     requests: Batch,
     value: Vec<u8>,
-    /// Where requests come past the kernel.
+    /// The link, for operations past the kernel.
     packets: Option<Packets>,
 }
 
-/// Does `op` `count` times, in whole batches.
+/// Carries out `op` `count` times, rounded up to whole batches.
 pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
     let mut bench = Bench::new(op, count.next_multiple_of(BATCH), options)?;
     let Bench { turn, keys, requests, value, packets } = &mut bench;
@@ -76,17 +76,18 @@ pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
 impl Bench {
     fn new(op: Op, count: u32, options: &Options) -> Outcome<Bench> {
         let value_bytes = usize::try_from(options.value_bytes)?;
-        // Filled with what is used up as well, so that two runs differ in nothing else.
+        // The store also holds the keys that operations use up, in both runs equally many, so that
+        // the two runs differ in nothing else.
         let once = if op.is_once_a_key() && !op.is_of_new_keys() { 2 * options.count } else { 0 };
         let keys = options.keys.max(once.next_multiple_of(BATCH) + BATCH);
         let payload_bytes = usize::try_from(keys)? * (value_bytes + KEY_BYTES + 20);
         let memory_bytes = match (op.is_evicting(), op.zero_copy()) {
             (true, _) => (payload_bytes / TIGHT_PART).max(TIGHT_BYTES_MIN),
             (false, None) => 4 * payload_bytes + (64 << 20),
-            // Of a quarter packets take some, and chunks are larger than values.
+            // Packets take part of a quarter of this memory, and chunks are larger than values.
             (false, Some(_)) => 12 * payload_bytes + (192 << 20),
         };
-        // What counts is text of digits.
+        // `incr` takes a value of digits only.
         let value = vec![if op == Op::Incr { b'0' } else { b'v' }; value_bytes];
         let packets = match op.zero_copy() {
             Some(zero_copy) => {
@@ -100,7 +101,7 @@ impl Bench {
             None => store_of(memory_bytes, 1, Some(options.eviction))?,
         };
         let mut context = context_of(&store, memory_bytes)?;
-        // A store that must evict is filled over and over, until all it does is replace.
+        // An evicting store is filled several times over, until every set replaces something.
         let filled = match op.is_evicting() {
             true => keys.max(u32::try_from(memory_bytes / (value_bytes + KEY_BYTES) * 4)?),
             false => keys,
@@ -126,7 +127,7 @@ impl Bench {
     }
 }
 
-/// The keys of `count` operations, out of `filled` that were stored.
+/// Returns the keys of `count` operations, out of `filled` that were stored.
 fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Column) -> Vec<Key> {
     let mut random = Random::new(1);
     if op.is_of_new_keys() {
@@ -138,7 +139,7 @@ fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Colum
     if !op.is_evicting() {
         return (0..count).map(|_| key_of(random.number(spread))).collect();
     }
-    // Those that are still there, which are then overwritten for ever.
+    // Picks among the keys that survived; the operations overwrite only these.
     let there: Vec<Key> =
         (0..filled).rev().map(key_of).filter(|key| column.get(key).is_some()).collect();
     let some = u32::try_from(there.len()).unwrap_or(u32::MAX);
@@ -146,7 +147,7 @@ fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Colum
     (0..count).filter_map(pick).collect()
 }
 
-/// What a client would send, and what it would hear if every GET hit.
+/// Returns the requests a client would send, and the replies if every GET hit.
 fn requests(op: Op, keys: &[Key], value: &[u8], options: &Options) -> Batch {
     let form = Form::new(op.protocol().unwrap_or(options.protocol), options.value_bytes);
     let mut batch = Batch::default();
@@ -160,7 +161,7 @@ fn requests(op: Op, keys: &[Key], value: &[u8], options: &Options) -> Batch {
     batch
 }
 
-/// What the server's executor needs, of a server with so many bytes.
+/// Returns the executor's context for a server with this much memory.
 fn context_of(store: &Arc<Store>, memory_bytes: usize) -> Outcome<Context> {
     let clock = Clock::new(1_800_000_000);
     let settings = Settings { memory_bytes, ..Settings::default() };
@@ -174,7 +175,7 @@ fn context_of(store: &Arc<Store>, memory_bytes: usize) -> Outcome<Context> {
     }
 }
 
-/// What callgrind counts, and nothing else.
+/// Contains everything that callgrind counts.
 #[inline(never)]
 fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
     let Bench { turn, keys, requests, value, .. } = bench;
@@ -238,7 +239,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
     }
 }
 
-/// Keys read ahead at once, as a column does at most.
+/// Keys that are prefetched together, the most that a column does.
 const AHEAD: usize = 16;
 
 #[inline]
@@ -275,7 +276,7 @@ fn append(column: &mut Column, key: &Key) -> Outcome<()> {
     }
 }
 
-/// GETs that must hit, and of whose heads what a reply to `get` shows is read.
+/// Appends the values of GETs, which must all hit, and reads what a `get` reply shows of an item.
 fn append_all<'k>(
     batches: impl Iterator<Item = &'k [Key]>,
     column: &mut Column,
@@ -310,8 +311,8 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
     keys.iter().try_for_each(|key| hit(column, key, value_bytes))
 }
 
-/// Carries out all requests, so many a turn as arrive `together`; each reply must be as long as
-/// said, and that of a miss shorter than a hit's.
+/// Carries out all requests, `together` of them each turn. Each reply must have the given length; a
+/// miss's must be shorter than `MISS_MAX`.
 fn answer_all(
     turn: &mut TurnState,
     requests: &Batch,
@@ -319,7 +320,7 @@ fn answer_all(
     reply_bytes: Option<usize>,
 ) -> Outcome<()> {
     let mut session = Session::new(Speak::Auto);
-    // All are as long.
+    // All requests have the same length.
     let turn_bytes = requests.request.len() / keys * together;
     for (input, done) in requests.request.chunks(turn_bytes).zip((together..).step_by(together)) {
         let before = turn.out.buf.len();
@@ -346,7 +347,7 @@ fn answer_all(
     Ok(())
 }
 
-/// Carries out all requests, `AHEAD` at a time, as if each came by a connection of its own.
+/// Carries out all requests, `AHEAD` at a time, as if each came on its own connection.
 fn answer_beside(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome<()> {
     let request_bytes = requests.request.len() / keys;
     let speak = match requests.request.first() {
@@ -373,7 +374,7 @@ fn answer_beside(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome
     Ok(())
 }
 
-/// Connections that brought a request each.
+/// Connections that brought one request each.
 struct Beside<'i> {
     requests: Enumerate<Chunks<'i, u8>>,
     speak: Speak,

@@ -1,45 +1,44 @@
-//! What is counted, by name.
+//! The operations whose instructions are counted, by name.
 //!
-//! Where: a row of the table; the run under callgrind is told the name.
+//! Where: one row of the table each; the run under callgrind gets the name as an argument.
 //! Invariant: each operation has one name.
 
 use hypostyle::settings::ZeroCopy;
 
 use crate::measure::requests::Protocol;
 
-/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// The loop around all others.
+    /// The loop around every other operation, alone.
     Nothing,
-    /// What a column does between two batches, a 32nd of it.
+    /// A 32nd of a column's work between two batches.
     Loop,
     GetHit,
-    /// Of a key that has not been read yet.
+    /// A get of a key that has not been read yet.
     GetHitFirst,
     GetHitAhead,
-    /// To the end of a buffer, as replies are made.
+    /// A get that appends the value to a buffer, as a reply does.
     GetInto,
     GetMiss,
     SetSame,
     SetNew,
     SetSameEvicting,
     SetNewEvicting,
-    /// A number over another of no more digits.
+    /// Increments a number without adding a digit.
     Incr,
-    /// A few bytes behind a value.
+    /// Appends a few bytes to a value.
     Append,
     Delete,
     RequestGetHit,
-    /// Sixteen arrive together.
+    /// Sixteen requests that arrive together.
     RequestGetHitAhead,
-    /// Sixteen arrive together, each by a connection of its own.
+    /// Sixteen requests that arrive together, each on its own connection.
     RequestGetHitBeside,
-    /// Thirty-two datagrams arrive together, each from a client of its own.
+    /// Thirty-two datagrams that arrive together, each from its own client.
     RequestGetHitUdp,
-    /// And in one burst, from one client.
+    /// Thirty-two datagrams that arrive together, all from one client.
     RequestGetHitUdpBurst,
-    /// Thirty-two packets arrive together past the kernel, each from a client of its own.
+    /// Thirty-two packets that arrive together past the kernel, each from its own client.
     PacketGetHit(ZeroCopy),
     PacketSetSame(ZeroCopy),
     RequestGetMiss,
@@ -56,7 +55,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// By name.
+    /// All operations, with their names.
     pub(crate) const ALL: [(&'static str, Op); 35] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
@@ -95,7 +94,7 @@ impl Op {
         ("packet: set, same size over, zero_copy=full", Op::PacketSetSame(ZeroCopy::Full)),
     ];
 
-    /// Whether its store must evict.
+    /// True if the store must evict.
     pub(crate) fn is_evicting(self) -> bool {
         matches!(
             self,
@@ -106,7 +105,7 @@ impl Op {
         )
     }
 
-    /// Whether its keys are not stored yet.
+    /// True if its keys are not stored beforehand.
     pub(crate) fn is_of_new_keys(self) -> bool {
         matches!(
             self,
@@ -119,12 +118,12 @@ impl Op {
         )
     }
 
-    /// Whether each key serves once.
+    /// True if each key serves one operation only.
     pub(crate) fn is_once_a_key(self) -> bool {
         matches!(self, Op::GetHitFirst | Op::Append | Op::Delete) || self.is_of_new_keys()
     }
 
-    /// Whether sixteen requests arrive together.
+    /// True if sixteen requests arrive together on one connection.
     pub(crate) fn is_ahead(self) -> bool {
         matches!(
             self,
@@ -132,7 +131,7 @@ impl Op {
         )
     }
 
-    /// Whether it goes from a request's bytes to the reply's.
+    /// True if it goes from a request's bytes to the reply's.
     pub(crate) fn is_request(self) -> bool {
         self.is_get()
             || matches!(
@@ -148,7 +147,7 @@ impl Op {
             )
     }
 
-    /// Whether its requests are GETs.
+    /// True if its requests are GETs.
     pub(crate) fn is_get(self) -> bool {
         matches!(
             self,
@@ -165,7 +164,7 @@ impl Op {
         )
     }
 
-    /// What values and packets share where requests come past the kernel.
+    /// The mode of `zero_copy` of an operation past the kernel; none for others.
     pub(crate) fn zero_copy(self) -> Option<ZeroCopy> {
         match self {
             Op::PacketGetHit(zero_copy) | Op::PacketSetSame(zero_copy) => Some(zero_copy),
@@ -173,7 +172,7 @@ impl Op {
         }
     }
 
-    /// What its requests speak, whatever is asked for.
+    /// The protocol of an operation that does not follow `--protocol`.
     pub(crate) fn protocol(self) -> Option<Protocol> {
         match self {
             Op::RequestMetaGetHit | Op::RequestMetaGetHitAhead | Op::RequestMetaSetSame => {

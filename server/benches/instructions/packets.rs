@@ -1,8 +1,9 @@
-//! A link between two network namespaces, to one end of which a column has a port past the kernel.
+//! A link between two network namespaces; a column's port past the kernel is at one end.
 //!
-//! Where: under the rows past the kernel. The port is opened as the server opens it, natively, and
-//! the store is made of what packets and values beside them leave.
-//! Invariant: nothing outside the namespaces is touched. Values lie where the row says.
+//! Where: under the rows past the kernel. The port is opened the way the server opens it, in native
+//! mode, and the store gets the memory that packets and the values beside them leave.
+//! Invariant: nothing outside the namespaces is touched. Values lie in the arena if the row says
+//! it.
 
 use std::fs::File;
 use std::io;
@@ -25,14 +26,14 @@ use crate::datagrams::{Site, TOGETHER};
 use crate::measure::in_process::{HASH_SEED, Key, START};
 use crate::measure::{Outcome, fail};
 
-/// Where the port takes UDP.
+/// The UDP port.
 const PORT: u16 = 11_211;
-/// The link's MTU is the second if a request does not fit the first.
+/// The link's MTU: the first, or the second for requests that do not fit the first.
 const MTUS: [usize; 2] = [1500, 9000];
-/// Headers of IPv4 and UDP, and the frame.
+/// Bytes of the headers of IPv4 and UDP, and of memcached's UDP frame.
 const HEADERS_BYTES: usize = 28 + HEADER_BYTES;
 
-/// The link, and the port that no column has yet.
+/// The link, with the port not yet given to a column.
 pub(crate) struct Packets {
     near: Namespace,
     far: Namespace,
@@ -40,12 +41,12 @@ pub(crate) struct Packets {
     settings: Settings,
 }
 
-/// How many packets have come to the port's interface.
+/// Counts the packets that the port's interface has received.
 pub(crate) struct Came(File);
 
 impl Packets {
-    /// With room for packets and values out of `memory_bytes`, as of a server's `-m`, for requests
-    /// of so many bytes.
+    /// Opens the port. Packets and values get `memory_bytes` together, like a server's `-m`; the
+    /// MTU fits requests of `request_bytes`.
     pub(crate) fn open(
         zero_copy: ZeroCopy,
         memory_bytes: usize,
@@ -74,7 +75,7 @@ impl Packets {
         }
     }
 
-    /// A store of what packets and values leave.
+    /// Returns a store of the memory that packets leave.
     pub(crate) fn store(&self) -> Outcome<Arc<Store>> {
         let Packets { opened, settings, .. } = self;
         let value_bytes = opened.arena.as_ref().map_or(0, |arena| arena.value_bytes());
@@ -95,12 +96,12 @@ impl Packets {
         Ok(Store::with_start(&config, start)?)
     }
 
-    /// Whether values of this length are to lie beside packets.
+    /// True if values of this length belong in the arena.
     pub(crate) fn has(&self, value_bytes: usize) -> bool {
         self.opened.arena.is_some() && value_bytes >= self.settings.zero_copy_bytes_min
     }
 
-    /// A column at the port, and clients at the other end.
+    /// Puts a column at the port, and clients at the other end.
     pub(crate) fn site(self) -> Outcome<Site<Xdp>> {
         let Packets { near, far, opened, .. } = self;
         let at = SocketAddr::from((far.v4, PORT));
@@ -118,7 +119,7 @@ impl Packets {
 }
 
 impl Came {
-    /// Packets so far.
+    /// Number of packets received.
     pub(crate) fn count(&self) -> Outcome<u64> {
         let mut text = [0; 24];
         let bytes = self.0.read_at(&mut text, 0)?;
@@ -126,7 +127,7 @@ impl Came {
     }
 }
 
-/// All of these keys must have values in the arena.
+/// Fails unless every key's value lies in the arena.
 pub(crate) fn check_in_arena(column: &mut Column, keys: &[Key]) -> Outcome<()> {
     for key in keys {
         match column.get(key).map(|hit| hit.value) {

@@ -1,14 +1,13 @@
-//! kvblaster, told what to do as on its command line.
+//! Runs kvblaster in this process, by the words of its command line.
 //!
-//! Where: the load on live servers. Invariant: what is measured is what `kvblaster` of these words
-//! measures: it is the same code.
+//! Where: the load on live servers. Invariant: the same code runs as in the program `kvblaster`.
 
 use blaster::flags::{self, Refusal, Verb};
 use blaster::measure::Interval;
 
 use super::{Outcome, fail};
 
-/// What these words, behind the program's name, ask for.
+/// Parses kvblaster's command line, without the program's name.
 pub(crate) fn verb(words: impl IntoIterator<Item = String>) -> Outcome<Verb> {
     let words = std::iter::once("kvblaster".to_owned()).chain(words);
     match flags::parse(words.map(Into::into)) {
@@ -18,7 +17,7 @@ pub(crate) fn verb(words: impl IntoIterator<Item = String>) -> Outcome<Verb> {
     }
 }
 
-/// What `kvblaster run` of these words measures, all reports together.
+/// Runs `kvblaster run` with these words. Returns all its reports, merged.
 pub(crate) fn run(words: &str) -> Outcome<Interval> {
     let all = ["run", "--quiet"].into_iter().chain(words.split_whitespace());
     match verb(all.map(str::to_owned))? {

@@ -1,8 +1,8 @@
 //! A store without a server around it: keys by number, and operations whose outcome is checked.
 //!
 //! Where: the programs that measure the store alone.
-//! Invariant: an operation that does not come to what it must ends the program, so that no figure
-//! counts a miss for a hit or a refusal for a set.
+//! Invariant: an operation with an unexpected outcome ends the program, so that no figure counts a
+//! miss as a hit or a refusal as a set.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use store::{Body, Column, Config, Put, Refused, Start, Store, Stored, Value, Ver
 
 use super::{Outcome, fail};
 
-/// Operations between two quiescent points, as a column with 32 requests in flight would have.
+/// Operations between two quiescent points, like a column's with 32 requests in flight.
 pub(crate) const BATCH: u32 = 32;
-/// What the store's clock shows first, as the server's does.
+/// The first time on the store's clock, as in the server.
 pub(crate) const START: u32 = 62;
 /// Digits of the number in each key.
 const KEY_DIGITS: usize = 8;
 
-/// So often nobody is told to come later unless somebody hangs.
+/// Attempts at a set that is to come later. More are needed only if somebody hangs.
 const ASKS_MAX: u32 = 1 << 20;
-/// The rest of each key.
+/// The first part of each key.
 const KEY_PREFIX: &[u8; 28] = b"hypostyle:bench:cluster:key:";
 /// Length of every key: the median of Twitter's published clusters.
 pub(crate) const KEY_BYTES: usize = KEY_PREFIX.len() + KEY_DIGITS;
-/// Keys' numbers are below this.
+/// The end of the keys' numbers.
 pub(crate) const KEYS_END: u32 = 100_000_000;
-/// Longest value of these programs: it must stay in the log.
+/// Longest value of these programs, which still lies in the log whole.
 pub(crate) const VALUE_BYTES_MAX: u32 = 8_192;
 
-/// A key.
+/// One key, its number in the last digits.
 pub(crate) type Key = [u8; KEY_BYTES];
 
-/// The key with this number, below `KEYS_END`.
+/// Returns the key of a number below `KEYS_END`.
 #[inline]
 pub(crate) fn key_of(number: u32) -> Key {
     let mut key = [b'0'; KEY_BYTES];
@@ -46,10 +46,10 @@ pub(crate) fn key_of(number: u32) -> Key {
     key
 }
 
-/// Seeds the hash of keys: two runs meet the same collisions.
+/// The seed of the keys' hash: the same in every run, and so the same collisions.
 pub(crate) const HASH_SEED: u64 = 1;
 
-/// A store of so many bytes.
+/// Returns a store with this much memory.
 pub(crate) fn store_of(
     memory_bytes: usize,
     columns: usize,
@@ -61,7 +61,7 @@ pub(crate) fn store_of(
     Ok(Store::with_start(&config, start)?)
 }
 
-/// The next column of a store, ready.
+/// Returns the store's next column, online.
 pub(crate) fn column_of(store: &Arc<Store>) -> Column {
     let mut column = store.column();
     column.set_now(START);
@@ -69,20 +69,20 @@ pub(crate) fn column_of(store: &Arc<Store>) -> Column {
     column
 }
 
-/// The eviction policy of this name.
+/// Finds the eviction policy of this name.
 pub(crate) fn eviction(text: &str) -> Result<Eviction, String> {
     let known = || Eviction::ALL.iter().map(|(known, _)| *known).collect::<Vec<_>>();
     Eviction::named(text).ok_or_else(|| format!("none of {}", known().join(", ")))
 }
 
-/// What a column does once per loop.
+/// The work of a column on its store once per loop.
 #[inline]
 pub(crate) fn between_batches(column: &mut Column) {
     column.quiesce();
     column.maintain();
 }
 
-/// Stores the keys `numbers`, each with this value.
+/// Stores the keys of these numbers, all with one value.
 pub(crate) fn fill(
     column: &mut Column,
     numbers: std::ops::Range<u32>,
@@ -97,7 +97,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// A GET that must hit.
+/// Gets a key that must hit.
 #[inline]
 pub(crate) fn hit(column: &mut Column, key: &[u8], value_bytes: usize) -> Outcome<()> {
     match column.get(key) {
@@ -112,7 +112,7 @@ pub(crate) fn hit(column: &mut Column, key: &[u8], value_bytes: usize) -> Outcom
     }
 }
 
-/// A GET that must miss.
+/// Gets a key that must miss.
 #[inline]
 pub(crate) fn miss(column: &mut Column, key: &[u8]) -> Outcome<()> {
     match column.get(key) {
@@ -121,14 +121,14 @@ pub(crate) fn miss(column: &mut Column, key: &[u8]) -> Outcome<()> {
     }
 }
 
-/// A SET that must be stored.
+/// Sets a key, which must be stored.
 #[inline]
 pub(crate) fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Outcome<()> {
     put(column, &Put::new(Verb::Set, key), value)
 }
 
-/// As `set`, in full. Where others hold what will be room it is asked again, as a server does
-/// between two loops.
+/// Like `set`, but for any `Put`. Where the room is still held by others it tries again, as a
+/// server does between two loops.
 #[inline]
 pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<()> {
     for _ in 0..ASKS_MAX {
@@ -147,7 +147,7 @@ pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<(
     fail(format!("set of {} found no room", String::from_utf8_lossy(put.key)))
 }
 
-/// Nanoseconds of CPU time this thread has used.
+/// Returns the CPU time this thread has used, in nanoseconds.
 #[inline]
 pub(crate) fn thread_nanoseconds() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -1,8 +1,7 @@
-//! The servers under test: how they are started, and what the system says of them.
+//! The servers under test: starting them, and reading their memory and CPU time from the system.
 //!
 //! Where: between a program and `blaster::launch`.
-//! Invariant: both servers of a comparison are started with the same words, but for those that are
-//! the point of it.
+//! Invariant: both servers of a comparison get the same options, but for those compared.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,10 +13,10 @@ use procfs::{Current, Meminfo};
 use super::statistics::count_of_u64;
 use super::{Outcome, fail};
 
-/// Anybody may ask over UDP, and be answered as if networks were named.
+/// Allows every network over UDP, without the limits on replies that hold if no network is named.
 pub(crate) const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 
-/// How a server is started.
+/// The options of a server's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
@@ -31,12 +30,12 @@ pub(crate) struct Launch<'a> {
     pub(crate) extra: &'a [String],
 }
 
-/// This project's server, where cargo has built it.
+/// The path of this project's server, if cargo has built it.
 pub(crate) fn ours() -> Option<PathBuf> {
     option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from)
 }
 
-/// This project's server, or the one that was named in its place.
+/// The path of the server named on the command line, else of this project's.
 pub(crate) fn subject(named: Option<&PathBuf>) -> Outcome<PathBuf> {
     match named.cloned().or_else(ours) {
         Some(program) => Ok(program),
@@ -49,7 +48,7 @@ pub(crate) fn memcached() -> PathBuf {
     std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into()).into()
 }
 
-/// First line of `program -V`.
+/// Returns the first line of `program -V`.
 pub(crate) fn version_of(program: &Path) -> Outcome<String> {
     let output = Command::new(program).arg("-V").stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
@@ -58,7 +57,7 @@ pub(crate) fn version_of(program: &Path) -> Outcome<String> {
 }
 
 impl Launch<'_> {
-    /// As words, for `blaster::launch`.
+    /// The command line, for `blaster::launch`.
     pub(crate) fn words(&self) -> Outcome<Vec<String>> {
         let Launch { program, threads, memory_mb, connections, extra } = self;
         let mut words = vec![program.display().to_string()];
@@ -75,7 +74,7 @@ impl Launch<'_> {
         Ok(words)
     }
 
-    /// Starts it on these cores (none: on any), and waits until it answers.
+    /// Starts the server on these cores (on any if there are none), and waits until it answers.
     pub(crate) fn start(&self, cores: &[usize]) -> Outcome<Server> {
         Ok(blaster::launch::start(&self.words()?, cores)?)
     }
@@ -85,7 +84,7 @@ fn process(server: &Server) -> Outcome<Process> {
     Ok(Process::new(i32::try_from(server.pid())?)?)
 }
 
-/// A server's resident bytes, huge pages of every kind among them.
+/// A server's resident bytes, including huge pages of every kind.
 pub(crate) fn resident_bytes(server: &Server) -> Outcome<u64> {
     let status = process(server)?.status()?;
     match status.vmrss {
@@ -94,8 +93,7 @@ pub(crate) fn resident_bytes(server: &Server) -> Outcome<u64> {
     }
 }
 
-/// Bytes in small pages of a server that the system is to put huge pages in the place of; it may do
-/// so much later.
+/// Bytes of a server in small pages for which the system is to use huge pages, perhaps much later.
 pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     let maps = process(server)?.smaps()?;
     let small = maps.iter().map(|map| {
@@ -105,18 +103,18 @@ pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     Ok(small.sum())
 }
 
-/// A server's page faults so far that needed no disk.
+/// Number of a server's page faults so far that needed no disk.
 pub(crate) fn minor_faults(server: &Server) -> Outcome<u64> {
     Ok(process(server)?.stat()?.minflt)
 }
 
-/// CPU time that a server has taken so far, in seconds.
+/// CPU time of a server so far, in seconds.
 pub(crate) fn cpu_seconds(server: &Server) -> Outcome<f64> {
     let stat = process(server)?.stat()?;
     Ok(count_of_u64(stat.utime + stat.stime) / count_of_u64(procfs::ticks_per_second()))
 }
 
-/// Bytes of memory the machine could give now.
+/// Bytes of memory the machine has available.
 pub(crate) fn available_bytes() -> Outcome<u64> {
     match Meminfo::current()?.mem_available {
         Some(bytes) => Ok(bytes),

@@ -1,5 +1,4 @@
-//! What the benchmark programs share: options, statistics, servers under test, stores in process,
-//! and the report.
+//! The parts shared by the benches: options, statistics, servers under test, stores, the report.
 //!
 //! Where: included by each program's `main`.
 //! Invariant: nothing here decides what is measured; each program takes the parts it needs.
@@ -20,32 +19,32 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What may go wrong is told to the one at the terminal; nobody acts on its kind.
+/// The result of a step. Errors are only shown to the user; no code acts on their kind.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The failure `text`.
+/// Returns an error with this text.
 pub(crate) fn fail<T>(text: String) -> Outcome<T> {
     Err(text.into())
 }
 
-/// The program's words, without what cargo says to every benchmark.
+/// The program's arguments, without the one that cargo passes to every benchmark.
 pub(crate) fn words() -> impl Iterator<Item = String> {
     std::env::args().filter(|word| word != "--bench")
 }
 
-/// Runs a program with its options; what it fails with is said on standard error.
+/// Runs a program with its options, and prints its error on standard error.
 pub(crate) fn run<O: Parser>(body: impl FnOnce(O) -> Outcome<()>) -> ExitCode {
     match body(O::parse_from(words())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nowhere is left to report a failure of standard error.
+            // An error of standard error has nowhere left to go.
             let _ = writeln!(std::io::stderr(), "{}: {error}", env!("CARGO_CRATE_NAME"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// A number from `min` to `max`, of an option.
+/// A parser of numbers from `min` to `max`, for options.
 pub(crate) fn real(min: f64, max: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| match text.parse() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),

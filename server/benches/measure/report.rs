@@ -1,8 +1,7 @@
 //! A program's result, in words and as JSON.
 //!
 //! Where: the end of each program.
-//! Invariant: both forms are made of the same figures, and each stands with its spread where it was
-//! measured more than once.
+//! Invariant: both forms have the same figures, each measured more than once with its spread.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use super::launched::{subject, version_of};
 use super::statistics::Median;
 use super::{Outcome, words};
 
-/// One number with its spread: a 95 % interval, or the least and the most.
+/// One number with its spread: a 95 % interval, or the least and the greatest value.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,
@@ -25,7 +24,7 @@ pub(crate) struct Figure {
     pub(crate) spread: Option<(f64, f64)>,
 }
 
-/// All that a program found.
+/// The facts and figures of a program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     /// Pairs of name and value.
@@ -34,7 +33,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// With the machine, and the command to run the same again.
+    /// A report with facts on the machine, and the command that repeats the run.
     pub(crate) fn new() -> Report {
         let Machine { kernel, cpu_model, cpus, .. } = Machine::here();
         let name = env!("CARGO_CRATE_NAME");
@@ -49,7 +48,7 @@ impl Report {
         Report { facts, figures: Vec::new() }
     }
 
-    /// Opened, of this project's server, or of the one that was named in its place; and the server.
+    /// Opens a report on the named server, else on this project's. Returns also the server's path.
     pub(crate) fn of_subject(named: Option<&PathBuf>) -> Outcome<(Report, PathBuf)> {
         let (mut report, program) = (Report::new(), subject(named)?);
         report.fact("subject", version_of(&program)?);
@@ -57,7 +56,7 @@ impl Report {
         Ok((report, program))
     }
 
-    /// Says under what conditions.
+    /// Adds a condition of the run.
     pub(crate) fn fact(&mut self, name: &'static str, value: String) {
         self.facts.push((name, value));
     }
@@ -67,12 +66,12 @@ impl Report {
         self.facts.iter().try_for_each(|(name, value)| say(&format!("{name:>12}: {value}\n")))
     }
 
-    /// A figure without a spread. Shown at once.
+    /// Adds a figure without a spread, and shows it at once.
     pub(crate) fn figure(&mut self, name: &str, unit: &'static str, value: f64) -> Outcome<()> {
         self.add(Figure { name: name.to_owned(), unit, value, spread: None })
     }
 
-    /// A figure with its interval. Shown at once.
+    /// Adds a figure with its interval, and shows it at once.
     pub(crate) fn median(&mut self, name: &str, unit: &'static str, of: Median) -> Outcome<()> {
         let spread = Some((of.low, of.high));
         self.add(Figure { name: name.to_owned(), unit, value: of.value, spread })
@@ -91,7 +90,7 @@ impl Report {
         &self.figures
     }
 
-    /// The whole result as JSON, where a file was asked for.
+    /// Writes the whole result as JSON, if a file was asked for.
     pub(crate) fn close(&self, json_path: Option<&Path>) -> Outcome<()> {
         let Some(path) = json_path else { return Ok(()) };
         let figures: Vec<Value> = self
@@ -109,7 +108,7 @@ impl Report {
     }
 }
 
-/// Shows `text` at once: some figures take minutes.
+/// Prints `text` and flushes: the next figure may take minutes.
 pub(crate) fn say(text: &str) -> Outcome<()> {
     let mut out = std::io::stdout();
     out.write_all(text.as_bytes())?;

@@ -1,21 +1,20 @@
-//! One form of request a protocol: a GET, a SET, and the replies they must get, as bytes.
+//! Requests and replies as bytes: a GET and a SET in each protocol, and the replies they must get.
 //!
 //! Where: the load on live servers, and the requests that are executed in process.
-//! Invariant: the reply is known in full, byte for byte, but the CAS unique that a binary reply
-//! shows.
+//! Invariant: every byte of a reply is known beforehand, but for a binary reply's CAS unique.
 //! Source: memcached's protocol.txt (`get`, `set`, `mg`, `ms`) and `protocol_binary.h` (GETK, SET).
 
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
 
 use super::in_process::{KEY_BYTES, Key};
 
-/// GETK and SET.
+/// The opcodes of GETK and SET.
 const OPCODE_GET: u8 = 0x0c;
 const OPCODE_SET: u8 = 0x01;
-/// Where the CAS unique stands in a header, and its length.
+/// Offset of the CAS unique in a header, and its length.
 const CAS_AT: usize = 16;
 pub(crate) const CAS_BYTES: usize = 8;
-/// Length of a key.
+/// `KEY_BYTES` as a field of the header.
 const KEY_BYTES_32: u32 = 36;
 const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
 
@@ -28,7 +27,6 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Protocol::Text => "text",
@@ -43,12 +41,11 @@ impl Protocol {
 pub(crate) struct Batch {
     pub(crate) request: Vec<u8>,
     pub(crate) reply: Vec<u8>,
-    /// Where in `reply` a CAS unique stands, which only the server knows; ascending.
+    /// Offsets in `reply` of the CAS uniques, which only the server knows; ascending.
     pub(crate) cas_at: Vec<usize>,
 }
 
 impl Batch {
-    /// Forgets all.
     pub(crate) fn clear(&mut self) {
         self.request.clear();
         self.reply.clear();
@@ -56,11 +53,11 @@ impl Batch {
     }
 }
 
-/// How requests for values of one length look.
+/// The form of requests for values of one length.
 #[derive(Clone, Debug)]
 pub(crate) struct Form {
     protocol: Protocol,
-    /// ` 0 <bytes>\r\n` or ` <bytes>\r\n`, which follows the key in a line with a value.
+    /// The bytes that follow the key in a line with a value: ` 0 <bytes>\r\n` or ` <bytes>\r\n`.
     after_key: Vec<u8>,
     value_bytes: u32,
 }

@@ -10,7 +10,7 @@ use blaster::search::bootstrap;
 const RESAMPLES: u32 = 10_000;
 const CONFIDENCE: f64 = 0.95;
 
-/// A median and the interval that holds it with 95 % confidence.
+/// A median and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Median {
     pub(crate) value: f64,
@@ -18,12 +18,12 @@ pub(crate) struct Median {
     pub(crate) high: f64,
 }
 
-/// The middle of `figures`, or the mean of the middle two; not-a-number for none.
+/// The median of `figures`; not-a-number for none.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     steady::median(figures.to_vec()).unwrap_or(f64::NAN)
 }
 
-/// The median with its bootstrap interval; of one figure it has no width.
+/// The median with its bootstrap interval, which has no width for one figure.
 pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     let value = median(figures);
     let of = |some: &mut [f64]| median(some);
@@ -32,7 +32,7 @@ pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     Median { value, low, high }
 }
 
-/// A line through points by least squares.
+/// A straight line, fitted by least squares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) slope: f64,
@@ -41,7 +41,7 @@ pub(crate) struct Line {
     pub(crate) slope_error: f64,
 }
 
-/// The line through `points`, of which there must be two at least.
+/// Fits a line to `points`, of which there must be two at least.
 pub(crate) fn regression(points: &[(f64, f64)]) -> Line {
     let count = count_of(points.len());
     let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
@@ -54,13 +54,12 @@ pub(crate) fn regression(points: &[(f64, f64)]) -> Line {
     Line { slope, at_zero, slope_error }
 }
 
-/// A number of things.
+/// Converts a count to floating point.
 #[expect(clippy::cast_precision_loss, reason = "never near 2^53 things")]
 pub(crate) fn count_of(things: usize) -> f64 {
     things as f64
 }
 
-/// A number of things.
 #[expect(clippy::cast_precision_loss, reason = "never near 2^53 things")]
 pub(crate) fn count_of_u64(things: u64) -> f64 {
     things as f64

@@ -1,9 +1,8 @@
-//! One connection that asks one thing at a time, in one of the three protocols, and tells what the
-//! answer means.
+//! A connection that sends one request at a time, in any of three protocols, and reads the answer.
 //!
 //! Where: between a program and a server.
-//! Invariant: an answer is read whole before the next request goes out; what no server says in this
-//! protocol is an error.
+//! Invariant: an answer is read whole before the next request goes out; an answer that the protocol
+//! does not know is an error.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`.
 
 use std::io::{Read, Write};
@@ -14,11 +13,11 @@ use protocol::binary::{EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REPLY, MAG
 
 use super::{Outcome, fail};
 
-/// A server that says nothing for so long has failed; it may stand still for seconds by plan.
+/// Silence after which a server has failed. A server may stand still for seconds by plan.
 const SILENCE: Duration = Duration::from_secs(120);
 const READ_BYTES: usize = 64 << 10;
 
-/// How a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speech {
     Text,
@@ -38,7 +37,6 @@ impl Speech {
     }
 }
 
-/// What is asked of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb<'a> {
     Get,
@@ -51,7 +49,7 @@ pub(crate) enum Verb<'a> {
     Touch,
 }
 
-/// A request; `exptime` in seconds from now, 0 for never, is that of verbs that set one.
+/// A request. `exptime` is in seconds from now, 0 for never; verbs that set none ignore it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) verb: Verb<'a>,
@@ -59,20 +57,18 @@ pub(crate) struct Ask<'a> {
     pub(crate) exptime: u32,
 }
 
-/// What a server said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Value(Vec<u8>),
     Number(u64),
     Done,
-    /// Missed, not there, or not to be stored.
+    /// A miss, a key that is not there, or a value that is not to be stored.
     NotDone,
-    /// An error, in its words.
+    /// An error, in the server's words.
     Refused(String),
 }
 
-/// A connection on which a column has answered already. A server that says nothing for so long has
-/// failed.
+/// Opens a connection, and waits for a column's answer. Later reads fail after `silence`.
 pub(crate) fn accepted(address: &str, silence: Duration) -> Outcome<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -82,7 +78,6 @@ pub(crate) fn accepted(address: &str, silence: Duration) -> Outcome<TcpStream> {
     Ok(stream)
 }
 
-/// A connection.
 pub(crate) struct Wire {
     pub(crate) speech: Speech,
     stream: TcpStream,
@@ -114,18 +109,18 @@ impl Wire {
         }
     }
 
-    /// Sends what answers nothing, or is answered later.
+    /// Sends bytes without reading an answer.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Outcome<()> {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// The line that answers a line of text.
+    /// Sends a line of text, and reads the line that answers it.
     pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
         self.stream.write_all(format!("{command}\r\n").as_bytes())?;
         self.read_line()
     }
 
-    /// What a `stats` command lists; nothing where the server does not know it.
+    /// The rows of a `stats` command; none if the server does not know it.
     pub(crate) fn stats(&mut self, command: &str) -> Outcome<Vec<(String, String)>> {
         let mut line = self.line(command)?;
         let mut rows = Vec::new();
@@ -137,7 +132,7 @@ impl Wire {
         Ok(rows)
     }
 
-    /// A number that a page of statistics tells: of `command`, under `name`.
+    /// The number `name` among the statistics of `command`.
     pub(crate) fn number(&mut self, command: &str, name: &str) -> Outcome<u64> {
         let rows = self.stats(command)?;
         match rows.iter().find(|(other, _)| other == name) {
@@ -146,14 +141,14 @@ impl Wire {
         }
     }
 
-    /// A number that `stats columns` tells of each column.
+    /// The number of this name in `stats columns`, of each column.
     pub(crate) fn of_columns(&mut self, name: &str) -> Outcome<Vec<u64>> {
         let rows = self.stats("stats columns")?;
         let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
         Ok(of_name.map(|(_, number)| number.parse()).collect::<Result<_, _>>()?)
     }
 
-    /// The answer in lines.
+    /// Reads an answer of the text or meta protocol.
     fn lines(&mut self, ask: &Ask<'_>) -> Outcome<Answer> {
         let line = self.read_line()?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -180,7 +175,7 @@ impl Wire {
         })
     }
 
-    /// The answer in a frame.
+    /// Reads an answer of the binary protocol.
     fn frame(&mut self, verb: Verb<'_>) -> Outcome<Answer> {
         let header = self.take(HEADER_BYTES)?;
         let Some(header) = header.first_chunk().map(Header::from_bytes) else {
@@ -234,7 +229,7 @@ impl Wire {
         Ok(self.input.drain(..bytes).collect())
     }
 
-    /// Waits for more to be in `input`.
+    /// Waits until more bytes have come into `input`.
     pub(crate) fn receive(&mut self) -> Outcome<()> {
         let start = self.input.len();
         self.input.resize(start + READ_BYTES, 0);
@@ -278,7 +273,7 @@ fn meta(ask: &Ask<'_>, out: &mut Vec<u8>) -> Outcome<()> {
         Verb::Append(value) => ("A", value),
     };
     write!(out, "ms {key} {} M{mode}", value.len())?;
-    // What is appended to keeps its time.
+    // An append keeps the item's exptime.
     if mode != "A" {
         write!(out, " T{exptime}")?;
     }
@@ -290,7 +285,7 @@ fn meta(ask: &Ask<'_>, out: &mut Vec<u8>) -> Outcome<()> {
 
 fn binary(ask: &Ask<'_>, out: &mut Vec<u8>) {
     let exptime = ask.exptime.to_be_bytes();
-    // Client flags and exptime.
+    // Client flags, which are 0, and exptime.
     let stores = [[0; 4], exptime].concat();
     let (extras, value): (Vec<u8>, &[u8]) = match ask.verb {
         Verb::Get | Verb::Delete => (Vec::new(), b""),

@@ -1,10 +1,9 @@
-//! Bytes of memory an item takes beyond its key and value.
+//! Bytes of memory that an item takes beyond its key and value.
 //!
 //! Where: both servers, each started anew for each row, with room for everything.
-//! Invariant: the figure is the slope of resident bytes less payload over items, so what a server
-//! takes at its start is not in it, and everything that grows with its items is. Each point has
-//! twice the items of the one before: a table that doubles is then met in the same phase each
-//! time.
+//! Invariant: the figure is the slope of resident bytes less payload over items. It leaves out what
+//! a server takes at its start, and has all that grows with its items. Each point has twice the
+//! items of the one before, so that a table that doubles is met in the same phase each time.
 
 use blaster::launch::Server;
 
@@ -18,13 +17,13 @@ use crate::{Options, Side};
 
 /// Points on the line.
 const POINTS: u32 = 5;
-/// A server may use so many times the payload and the worst overhead.
+/// `-m` is half of this many times the payload and the worst overhead.
 const ROOM_FACTOR: u64 = 3;
 const OVERHEAD_BYTES_MAX: u64 = 120;
-/// Two standard errors are about a 95 % interval.
+/// Standard errors on either side of the slope: about a 95 % interval.
 const ERRORS: f64 = 2.0;
 
-/// What items are stored with, and whether the server keeps CAS uniques.
+/// The rows: their name, what items are stored with, and whether the server keeps CAS uniques.
 const ROWS: [(&str, Dress, bool); 6] = [
     ("plain", PLAIN, true),
     ("exptime", Dress { client_flags: 0, exptime: 1_000_000 }, true),
@@ -34,7 +33,7 @@ const ROWS: [(&str, Dress, bool); 6] = [
     ("-C, exptime, flags", Dress { client_flags: 123, exptime: 1_000_000 }, false),
 ];
 
-/// All rows of all mixes.
+/// Measures all rows of all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     for &mix in options.mixes() {
         for (name, dress, has_cas) in ROWS {
@@ -48,7 +47,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Starts a server with room for so many items.
+/// Starts a server with room for this many items.
 pub(crate) fn start(side: &Side, mix: Mix, items: u64, more: &[&str]) -> Outcome<Server> {
     let sample = 10_000.min(items);
     let mut key = Vec::new();

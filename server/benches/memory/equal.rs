@@ -1,8 +1,8 @@
-//! Items that fit in equal memory.
+//! The number of items that fit in equal memory.
 //!
 //! Where: both servers, filled until they evict.
-//! Invariant: equal memory is equal resident memory of the whole process once nothing but eviction
-//! goes on, found by changing the rival's `-m`.
+//! Invariant: equal memory means equal resident memory of the whole process, in the steady state of
+//! eviction; the rival's `-m` is varied until it is met.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::measure::statistics::count_of_u64;
 use crate::sizes::Mix;
 use crate::{Options, Side};
 
-/// Attempts at the rival's `-m`.
+/// Most values tried for the rival's `-m`.
 const ATTEMPTS_MAX: u32 = 10;
-/// Items between two looks at the statistics.
+/// Items stored between two looks at the statistics.
 const STEP_ITEMS: u64 = 20_000;
 const MEGABYTE: u64 = 1 << 20;
 
-/// A server that was full.
+/// The state of a full server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
     pub(crate) memory_mb: u32,
@@ -30,19 +30,18 @@ pub(crate) struct Full {
     pub(crate) resident_bytes: u64,
 }
 
-/// Where its memory was: names and bytes, as it told them; and the mean of its keys and values.
+/// A server's memory: names and bytes, from its statistics; and the mean length of key and value.
 pub(crate) struct Account {
     rows: Vec<(String, u64)>,
     payload_bytes: f64,
 }
 
-/// Starts a server of this side.
 pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Server> {
     let Side { program, extra, .. } = side;
     Launch { program, threads: 1, memory_mb, connections: 64, extra }.start(&[])
 }
 
-/// Stores new keys until as many items were evicted as are there.
+/// Stores new keys until the server has evicted as many items as it holds.
 pub(crate) fn fill(
     side: &Side,
     mix: Mix,
@@ -74,7 +73,7 @@ pub(crate) fn fill(
     }
 }
 
-/// The subject at `-m` as the options say, and the rival at the `-m` with which it is as large.
+/// Fills the subject with the options' `-m`, and the rival with the `-m` that makes it as large.
 pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([Full; 2], Account)> {
     let [subject, rival] = options.sides()?;
     let (ours, account) = fill(&subject, mix, options.memory_mb(), options.settle())?;
@@ -102,7 +101,7 @@ pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([Full; 2], Accoun
     Ok(([ours, best], account))
 }
 
-/// Where each byte of the subject's memory is.
+/// Shows where each byte of the subject's memory is.
 fn say_account(mix: Mix, full: Full, account: &Account) -> Outcome<()> {
     let Account { rows, payload_bytes } = account;
     let items = count_of_u64(full.items);
@@ -134,7 +133,7 @@ fn say_account(mix: Mix, full: Full, account: &Account) -> Outcome<()> {
     Ok(())
 }
 
-/// Items of both, for all mixes.
+/// Measures both servers, for all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     for &mix in options.mixes() {
         let ([ours, theirs], account) = matched(mix, options)?;
@@ -152,7 +151,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         report.figure(&format!("resident memory, {}", mix.name()), "x the rival's", resident)?;
         let items = count_of_u64(ours.items) / count_of_u64(theirs.items);
         report.figure(&format!("items, {}", mix.name()), "x the rival's", items)?;
-        // The rival's memory comes in steps of megabytes: what is left of the difference is evened.
+        // The rival's memory comes in steps of a megabyte; the ratio corrects for the rest.
         let name = format!("items a resident byte, {}", mix.name());
         report.figure(&name, "x the rival's", items / resident)?;
     }

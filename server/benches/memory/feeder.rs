@@ -1,8 +1,7 @@
-//! One connection that stores and looks up as fast as it is answered, text protocol.
+//! A connection that stores and looks up items as fast as the server answers, text protocol.
 //!
 //! Where: between this program and a server under test.
-//! Invariant: what was sent is executed before anything is read off the server: `settle` waits for
-//! the answer to a request behind all others.
+//! Invariant: everything sent is executed before a figure is read: `settle` awaits a last answer.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -17,19 +16,19 @@ use crate::sizes::{Mix, VALUE_BYTES_MAX};
 
 /// Bytes gathered before they are sent.
 const SEND_BYTES: usize = 64 << 10;
-/// Between two looks at a server that is settling.
+/// Time between two looks at a server that is settling.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// Memory that does not change for so long has settled, but for huge pages: a server at rest has
-/// given back by then what it took ahead of need.
+/// Memory that has not changed for this time has settled, but for huge pages: a server at rest has
+/// by then given back what it took ahead of need.
 pub(crate) const MOMENT: Duration = Duration::from_millis(2500);
-/// The ends of mappings stay in small pages.
+/// Most bytes that may remain in small pages: the ends of mappings.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
-/// A bucket of memcached's table is a pointer. (Our table has a slot as long for each item.)
+/// A bucket of memcached's table: one pointer. (Our table has as many bytes per item.)
 const BUCKET_BYTES: u64 = 8;
-/// Longest wait in all.
+/// Longest wait for a server to settle.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
-/// What each item is stored with.
+/// The client flags and exptime of each item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dress {
     pub(crate) client_flags: u32,
@@ -39,7 +38,6 @@ pub(crate) struct Dress {
 /// No flags, no exptime.
 pub(crate) const PLAIN: Dress = Dress { client_flags: 0, exptime: 0 };
 
-/// A connection.
 pub(crate) struct Feeder {
     wire: Wire,
     out: Vec<u8>,
@@ -55,7 +53,7 @@ impl Feeder {
         })
     }
 
-    /// Stores number `id`; returns the bytes of its key and value.
+    /// Stores item `id`. Returns the bytes of its key and value.
     pub(crate) fn set(&mut self, mix: Mix, id: u64, dress: Dress) -> Outcome<usize> {
         let value_bytes = mix.value_bytes(id);
         self.out.extend_from_slice(b"set ");
@@ -70,7 +68,7 @@ impl Feeder {
         Ok(key_bytes + value_bytes)
     }
 
-    /// Stores number `id`, a value of so many bytes; says nothing unless it is refused.
+    /// Stores item `id` with `value_bytes` bytes, in quiet mode: only an error is answered.
     pub(crate) fn meta_set(&mut self, id: u64, value_bytes: usize) -> Outcome<()> {
         let value_bytes_max = self.value.len().max(value_bytes);
         self.value.resize(value_bytes_max, b'v');
@@ -80,14 +78,14 @@ impl Feeder {
         if self.out.len() >= SEND_BYTES { self.send() } else { Ok(()) }
     }
 
-    /// The one line that answers `command`.
+    /// Sends `command`. Returns the line that answers it.
     pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
         self.settle()?;
         self.wire.line(command)
     }
 
-    /// Looks the numbers `ids` up, a few hundred at most, so that neither side waits to be read;
-    /// appends those that miss to `missing`.
+    /// Looks up the items `ids`, a few hundred at most so that neither side blocks on the other,
+    /// and appends those that miss to `missing`.
     pub(crate) fn get(&mut self, mix: Mix, ids: &[u64], missing: &mut Vec<u64>) -> Outcome<()> {
         for &id in ids {
             self.out.extend_from_slice(b"mg ");
@@ -115,14 +113,14 @@ impl Feeder {
         Ok(())
     }
 
-    /// Sends what is gathered.
+    /// Sends the gathered bytes.
     pub(crate) fn send(&mut self) -> Outcome<()> {
         self.wire.send(&self.out)?;
         self.out.clear();
         Ok(())
     }
 
-    /// Waits until all that was sent is done.
+    /// Waits until everything sent has been executed.
     pub(crate) fn settle(&mut self) -> Outcome<()> {
         self.send()?;
         match self.wire.line("mn")?.as_str() {
@@ -131,20 +129,19 @@ impl Feeder {
         }
     }
 
-    /// The server's statistics.
     pub(crate) fn stats(&mut self) -> Outcome<HashMap<String, String>> {
         self.settle()?;
         Ok(self.wire.stats("stats")?.into_iter().collect())
     }
 
-    /// What the server says of its memory, in order; nothing if it is not one of ours.
+    /// The server's memory statistics, in order; none if it is memcached.
     pub(crate) fn memory(&mut self) -> Outcome<Vec<(String, u64)>> {
         self.settle()?;
         let rows = self.wire.stats("stats memory")?;
         Ok(rows.into_iter().filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect())
     }
 
-    /// One of them, a whole number.
+    /// One of the statistics, a whole number.
     pub(crate) fn stat(&mut self, name: &str) -> Outcome<u64> {
         let stats = self.stats()?;
         match stats.get(name).map(|value| value.parse::<u64>()) {
@@ -153,9 +150,8 @@ impl Feeder {
         }
     }
 
-    /// Resident bytes of `server`, once they have not changed for a moment, its table is as wide as
-    /// its items ask for, and the system has put huge pages where it is to; the last is waited for
-    /// no longer than `settle`.
+    /// The resident bytes of `server`, once they have settled: unchanged for `MOMENT`, its table as
+    /// wide as its items ask for, and huge pages in place (awaited for `settle` at most).
     pub(crate) fn resident_bytes(&mut self, server: &Server, settle: Duration) -> Outcome<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);
@@ -172,16 +168,16 @@ impl Feeder {
     }
 }
 
-/// Is a server's table being widened, or about to be? memcached's doubles when it has more than one
-/// and a half items a bucket, which it looks at once a second: whoever fills it faster finds it
-/// several times too narrow at first.
+/// True if a server's table is being widened, or is about to be. memcached doubles it at one and a
+/// half items per bucket, but checks only once a second: after a fast fill the table is several
+/// times too narrow at first.
 fn is_to_widen(stats: &HashMap<String, String>) -> bool {
     let number = |name| stats.get(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
     let buckets = number("hash_bytes") / BUCKET_BYTES;
     number("hash_is_expanding") == 1 || number("curr_items") > buckets * 3 / 2
 }
 
-/// Is it the answer to a hit on number `id`?
+/// Fails if this is not the answer to a hit on item `id`.
 fn check(line: &[u8], mix: Mix, id: u64) -> Outcome<()> {
     let due = format!("HD s{}", mix.value_bytes(id));
     if line == due.as_bytes() {

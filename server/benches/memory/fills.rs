@@ -1,10 +1,10 @@
-//! Resident memory of both servers with the same items, at fills that lie between two doublings.
+//! Resident memory of both servers with the same items, at fills between two doublings.
 //!
 //! Where: both servers, each filled once, with room for everything.
-//! Invariant: each fill is `2^(1/8)` times the one before, and the eighth leads to twice the first:
-//! whatever either server grows by doubling, its tables, is met in eight phases of it. A fill's
-//! figure is resident bytes of the rival for the subject's one, so what the servers take at their
-//! start is in both, and weighs more on the smaller one.
+//! Invariant: each fill is `2^(1/8)` times the one before, so that eight cover a doubling: tables
+//! that grow by doubling are met in eight phases. A fill's figure is the rival's resident bytes
+//! over the subject's. It includes what each takes at its start, which weighs more on the smaller
+//! one.
 
 use crate::density::start;
 use crate::feeder::{Feeder, PLAIN};
@@ -14,10 +14,10 @@ use crate::measure::{Outcome, fail};
 use crate::sizes::Mix;
 use crate::{Options, Side};
 
-/// Fills in a doubling.
+/// Fills per doubling.
 const FILLS: u32 = 8;
 
-/// All mixes.
+/// Measures all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let sides = options.sides()?;
     for &mix in options.mixes() {
@@ -43,13 +43,13 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// A server with so many items.
+/// A server's items and memory at one fill.
 struct Fill {
     items: u64,
     resident_bytes: u64,
 }
 
-/// A server of this side, at each fill.
+/// Measures a server of this side at each fill.
 fn filled(side: &Side, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
     let server = start(side, mix, options.items.into(), &[])?;
     let mut feeder = Feeder::connect(&server)?;
@@ -70,7 +70,7 @@ fn filled(side: &Side, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
     Ok(fills)
 }
 
-/// Items of a fill: from half of `most` on.
+/// Number of items of a fill; the first is half of `most`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

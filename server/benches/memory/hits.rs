@@ -1,10 +1,10 @@
-//! Misses of the live server against live memcached, both as large, on a real order of keys.
+//! Misses of the live server and of live memcached, of equal size, on a recorded order of keys.
 //!
-//! Where: a trace of key numbers is replayed through a socket; what misses is stored.
-//! Invariant: both servers see the same requests in the same order. A trace of few keys becomes one
-//! of many by giving each number `k` keys, asked for one after the other: distances between two
-//! requests of a key grow `k`-fold with the keys, so the share of hits at a given share of the
-//! keys stays.
+//! Where: a trace of key numbers is replayed through a socket; each miss is stored.
+//! Invariant: both servers get the same requests in the same order. A trace with few keys becomes
+//! one with many: each number stands for `k` keys, requested one after the other. The distance
+//! between two requests of a key then grows `k`-fold, as the keys do, so the hit ratio at a given
+//! share of the keys stays the same.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -21,17 +21,17 @@ use crate::{Options, Side};
 
 /// Requests in flight.
 const IN_FLIGHT: usize = 512;
-/// Between two lines that say how far a replay has come.
+/// Requests between two lines of progress.
 const SHOWN_REQUESTS: u64 = 50_000_000;
 const MEGABYTE: u64 = 1 << 20;
 
-/// A trace.
+/// A sequence of key numbers.
 struct Trace {
     ids: Vec<u32>,
     distinct: u64,
 }
 
-/// What a replay came to.
+/// The outcome of a replay.
 struct Replay {
     requests: u64,
     misses: u64,
@@ -39,7 +39,7 @@ struct Replay {
     resident_bytes: u64,
 }
 
-/// All traces, all mixes.
+/// Measures all traces with all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     if options.traces.is_empty() {
         return fail("hits: give --trace PATH; see --help".to_owned());
@@ -59,7 +59,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// How much fewer misses the subject has, in percent.
+/// Returns by how many percent the subject has fewer misses.
 fn compare(
     name: &str,
     trace: &Trace,
@@ -68,12 +68,12 @@ fn compare(
     options: &Options,
     report: &mut Report,
 ) -> Outcome<f64> {
-    // So many keys for each number that the rival holds `part` of all keys.
+    // The copies of each number, with which the rival holds `part` of all keys.
     let [_, theirs] = sizes;
     let keys = count_of_u64(theirs.items) / options.part;
     let copies = whole_part(keys / count_of_u64(trace.distinct)).max(1);
-    // A trace that asks often for few keys becomes a long one: 5 million requests for 76,000 keys
-    // are 340 million for the 5 million keys of which 64 MiB hold a tenth.
+    // A short trace becomes a long one: 5 million requests for 76,000 keys become 340 million for 5
+    // million keys, of which 64 MiB hold a tenth.
     say(&format!("  {name}: {} requests of each server\n", trace.requests(copies)))?;
     let mut replays = Vec::new();
     for (side, full) in options.sides()?.iter().zip(sizes) {
@@ -124,7 +124,7 @@ fn replay(side: &Side, full: Full, trace: &Trace, copies: u64, mix: Mix) -> Outc
         Ok(())
     };
     for &id in &trace.ids {
-        // What was asked for twice at once would miss twice.
+        // A number asked for twice in one batch would miss twice.
         if !among.insert(id) {
             ask(&mut asked, &mut among)?;
             among.insert(id);
@@ -143,12 +143,12 @@ fn replay(side: &Side, full: Full, trace: &Trace, copies: u64, mix: Mix) -> Outc
 }
 
 impl Trace {
-    /// With so many keys for each number.
+    /// Number of requests with `copies` keys per number.
     fn requests(&self, copies: u64) -> u64 {
         copies.saturating_mul(u64::try_from(self.ids.len()).unwrap_or(u64::MAX))
     }
 
-    /// Little-endian numbers of 32 bits, compressed by zstd if the file's name says so.
+    /// Reads little-endian numbers of 32 bits, compressed by zstd if the file's name says so.
     fn read(path: &Path, requests_max: Option<u32>) -> Outcome<Trace> {
         let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut bytes = Vec::new();
@@ -169,7 +169,7 @@ impl Trace {
     }
 }
 
-/// A number of copies.
+/// The integer part of a number.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,9 +1,9 @@
-//! Short and very long values mixed, past what the memory holds; then far less memory, while it
-//! serves; then nothing.
+//! Short and very long values mixed, more than fits in memory; then a much lower limit while the
+//! server serves; then a flush.
 //!
-//! Where: one server, of any size: it is not compared.
-//! Invariant: the run ends with an error at the first value that is refused, at resident memory
-//! beyond what `-m` promises, and before the machine itself runs short.
+//! Where: one server, which is compared with none.
+//! Invariant: the run fails at the first refused value, if resident memory exceeds what `-m`
+//! promises, or before the machine itself runs short.
 
 use std::time::Instant;
 
@@ -19,31 +19,31 @@ use crate::{Options, Side};
 use testing::random::hash;
 
 const SHORT_BYTES: usize = 100;
-/// With its head an item of a megabyte, the longest there is unless `-I` says otherwise.
+/// With its head this is an item of almost a megabyte, the default of `-I`.
 const LONG_BYTES: usize = (1 << 20) - 512;
-/// Items are written, with their heads, so many times the memory in all.
+/// Bytes to write, heads included, as a multiple of the memory.
 const PASSES: f64 = 1.3;
-/// What an item takes beyond its value, about.
+/// About the bytes of an item beyond its value.
 const HEAD_BYTES: usize = 40;
 /// Sets between two looks at the server and the machine.
 const STEP_SETS: u64 = 50_000;
-/// Resident memory may be beyond the limit by this part, or by so many bytes.
+/// Resident memory may exceed the limit by this share or by these bytes, whichever is more.
 const BEYOND_PART: f64 = 0.03;
 const BEYOND_BYTES: u64 = 8 << 20;
-/// The machine keeps so much.
+/// Memory that must stay available on the machine.
 const AVAILABLE_BYTES_MIN: u64 = 3 << 30;
 /// The lowest limit that may be asked for.
 const DOWN_MB_MIN: u32 = 8;
 const MEGABYTE: u64 = 1 << 20;
 const SALT: u64 = 3;
 
-/// A server under this test.
+/// A server filled by this test, and the connection to it.
 struct Filled {
     server: Server,
     feeder: Feeder,
 }
 
-/// All of it.
+/// Runs all three parts.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let [subject, _] = options.sides()?;
     let mut filled = fill(&subject, options, report)?;
@@ -130,7 +130,7 @@ fn flush(filled: &mut Filled, report: &mut Report) -> Outcome<()> {
     report.figure("all flushed items are gone after", "s", begin.elapsed().as_secs_f64())
 }
 
-/// Is what is resident as little as the limit says, and has the machine enough left?
+/// Fails if resident memory exceeds the limit, or if the machine runs short.
 fn within(resident_bytes: u64, limit_bytes: u64) -> Outcome<()> {
     let available_bytes = available_bytes()?;
     if available_bytes < AVAILABLE_BYTES_MIN {

@@ -1,5 +1,4 @@
-//! What fits in memory: bytes an item takes, items at equal memory, misses at equal memory;
-//! hypostyle against memcached, both live.
+//! Memory per item, and items and misses at equal memory, of hypostyle and memcached, both live.
 //!
 //! Where: outside the cache; it starts both servers and stores into them.
 //! Invariant: memory is resident memory of the whole process, as the system counts it.
@@ -113,7 +112,7 @@ pub(crate) struct Side {
 }
 
 impl Options {
-    /// The subject and the rival.
+    /// Returns the subject and the rival.
     pub(crate) fn sides(&self) -> Outcome<[Side; 2]> {
         let side = |name, program, extra: &str| {
             let extra = extra.split_whitespace().map(str::to_owned).collect();
@@ -124,7 +123,7 @@ impl Options {
         Ok([subject, side("rival", memcached(), &self.rival_args)])
     }
 
-    /// Lengths of keys and values.
+    /// The mixes of key and value lengths.
     pub(crate) fn mixes(&self) -> &[Mix] {
         match (self.what, self.named_mixes.as_slice()) {
             (What::Hits, []) => &[Mix::Small, Mix::Etc],
@@ -142,7 +141,7 @@ impl Options {
         })
     }
 
-    /// How long huge pages are waited for.
+    /// Longest wait for huge pages.
     pub(crate) fn settle(&self) -> Duration {
         Duration::from_secs_f64(self.settle_seconds)
     }

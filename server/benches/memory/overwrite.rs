@@ -1,8 +1,8 @@
-//! A working set that fits, overwritten at random: the memory that it takes, and what a SET costs.
+//! Memory and the cost of a SET for a working set that fits, overwritten at random.
 //!
 //! Where: both servers, one after the other, each alone.
-//! Invariant: both get the same SETs in the same order; CPU time and page faults are those of all
-//! of a server's threads, from when each key was stored once.
+//! Invariant: both get the same SETs in the same order. CPU time and page faults are those of all
+//! threads of a server, counted after each key was stored once.
 
 use crate::feeder::{Feeder, MOMENT};
 use crate::measure::Outcome;
@@ -16,12 +16,12 @@ use crate::equal::start;
 
 /// SETs for each key.
 const ROUNDS: u32 = 10;
-/// Lengths differ by this part of their mean, to both sides.
+/// Lengths differ from their mean by at most one part in this many.
 const LENGTH_PART: u32 = 8;
 const MEGABYTE: f64 = (1 << 20) as f64;
 const SEED: u64 = 11;
 
-/// Both sides.
+/// Measures both servers.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     for side in &options.sides()? {
         one(side, options, report)?;

@@ -1,8 +1,8 @@
-//! Keys and values by number: how long they are is drawn from the number alone.
+//! Keys and values by number: their lengths depend on the number alone.
 //!
 //! Where: every request of this program.
-//! Invariant: a number has one key and one length of value in every run and for every server; two
-//! numbers have different keys.
+//! Invariant: a number has the same key and the same length of value in every run and for every
+//! server; two numbers have different keys.
 //! Source: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store" (2012), the ETC
 //! pool: key lengths by a generalized extreme value distribution, value lengths by a generalized
 //! Pareto distribution of scale 214.476 and shape 0.348238.
@@ -15,14 +15,13 @@ use testing::random::{hash, unit};
 const ETC_KEY: [f64; 3] = [30.7984, 8.20449, 0.078_688];
 /// Value lengths of the ETC pool: scale, shape; from 0 on.
 const ETC_VALUE: [f64; 2] = [214.476, 0.348_238];
-/// Longest key.
 const KEY_BYTES_MAX: usize = 250;
 /// Longest value: with its key it stays below a megabyte.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_000_000;
-/// What each draw is salted with.
+/// Salts of the hashes from which lengths are drawn.
 const SALT_KEY: u64 = 1;
 const SALT_VALUE: u64 = 2;
-/// What a number is written in.
+/// The digits of a number in a key.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Lengths of keys and values.
@@ -39,7 +38,6 @@ pub(crate) enum Mix {
 }
 
 impl Mix {
-    /// Its name.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
@@ -58,7 +56,7 @@ impl Mix {
         }
     }
 
-    /// Appends the key of number `id`; returns its length.
+    /// Appends the key of number `id`. Returns its length.
     pub(crate) fn key(self, id: u64, out: &mut Vec<u8>) -> usize {
         let bytes = match self {
             Mix::Small => 20,
@@ -80,13 +78,13 @@ impl Mix {
                 break;
             }
         }
-        // No digit, so that no key is another's beginning.
+        // The padding is no digit, so that two numbers never have the same key.
         out.resize(out.len().max(start + bytes), b'.');
         out.len() - start
     }
 }
 
-/// A length drawn, at most `max`.
+/// Rounds a drawn length down, to at most `max`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,9 +1,9 @@
-//! What a full server that evicts nothing (`-M`) does for its other clients: SETs that it refuses,
-//! and how long another client waits beside them; hypostyle against memcached.
+//! SETs that a full server without eviction (`-M`) refuses per second, and the wait of another
+//! client beside them: hypostyle against memcached.
 //!
 //! Where: outside the cache; it starts and fills both servers, and drives them by `blaster`.
-//! Invariant: both servers see the same requests in alternated windows, each runs only in its own,
-//! and a window in which not all SETs were refused fails.
+//! Invariant: both servers see the same requests in alternated windows, and each runs only in its
+//! own. A window in which a SET was stored is an error.
 
 #[path = "../measure/mod.rs"]
 mod measure;
@@ -48,13 +48,13 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Of each value. With its head an item takes more: so many do not fit a megabyte.
+/// Bytes of each value, and items that are more than a megabyte holds.
 const VALUE_BYTES: u32 = 100;
 const FILLED_PER_MB: u32 = 12_000;
-/// Before a window, in seconds.
+/// Seconds before each window that do not count.
 const WARM_UP: f64 = 0.3;
 
-/// What a window has shown.
+/// The figures of one window.
 struct Window {
     refused_per_core_second: f64,
     median_us: f64,
@@ -117,7 +117,7 @@ fn tell(report: &mut Report, windows: &[Vec<Window>; 2]) -> Outcome<()> {
     Ok(())
 }
 
-/// What `kvblaster run` of these words measures of a server.
+/// Runs `kvblaster run` with these words against a server.
 fn drive(words: &str, server: &Server, core: usize) -> Outcome<Interval> {
     let target = &server.target;
     driven::run(&format!("-w uniform --value-size {VALUE_BYTES} --cpus {core} {words} {target}"))
@@ -134,7 +134,7 @@ fn fill(server: &Server, options: &Options, core: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Clients that are all refused, and one beside them that asks for keys that are not there.
+/// Measures clients whose SETs are all refused, and beside them one that gets absent keys.
 fn window(server: &Server, cores: (usize, usize), options: &Options) -> Outcome<Window> {
     let Options { clients, in_flight, seconds, .. } = options;
     let (server_core, client_core) = cores;

@@ -1,10 +1,10 @@
-//! How long a normal client waits beside hundreds of slow ones and thousands that ask nothing;
+//! Response times of a normal client beside hundreds of slow clients and thousands of idle ones:
 //! hypostyle against memcached.
 //!
-//! Where: outside the cache; of each program two servers, one with the slow peers and one without,
-//! driven by `blaster` in alternated windows.
-//! Invariant: a slow peer that a server has closed, or a request that fails, fails the program;
-//! each server runs, and its slow peers move, only in its own windows.
+//! Where: outside the cache. Each program runs as two servers, one with the slow peers and one
+//! without, driven by `blaster` in alternated windows.
+//! Invariant: a slow peer's connection that the server closes, or a failed request, is an error.
+//! Each server runs, and its slow peers move, only in its own windows.
 
 #[path = "../measure/mod.rs"]
 mod measure;
@@ -70,20 +70,20 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Before a window, in seconds.
+/// Seconds before each window that do not count.
 const WARM_UP: f64 = 0.5;
 
-/// What the normal client asks for.
+/// The workload of the normal client.
 const WORKLOAD: &str = "-w uniform --keys 10k --value-size 100";
 
-/// A server, and its slow peers if it has some.
+/// A server, with its slow peers if it has some.
 struct Site {
     server: Server,
     peers: Option<Peers>,
     windows: Vec<Window>,
 }
 
-/// What a window has shown.
+/// The figures of one window.
 struct Window {
     median_us: f64,
     p99_us: f64,
@@ -142,13 +142,13 @@ fn tell(report: &mut Report, name: &str, sites: &mut [Site; 2]) -> Outcome<()> {
     }
 }
 
-/// What `kvblaster run` of these words measures of a server.
+/// Runs `kvblaster run` with these words against a server.
 fn drive(words: &str, server: &Server, core: usize) -> Outcome<Interval> {
     driven::run(&format!("{WORKLOAD} --cpus {core} {words} {}", server.target))
 }
 
 impl Site {
-    /// A server, with what its clients ask for, that stands still.
+    /// Starts a server, stores the normal client's keys, and pauses the server.
     fn start(
         program: &Path,
         options: &Options,
@@ -165,7 +165,7 @@ impl Site {
         Ok(Site { server, peers, windows: Vec::new() })
     }
 
-    /// Has the normal client ask for a while, and the slow ones creep beside it.
+    /// Runs one window: the normal client under load, and the slow ones beside it.
     fn window(&mut self, options: &Options, core: usize) -> Outcome<()> {
         let Options { rate, connections, seconds, slow_bytes, .. } = options;
         let words =

@@ -1,9 +1,9 @@
-//! Slow peers of one server: they ask for much and take a byte at a time, or send a byte at a time,
-//! or ask nothing.
+//! Slow peers of one server: readers request much and read a byte at a time, writers send a byte at
+//! a time, and idle ones do nothing.
 //!
-//! Where: beside the client whose times are taken.
-//! Invariant: each holds its connection from the beginning to the end, in the midst of a reply or
-//! of a request; one that the server has closed is an error.
+//! Where: beside the client whose times are measured.
+//! Invariant: each holds its connection from start to end, in the middle of a reply or of a
+//! request; one closed by the server is an error.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,9 +17,9 @@ use crate::Options;
 use crate::measure::wire::{Speech, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
-/// A reply that does not come for so long has failed.
+/// Silence after which a reply has failed.
 const SILENCE: Duration = Duration::from_secs(60);
-/// What a reader lets the kernel keep for it.
+/// Receive buffer of a reader in the kernel.
 const READER_BUFFER_BYTES: usize = 4096;
 
 /// The slow peers of a server.
@@ -27,21 +27,21 @@ pub(crate) struct Peers {
     /// Readers and writers alternate.
     slow: Vec<Slow>,
     idle: Vec<TcpStream>,
-    /// What writers send, again and again.
+    /// A writer's request, sent again and again.
     set: Vec<u8>,
-    /// Which of the slow ones moves next.
+    /// Index of the slow peer that moves next.
     next: usize,
 }
 
-/// One that moves.
+/// A reader or writer.
 struct Slow {
     stream: TcpStream,
-    /// Where a writer is in what it sends; `None`: a reader.
+    /// A writer's offset in its request; `None` for a reader.
     sent: Option<usize>,
 }
 
 impl Peers {
-    /// Connects all of them. Each has been accepted, and readers have asked.
+    /// Connects all peers, waits until each is accepted, and sends the readers' requests.
     pub(crate) fn connect(address: &str, options: &Options) -> Outcome<Peers> {
         let value = "v".repeat(options.slow_value_bytes);
         let set = format!("set slow 0 0 {}\r\n{value}\r\n", value.len());
@@ -70,8 +70,7 @@ impl Peers {
         Ok(Peers { slow, idle, set: set.into_bytes(), next: 0 })
     }
 
-    /// Has each of the slow ones move by so many bytes a second, one after the other, until it is
-    /// `over`.
+    /// Moves the slow peers in turn, each by `bytes_per_s` bytes per second, until `over`.
     pub(crate) fn creep(&mut self, bytes_per_s: f64, over: &AtomicBool) -> Outcome<()> {
         let count = u32::try_from(self.slow.len().max(1))?;
         let gap = Duration::from_secs_f64(1.0 / bytes_per_s) / count;
@@ -87,7 +86,7 @@ impl Peers {
         Ok(())
     }
 
-    /// The server has closed none of those that ask nothing; others would have told.
+    /// Fails if the server has closed an idle connection; a slow one fails when it moves.
     pub(crate) fn are_all_there(&mut self) -> Outcome<()> {
         for stream in &mut self.idle {
             match stream.read(&mut [0]) {
@@ -100,7 +99,7 @@ impl Peers {
 }
 
 impl Slow {
-    /// A byte more.
+    /// Reads or writes one byte.
     fn step(&mut self, set: &[u8]) -> Outcome<()> {
         let (moved, name) = match &mut self.sent {
             None => (self.stream.read(&mut [0]), "reader"),
@@ -112,7 +111,7 @@ impl Slow {
         };
         match moved {
             Ok(1) => Ok(()),
-            // A writer's byte, or a reader's, is still on its way.
+            // The byte is not there yet, or there is no room for it.
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             other => fail(format!("{other:?} of a slow {name}")),
         }

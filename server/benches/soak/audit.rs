@@ -1,7 +1,7 @@
-//! What is asked of a server once nobody works on it any more.
+//! The checks on a server after its load has ended.
 //!
-//! Where: the end of the soak. Invariant: a server that cannot be audited is a fault too: the
-//! program is one with debug assertions.
+//! Where: the end of the soak. Invariant: a server that cannot be audited is a fault too; it must
+//! have been built with debug assertions.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::site::Site;
 
-/// The server may take so long to sweep what was flushed.
+/// Longest wait until what was flushed is swept.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// And so long to come to rest: what is not sound then is not.
+/// Longest wait until the server is at rest; faults found later are real.
 const PATIENCE_FOR_REST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Audits a server, full and then empty. What was found to be so, in a line.
+/// Audits a server, full and then empty. Returns a line with the result.
 pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
     let mut wire = site.text()?;
     let evictions = site.stat(&mut wire, "stats", "evictions")?;
@@ -44,7 +44,7 @@ pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
     Ok(format!("sound with {items} items, and empty; {evictions} evictions"))
 }
 
-/// Values were sent from where they lay, and no chunk of theirs is held any more.
+/// Waits until no chunk holds a value any more; fails if no value was ever sent from the arena.
 fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     if site.stat(wire, "stats udp", "zero_copy_bytes")? == 0 {
         return fail(format!("{}: no value was sent from where it lies", site.name));
@@ -66,8 +66,8 @@ fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     }
 }
 
-/// The server looks through all its structure: again, as long as it has something to do with
-/// connections that have gone, and in the background.
+/// Has the server audit its whole structure, again and again while connections that have gone and
+/// background work may still disturb it.
 fn sound(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     let start = Instant::now();
     loop {

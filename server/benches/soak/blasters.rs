@@ -1,8 +1,8 @@
-//! kvblaster with `--verify`, round after round, one for each protocol at a time.
+//! kvblaster with `--verify`, round after round; one actor for each protocol.
 //!
 //! Where: beside the other actors, on the server where not everything fits.
-//! Invariant: all rounds make the values of a key alike, so that each verifies what the others have
-//! set; a value that is not what was set is a fault, and so is an answer that makes no sense.
+//! Invariant: all rounds make a key's values alike, so that each verifies what others have set. A
+//! value that was not set is a fault, and so is an answer that makes no sense.
 
 use blaster::measure::Tally;
 
@@ -11,9 +11,9 @@ use crate::measure::{Outcome, driven, fail};
 use crate::site::{Bell, Deeds, Site};
 use testing::random::{Random, hash};
 
-/// Lengths of values; each has keys of its own. Those of the last fit no datagram.
+/// Lengths of values; each has keys of its own. The last are too long for a datagram.
 const SIZES: [&str; 5] = ["200", "1-100", "1-3000", "3000-8000", "20000-60000"];
-/// Keys of values of a few kilobytes: several times what the server holds.
+/// Number of keys, whose values of a few kilobytes are several times what the server holds.
 const KEYS: u32 = 100_000;
 const KEYS_OF_LARGE: u32 = 8000;
 const SECONDS_EACH: u32 = 20;
@@ -21,20 +21,20 @@ const SECONDS_EACH: u32 = 20;
 pub(crate) struct Blaster<'s> {
     pub(crate) site: &'s Site<'s>,
     pub(crate) speech: Speech,
-    /// Before the address: over UDP, or nothing.
+    /// The prefix of the target: `udp://`, or nothing.
     pub(crate) scheme: &'static str,
     pub(crate) seed: u64,
     pub(crate) rate_per_s: u32,
 }
 
 impl Blaster<'_> {
-    /// Round after round until it is over.
+    /// Runs rounds until the soak is over.
     pub(crate) fn run(&self, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
         let mut random = Random::new(hash(self.seed, 1000 + self.speech as u64));
         let (mut rounds, mut hits, mut misses, mut refused, mut unbegun) = (0, 0, 0, 0, 0);
         while bell.goes_on() {
             let tally = match self.round(&mut random) {
-                // It gives up on a server that it does not reach in three seconds.
+                // kvblaster gives up on a server that it does not reach within three seconds.
                 Err(_) if self.site.far.is_some() => {
                     unbegun += 1;
                     continue;
@@ -59,7 +59,7 @@ impl Blaster<'_> {
         ))
     }
 
-    /// What kvblaster saw in one round.
+    /// Runs one round. Returns kvblaster's tally.
     fn round(&self, random: &mut Random) -> Outcome<Tally> {
         let is_stream = self.scheme.is_empty();
         let sizes = SIZES.len() - usize::from(!is_stream);
@@ -69,7 +69,7 @@ impl Blaster<'_> {
         let rate = if is_large { self.rate_per_s / 10 + 1 } else { self.rate_per_s };
         let batch = if random.number(2) == 0 { 1 } else { 5 };
         let ttl = if random.number(3) == 0 { 1 + random.number(20) } else { 0 };
-        // Datagrams may be lost. An answer that comes later than that is one to nothing.
+        // Datagrams may be lost. An answer that comes after the timeout counts as one to nothing.
         let (timeout, churn) = if is_stream { ("60s", "--churn 500") } else { ("20s", "") };
         let ttl = if ttl > 0 { format!("--ttl {ttl}") } else { String::new() };
         let words = format!(

@@ -1,7 +1,7 @@
-//! Clients that do not behave: some stall, some come and go.
+//! Clients that misbehave: some stall, some come and go.
 //!
-//! Where: beside the other actors. Invariant: what they do costs nobody but themselves: nothing is
-//! expected of their answers, but that who asks for the version before it leaves is told it.
+//! Where: beside the other actors. Invariant: they harm nobody but themselves. Their answers are
+//! not checked, except that a client that asks for the version before it leaves gets it.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -12,26 +12,26 @@ use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
 use crate::site::{Bell, Deeds, Site};
 use testing::random::{Random, hash};
 
-/// Longest wait between two of them.
+/// Longest pause between two of them.
 const PAUSE_MS_MAX: u32 = 60;
-/// What readers that do not read ask for, so often.
+/// The key that readers request `GETS` times and never read.
 pub(crate) const WIDE: &str = "wide";
 const WIDE_BYTES: usize = 300_000;
 const GETS: usize = 100;
 
-/// Connections that stand in the middle of something.
+/// Connections that stall in the middle of a request or of a reply.
 pub(crate) struct Stallers<'s> {
     site: &'s Site<'s>,
     random: Random,
     held: Vec<TcpStream>,
-    /// Most connections, and most bytes of a value that each sends a part of.
+    /// Most connections, and most bytes of the values that they send in part.
     connections_max: usize,
     value_bytes_max: u32,
 }
 
 impl<'s> Stallers<'s> {
     pub(crate) fn new(site: &'s Site<'s>, seed: u64) -> Stallers<'s> {
-        // Where nothing may be lost, what they hold is little.
+        // Where nothing may be lost, they hold little memory.
         let (connections_max, value_bytes_max) =
             if site.loses { (200, 1_000_000) } else { (20, 100_000) };
         let random = Random::new(hash(seed, 2000));
@@ -53,7 +53,7 @@ impl<'s> Stallers<'s> {
         Ok(format!("{} clients stalled, {} at a time", deeds.count(), self.connections_max))
     }
 
-    /// One more connection that does not go on.
+    /// Opens one more connection that stalls.
     fn stall(&mut self) -> Outcome<()> {
         let bytes = 1 + self.random.number(self.value_bytes_max) as usize;
         let part = vec![b'h'; self.random.number(self.value_bytes_max) as usize % bytes];
@@ -61,7 +61,7 @@ impl<'s> Stallers<'s> {
         let mut out = match self.random.number(6) {
             0 | 1 => format!("set half-{number} 0 0 {bytes}\r\n").into_bytes(),
             2 => format!("ms half-{number} {bytes}\r\n").into_bytes(),
-            // The header of a binary SET, and its extras and key.
+            // A binary SET's header, extras and key.
             3 => {
                 let body = u32::try_from(8 + 4 + bytes)?.to_be_bytes();
                 let header = [b"\x80\x01\x00\x04\x08\x00\x00\x00", &body[..], &[0; 12]].concat();
@@ -87,7 +87,7 @@ impl<'s> Stallers<'s> {
         while !rest.is_empty() {
             match stream.write(rest) {
                 Ok(written) => rest = &rest[written..],
-                // As much as goes; or it had to give way.
+                // The socket is full, or the server has closed it.
                 Err(error) if error.kind() != ErrorKind::Interrupted => break,
                 Err(_) => {}
             }
@@ -97,17 +97,17 @@ impl<'s> Stallers<'s> {
     }
 }
 
-/// Connections that last for a request or two.
+/// Opens connections that last for a request or two.
 pub(crate) fn churn(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 3000));
     let mut rude = 0_u64;
     while bell.goes_on() {
         deeds.add(1);
         match random.number(4) {
-            // It goes without a word, or in the middle of one.
+            // It leaves without a word, or in the middle of a request.
             0 => {
                 let mut stream = TcpStream::connect(site.address())?;
-                // The server may have hung up already.
+                // The server may have closed the connection already.
                 let _ = stream.write_all(&b"set k 0 0 100\r\nabc"[..random.number(18) as usize]);
                 rude += 1;
             }

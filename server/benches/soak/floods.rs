@@ -1,8 +1,8 @@
-//! Floods of datagrams: each asks for as much as a datagram may, or is a part of what never comes.
+//! Floods of datagrams that request as much as they may, or are parts of messages never whole.
 //!
 //! Where: beside the other actors, from loopback or from the other end of the link.
-//! Invariant: whatever comes, somebody who asks for one key over UDP is answered, and a message
-//! that ends, flushes or limits a server does nothing: the other actors would see it.
+//! Invariant: whatever else arrives, a client that gets one key over UDP is answered. A message
+//! that would end, flush or limit the server has no effect, or the other actors would see it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::measure::{Outcome, fail};
 use crate::site::{Bell, Deeds, Site};
 use testing::random::{Random, hash};
 
-/// Datagrams sent at once, and the longest pause behind them: 2,000 a second.
+/// Datagrams sent at once, and the longest pause after them: about 2,000 a second.
 const BURST: u64 = 32;
 const PAUSE_MS_MAX: u32 = 32;
-/// Sockets, each of which is another sender to the server.
+/// Sockets, each of which is a different sender to the server.
 const SENDERS: usize = 64;
-/// Longest message: packets past the kernel are not fragmented.
+/// Longest message: past the kernel, packets are not fragmented.
 const MESSAGE_BYTES: usize = MTU as usize - 48;
-/// Somebody who asks for one key sends it again after this, and is answered within that.
+/// Time after which a client repeats its request, and the longest wait for its answer.
 const AGAIN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -37,7 +37,7 @@ const REPEATED: [&str; 8] = [
     "lru_crawler metadump all\r\n",
     "mg n v k O123\r\n",
 ];
-/// Requests that an operator makes, and none over UDP.
+/// Requests for operators, which the server refuses over UDP.
 const OPERATORS: [&str; 6] = [
     "flush_all\r\n",
     "shutdown\r\n",
@@ -46,24 +46,24 @@ const OPERATORS: [&str; 6] = [
     "stats reset\r\n",
     "stats detail on\r\n",
 ];
-/// Of a binary request: `stats detail dump`.
+/// The binary request for `stats detail dump`.
 const BINARY_DUMP: &[u8] = b"\x80\x10\x00\x0b\0\0\0\0\0\0\0\x0b\0\0\0\0\0\0\0\0\0\0\0\0detail dump";
 
-/// One message that asks for too much.
+/// Returns a message that asks for too much.
 fn message(random: &mut Random) -> Vec<u8> {
     let fill = |text: &[u8]| text.repeat(MESSAGE_BYTES / text.len());
     match random.number(6) {
         0 => fill(random.pick(&OPERATORS).as_bytes()),
         1 => fill(BINARY_DUMP),
         2 => [b"get", &b" n".repeat(MESSAGE_BYTES / 2 - 4)[..], b"\r\n"].concat(),
-        // Its answer has hundreds of datagrams.
+        // Its reply takes hundreds of datagrams.
         3 => format!("get {WIDE}\r\n").into_bytes(),
         4 => (0..MESSAGE_BYTES).map(|_| random.next().to_le_bytes()[0]).collect(),
         _ => fill(random.pick(&REPEATED).as_bytes()),
     }
 }
 
-/// A datagram with one: whole, or as a part of a message whose others do not come.
+/// Returns a datagram with such a message: whole, or as one part of a message without the others.
 fn datagram(random: &mut Random) -> Vec<u8> {
     let id = random.next().to_le_bytes();
     let id = u16::from_le_bytes([id[0], id[1]]);
@@ -80,7 +80,7 @@ fn socket(at: SocketAddr) -> Outcome<UdpSocket> {
     Ok(socket)
 }
 
-/// Burst after burst; after each, somebody asks for one key.
+/// Sends burst after burst; after each, one client gets one key.
 pub(crate) fn run(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 10_000));
     let at: SocketAddr = site.address().parse()?;
@@ -90,7 +90,7 @@ pub(crate) fn run(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Out
     let (mut unsent, mut again) = (0_u64, 0_u64);
     while bell.goes_on() {
         for _ in 0..BURST {
-            // Nobody reads: the kernel drops answers, and tells when the link is down.
+            // Nobody reads: the kernel drops the replies, and refuses while the link is down.
             let sender = &senders[random.index(SENDERS)];
             unsent += u64::from(sender.send(&datagram(&mut random)).is_err());
         }
@@ -102,19 +102,19 @@ pub(crate) fn run(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Out
     Ok(format!("{} datagrams, {unsent} not sent, {again} asked again, {told}", deeds.count()))
 }
 
-/// Asks for a key that is not there, until it is answered. How often it was asked again.
+/// Gets an absent key until it is answered. Returns the number of repetitions.
 fn ask(asker: &UdpSocket, number: u64, bell: &Bell) -> Outcome<u64> {
     let [low, high, ..] = number.to_le_bytes();
     let id = u16::from_le_bytes([low, high]);
     let request = [&Header::request(id, 0).bytes()[..], b"get flooded\r\n"].concat();
     let (start, mut again, mut answer) = (Instant::now(), 0, [0; 64]);
     loop {
-        // Without a link, neither goes through.
+        // Nothing goes through while the link is down.
         let _ = asker.send(&request);
         let sent = Instant::now();
         while sent.elapsed() < AGAIN {
             let Ok(bytes) = asker.recv(&mut answer) else { continue };
-            // Others are answers to what was asked before.
+            // Other ids are answers to earlier requests.
             match Header::read(&answer[..bytes]) {
                 Some((header, b"END\r\n")) if header.id == id => return Ok(again),
                 Some((_, b"END\r\n")) => {}
@@ -131,7 +131,7 @@ fn ask(asker: &UdpSocket, number: u64, bell: &Bell) -> Outcome<u64> {
     }
 }
 
-/// What the server has refused and dropped: something of each.
+/// The counts of what the server has refused and dropped; none may be 0.
 fn refused(site: &Site<'_>) -> Outcome<String> {
     let mut wire = site.text()?;
     let names = ["udp_refused", "udp_dropped_work", "udp_dropped_incomplete"];

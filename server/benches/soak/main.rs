@@ -1,5 +1,5 @@
-//! A server under everything at once, for as long as one likes: nothing wrong is read, nothing
-//! promised is lost, memory stays in its bounds, and its structure is sound in the end.
+//! A server under all kinds of load and trouble at once, for any time: no wrong value is read,
+//! nothing promised is lost, memory keeps its bounds, and the structure is sound in the end.
 //!
 //! ```text
 //!            narrow: not everything fits           roomy: everything does
@@ -10,12 +10,12 @@
 //!            datagrams ask for as much as they may, 2,000 a second
 //! ```
 //!
-//! With `--moving` there is one server instead, all of whose load moves between its columns. With
-//! `--bypass` it is narrow, past the kernel's network stack, on a link that goes down now and then.
+//! With `--moving` there is one server instead, whose whole load moves between its columns. With
+//! `--bypass` it is the narrow one, past the kernel, on a link that goes down now and then.
 //!
 //! Where: outside the cache; it starts servers, works on them, and asks each for its audit.
-//! Invariant: nothing is concluded from how fast the machine is. A wall clock that steps is nothing
-//! to the server, whose clock is the monotonic one: it leaps where the process was stopped.
+//! Invariant: no fault depends on the machine's speed. A step of the wall clock does not matter to
+//! the server, whose clock is monotonic; that clock jumps when the process was stopped.
 
 mod audit;
 mod blasters;
@@ -50,11 +50,11 @@ use trouble::Plant;
 
 /// Actors with keys of their own, on each server.
 const REGISTERS: u32 = 4;
-/// More than cores, so that columns are stopped in the middle of something.
+/// More than there are cores, so that columns are preempted at any point.
 const THREADS: u32 = 3;
 const CONNECTIONS: u32 = 4000;
 const MEMORY_MB: u32 = 64;
-/// Of the link to a server past the kernel: values of several kilobytes come in one packet.
+/// The link's MTU, past the kernel: one packet holds a value of several kilobytes.
 const MTU: u32 = 9000;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     measure::run(run)
 }
 
-/// Where the server is past the kernel, all others are at the other end of a link.
+/// Runs the soak. Past the kernel the server is at one end of a link, everything else at the other.
 fn run(options: Options) -> Outcome<()> {
     if options.bypass.is_none() {
         return run_at(&options, None);
@@ -185,7 +185,7 @@ struct Cast<'scope, 'env> {
 }
 
 impl<'scope, 'env> Cast<'scope, 'env> {
-    /// Starts one more; what it fails with is a fault.
+    /// Starts an actor; its error is a fault.
     fn add(
         &mut self,
         name: &str,
@@ -204,7 +204,7 @@ impl<'scope, 'env> Cast<'scope, 'env> {
         self.actors.push(Actor { name, deeds, thread });
     }
 
-    /// Starts all of the server whose load moves.
+    /// Starts all actors of the server whose load moves.
     fn fill_moving(&mut self, options: &'env Options, stage: &'env Stage<'env>) {
         let (site, seed) = (self.site, options.seed);
         for number in 0..moving::CLIENTS {
@@ -220,9 +220,9 @@ impl<'scope, 'env> Cast<'scope, 'env> {
         self.add("shifts", move |bell, deeds| stage.shift(seed, bell, deeds));
     }
 
-    /// Starts all of a server.
+    /// Starts all actors of a server.
     fn fill(&mut self, options: &'env Options) {
-        // Nothing happens to both servers at the same moments.
+        // The two servers get different seeds, so that nothing happens to both at the same moments.
         let (site, seed) = (self.site, 2 * options.seed + u64::from(self.site.loses));
         for number in 0..REGISTERS {
             let name = format!("registers {number}");
@@ -256,7 +256,7 @@ impl<'scope, 'env> Cast<'scope, 'env> {
     }
 }
 
-/// Lets all work until it is over, and returns what each has to tell.
+/// Lets all actors work until the soak is over. Returns a line from each.
 fn soak(
     options: &Options,
     sites: &[Site<'_>],

@@ -1,15 +1,15 @@
-//! Load that moves: each second it may be another column that has all of it.
+//! Load that moves: every second all of it may go to another column.
 //!
 //! ```text
 //! second          1          2          3          4
 //! all load on     column 2   column 0   column 0   column 1
 //! ```
 //!
-//! Where: on a server of its own, whose columns help each other by their own decision: idle ones
-//! take datagrams, and connections move. Those decide twice a second, so that only load that stays
-//! for a second or two has connections move, and mostly too late.
-//! Invariant: whoever answers, each request is answered once and rightly, and in the end the
-//! server has counted what was asked, and what one column gave another took.
+//! Where: on a server of its own, whose columns help each other when they choose to: idle ones
+//! steal datagrams, and connections move. Moves are decided twice a second, so that connections
+//! move only if the load stays for a second or two, and mostly too late.
+//! Invariant: each request is answered once and correctly, whichever column answers. In the end the
+//! server has counted every request, and as much taken between columns as given.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -27,38 +27,38 @@ use testing::random::{Random, hash};
 
 /// Clients of each kind.
 pub(crate) const CLIENTS: u64 = 4;
-/// How long all load is on one column, at least.
+/// Shortest time for which all load is on one column.
 const STAY: Duration = Duration::from_secs(1);
-/// An answer that does not come for so long is lost.
+/// Silence after which an answer is lost.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Connections that are opened until one comes to the column that is wanted.
+/// Connections opened until the wanted column accepts one.
 const TRIES: usize = 1000;
-/// Gets of a round over TCP, and datagrams that a client has under way.
+/// Gets per round over TCP, and datagrams that a client has in flight.
 const GETS: usize = 8;
 const WINDOW: u64 = 16;
-/// Keys of each get that are not there, so that the server has more to do than its clients.
+/// Absent keys in each get, so that the server has more to do than its clients.
 const MISSES: usize = 400;
-/// The server may take so long to have counted what it answered.
+/// Longest wait until the server has counted what it answered.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What clients of one server share.
+/// State that the clients of one server share.
 pub(crate) struct Stage<'s> {
     site: &'s Site<'s>,
     columns: usize,
     /// The column that has all load.
     aim: AtomicUsize,
     door: Mutex<Door>,
-    /// Keys that were asked for, values that were set, and datagrams that were sent.
+    /// Number of keys requested, values set, and datagrams sent.
     gets: AtomicU64,
     sets: AtomicU64,
     datagrams: AtomicU64,
 }
 
-/// Opens connections, one after the other.
+/// Opens connections, one after the other, and knows which column accepted each.
 struct Door {
     wire: Wire,
-    /// How many connections each column has accepted.
+    /// Number of connections that each column has accepted.
     accepted: Vec<u64>,
 }
 
@@ -77,7 +77,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Chooses a column, again and again, maybe the same one.
+    /// Picks a random column again and again, which may be the same one.
     pub(crate) fn shift(&self, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
         let mut random = Random::new(hash(seed, 8000));
         while bell.goes_on() {
@@ -89,7 +89,7 @@ impl Stage<'_> {
         Ok(format!("the load moved {} times", deeds.count()))
     }
 
-    /// A client over TCP, with a connection that its column has accepted.
+    /// Runs a TCP client, whose connection the aimed-at column has accepted.
     pub(crate) fn stream(&self, number: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
         let (mut connection, mut connections) = (None, 0_u64);
         while bell.goes_on() {
@@ -116,7 +116,7 @@ impl Stage<'_> {
         Ok(format!("{} rounds right, over {connections} connections", deeds.count()))
     }
 
-    /// A connection that this column has accepted.
+    /// Opens connections until this column accepts one.
     fn connect(&self, column: usize) -> Outcome<TcpStream> {
         let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TRIES {
@@ -130,7 +130,7 @@ impl Stage<'_> {
         fail(format!("of {TRIES} connections none came to column {column}"))
     }
 
-    /// A client over UDP, which asks the column's port.
+    /// Runs a UDP client, which sends to the port of the aimed-at column.
     pub(crate) fn datagrams(&self, number: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
         let server: SocketAddr = self.site.address().parse()?;
         let socket = UdpSocket::bind((server.ip(), 0))?;
@@ -158,7 +158,7 @@ impl Stage<'_> {
         self.gets.fetch_add(gets * (MISSES as u64 + 1), Ordering::Relaxed);
     }
 
-    /// What the columns have counted adds up, and they have helped each other.
+    /// Waits until the columns' counts add up; each must have helped another.
     pub(crate) fn audit(&self) -> Outcome<String> {
         let (start, mut wire) = (Instant::now(), self.site.text()?);
         loop {
@@ -203,7 +203,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Sends requests and receives the answer to each, in whichever order, and no other.
+    /// Sends requests and receives one answer to each, in any order; any other answer is an error.
     fn window(&mut self, to: SocketAddr, asks: Vec<(String, String)>) -> Outcome<()> {
         let mut missing = HashMap::new();
         for (request, due) in asks {
@@ -227,22 +227,22 @@ impl Asker {
     }
 }
 
-/// The name of a key. Those of TCP's clients stand behind those of UDP's.
+/// The name of a key. The numbers of TCP clients' keys follow those of UDP clients.
 pub(crate) fn key_of(key: u64) -> String {
     format!("moving-{key}")
 }
 
-/// The value that it has in this round.
+/// The key's value in this round.
 fn value(key: u64, round: u64) -> String {
     format!("{key}:{round};").repeat(4)
 }
 
-/// A request that sets it, and its reply.
+/// Returns a request that sets a key, and its reply.
 fn set(key: &str, value: &str) -> (String, String) {
     (format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n".to_owned())
 }
 
-/// A request that gets it, among many that are not there, and its reply.
+/// Returns a request that gets a key after many absent ones, and its reply.
 fn get(key: &str, value: &str) -> (String, String) {
     let request = format!("get{} {key}\r\n", " n".repeat(MISSES));
     (request, format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len()))

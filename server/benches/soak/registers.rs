@@ -1,9 +1,9 @@
-//! Keys as registers: each belongs to one actor, which knows what must be there, asks for it in
-//! all three protocols, and holds the server to each answer.
+//! Keys as registers: each belongs to one actor, which knows its value, uses it in all three
+//! protocols, and checks each answer.
 //!
-//! Where: one actor a thread. Invariant: where everything fits, what was stored is there until it
-//! is deleted or its time is over; elsewhere it may be gone, and then it stays gone; a value that
-//! is there is the last one acknowledged, byte for byte.
+//! Where: one actor per thread. Invariant: where everything fits, a stored item is there until it
+//! is deleted or expires. Elsewhere it may vanish, and then it stays gone. A value that is there is
+//! the last one acknowledged, byte for byte.
 
 use std::time::{Duration, Instant};
 
@@ -12,27 +12,27 @@ use crate::measure::{Outcome, fail};
 use crate::site::{Bell, Deeds, Site};
 use testing::random::{Random, hash};
 
-/// Keys of an actor.
+/// Keys per actor.
 const KEYS: u32 = 400;
-/// Every so many keys, one is a number.
+/// One key in this many holds a number.
 const NUMBERS_EACH: u32 = 8;
 /// Longest value, appended pieces included.
 const VALUE_BYTES_MAX: usize = 400 << 10;
-/// Requests of a connection, about.
+/// Mean number of requests per connection.
 const REQUESTS_EACH: u32 = 2000;
-/// Times to live are so long, and a column's clock may be off by so much: it may have been read
+/// Times to live in seconds, and how far a column's clock may be off: the column may have read it
 /// before the process was stopped.
 const SECONDS: std::ops::Range<u32> = 30..60;
 const SLACK: Duration = Duration::from_secs(20);
 
-/// What must be there.
+/// The item that must be there.
 struct Item {
     value: Vec<u8>,
-    /// Until when it surely is there, and from when on it surely is not; none: for ever.
+    /// Until when it is certainly there, and from when on certainly not; none: it does not expire.
     life: Option<(Instant, Instant)>,
 }
 
-/// A request's times.
+/// When a request was sent and answered.
 struct Span {
     sent: Instant,
     answered: Instant,
@@ -50,7 +50,7 @@ pub(crate) fn key_of(actor: u32, key: u32) -> String {
     format!("register-{actor}-{key}")
 }
 
-/// An actor, and what it knows.
+/// An actor, with what it knows of its keys.
 pub(crate) struct Registers<'s> {
     site: &'s Site<'s>,
     number: u32,
@@ -78,7 +78,7 @@ impl<'s> Registers<'s> {
         }
     }
 
-    /// Asks until it is over, and then for each key once more.
+    /// Sends requests until the soak is over, and then gets each key once more.
     pub(crate) fn run(&mut self, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
         while bell.goes_on() {
             let key = self.random.number(KEYS);
@@ -95,7 +95,7 @@ impl<'s> Registers<'s> {
         ))
     }
 
-    /// Does something to a key.
+    /// Sends one random request for a key.
     fn step(&mut self, key: u32) -> Outcome<()> {
         if self.random.number(REQUESTS_EACH) == 0 {
             self.wire = None;
@@ -141,7 +141,7 @@ impl<'s> Registers<'s> {
         self.random.number(most) as usize
     }
 
-    /// Asks, and holds the answer against what must be.
+    /// Sends a request, and checks the answer.
     fn ask(&mut self, key: u32, verb: Verb<'_>, exptime: u32) -> Outcome<()> {
         let name = key_of(self.number, key);
         let mut wire = match self.wire.take() {
@@ -170,10 +170,10 @@ impl<'s> Registers<'s> {
         let life = span.life(exptime);
         let place = key as usize;
         match (verb, answer) {
-            // "out of memory", or "Out of memory".
+            // Some replies say "out of memory", others "Out of memory".
             (_, Answer::Refused(words)) if self.site.loses && words.contains("ut of memory") => {
                 self.refused += 1;
-                // A set that finds no memory leaves nothing; nothing else changes anything.
+                // A set that finds no memory deletes the old value; other verbs change nothing.
                 if matches!(verb, Verb::Set(_)) {
                     self.items[place] = None;
                 }
@@ -216,7 +216,7 @@ impl<'s> Registers<'s> {
         Ok(())
     }
 
-    /// The server says that it is not there.
+    /// Fails if the server says that the key is absent, but it must be there.
     fn may_be_absent(&self, place: usize, span: &Span) -> Outcome<()> {
         match &self.items[place] {
             Some(Item { life: Some((sure_until, _)), .. }) if span.answered >= *sure_until => {}
@@ -230,7 +230,7 @@ impl<'s> Registers<'s> {
         Ok(())
     }
 
-    /// The server says that it is there.
+    /// Fails if the server says that the key is there, but it must be absent.
     fn present(&mut self, place: usize, span: &Span) -> Outcome<&mut Item> {
         match &mut self.items[place] {
             None => fail("there, and was deleted, or gone before".to_owned()),
@@ -242,14 +242,14 @@ impl<'s> Registers<'s> {
     }
 }
 
-/// A request in a word or two.
+/// The name of a verb.
 fn brief(verb: Verb<'_>) -> String {
     let name = format!("{verb:?}");
     let end = name.find('(').unwrap_or(name.len());
     name[..end].to_lowercase()
 }
 
-/// Bytes that no other version of any key has.
+/// Returns bytes that no other version of any key has.
 fn value(key: u32, version: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(hash(version, u64::from(key)));
     let mut value = Vec::with_capacity(bytes + 8);

@@ -1,7 +1,7 @@
-//! A server of the soak, and what all who work on it share.
+//! A server of the soak, and the state that its actors share.
 //!
 //! Where: made by `main`, lent to every actor.
-//! Invariant: the first fault ends the soak for all; each fault is told.
+//! Invariant: the first fault ends the soak for all; every fault is shown.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,30 +15,29 @@ use crate::measure::wire::{Speech, Wire};
 use crate::measure::{Outcome, fail};
 use testing::namespace::Namespace;
 
-/// Between two looks whether it is over.
+/// Time between two looks at whether the soak is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A server.
+/// A server under soak.
 pub(crate) struct Site<'f> {
     pub(crate) name: &'static str,
     pub(crate) server: Server,
-    /// Where it listens.
+    /// The address and port on which it listens.
     pub(crate) address: String,
-    /// What is free for values beside packets, past the kernel, before there are any.
+    /// Bytes of the arena that are free for values, before there are any.
     pub(crate) arena_bytes: u64,
-    /// Where it is, if that is at the other end of a link.
+    /// The server's namespace, if it is at the other end of a link.
     pub(crate) far: Option<&'f Namespace>,
-    /// Not everything fits: items are evicted, flushed, and refused.
+    /// True if not everything fits: items are evicted, flushed, and refused.
     pub(crate) loses: bool,
-    /// The limits it is given, in megabytes.
+    /// The range of its memory limit, in megabytes.
     pub(crate) limits_mb: (u32, u32),
-    /// No more than this limit may be resident, in bytes: the present one, or the one before while
-    /// the server gives back what is over it.
+    /// Most bytes that may be resident: by the present limit, or by the last one until it complies.
     pub(crate) limit_bytes: AtomicU64,
 }
 
 impl<'f> Site<'f> {
-    /// It is there, and listens on all addresses.
+    /// The same server, reached at its address at the far end of the link.
     pub(crate) fn of(self, far: &'f Namespace) -> Outcome<Site<'f>> {
         let port = self.server.target.parse::<SocketAddr>()?.port();
         let mut site = Site { address: format!("{}:{port}", far.v4), far: Some(far), ..self };
@@ -53,7 +52,7 @@ impl<'f> Site<'f> {
         &self.address
     }
 
-    /// Leaves it `more` descriptors beside those it has open; returns how many it might have.
+    /// Leaves the server `more` file descriptors beyond those now open. Returns its former limit.
     pub(crate) fn limit_files(&self, more: u64) -> Outcome<Rlimit> {
         let process = procfs::process::Process::new(i32::try_from(self.server.pid())?)?;
         let maximum = match process.limits()?.max_open_files.hard_limit {
@@ -64,18 +63,18 @@ impl<'f> Site<'f> {
         self.set_files(Rlimit { current, maximum })
     }
 
-    /// Lets it have so many descriptors; returns how many it might have.
+    /// Sets the server's limit of file descriptors. Returns the former one.
     pub(crate) fn set_files(&self, limit: Rlimit) -> Outcome<Rlimit> {
         let pid = i32::try_from(self.server.pid()).ok().and_then(Pid::from_raw);
         Ok(prlimit(pid, Resource::Nofile, limit)?)
     }
 
-    /// A connection that speaks text.
+    /// Opens a connection that speaks text.
     pub(crate) fn text(&self) -> Outcome<Wire> {
         Wire::connect(self.address(), Speech::Text)
     }
 
-    /// How often a connection has moved to another column. Where all are to move, some must have.
+    /// Number of moves of connections to another column; an error if 0 though each turn forces one.
     pub(crate) fn moves(&self) -> Outcome<u64> {
         let rows = self.text()?.stats("stats columns")?;
         let taken = rows.iter().filter(|(name, _)| name.ends_with(":migrations_taken"));
@@ -86,7 +85,7 @@ impl<'f> Site<'f> {
         Ok(moves)
     }
 
-    /// A number of a `stats` command.
+    /// The number of this name in a `stats` command.
     pub(crate) fn stat(&self, wire: &mut Wire, command: &str, name: &str) -> Outcome<u64> {
         let rows = wire.stats(command)?;
         match rows.iter().find(|(other, _)| other == name).map(|(_, value)| value.parse()) {
@@ -96,7 +95,7 @@ impl<'f> Site<'f> {
     }
 }
 
-/// Who may end the soak, and why it ended.
+/// Ends the soak for all, and collects the faults.
 #[derive(Default)]
 pub(crate) struct Bell {
     over: AtomicBool,
@@ -104,29 +103,29 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// It goes on.
+    /// True until the soak is over.
     pub(crate) fn goes_on(&self) -> bool {
         // Relaxed: a flag by itself.
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// Nobody begins anything new.
+    /// Ends the soak: nobody begins anything new.
     pub(crate) fn ring(&self) {
         self.over.store(true, Ordering::Relaxed); // a flag by itself
     }
 
-    /// Something is wrong.
+    /// Records a fault, and ends the soak.
     pub(crate) fn fault(&self, what: String) {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(what);
         self.ring();
     }
 
-    /// What was wrong.
+    /// The faults so far.
     pub(crate) fn faults(&self) -> Vec<String> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits so long, or until it is over.
+    /// Waits for `time`, or until the soak is over.
     pub(crate) fn pause(&self, time: Duration) {
         let start = std::time::Instant::now();
         while self.goes_on() && start.elapsed() < time {
@@ -135,7 +134,7 @@ impl Bell {
     }
 }
 
-/// What an actor has done so far, for those who look on.
+/// Number of an actor's deeds so far, for the line each minute.
 #[derive(Default)]
 pub(crate) struct Deeds(AtomicU64);
 

@@ -1,8 +1,7 @@
-//! What happens to a server while it is at work: its limit changes, all is flushed, it is stopped
-//! and goes on, descriptors run out.
+//! Trouble for a server at work: its limit changes, it is flushed, its process is stopped and
+//! resumed, descriptors run out.
 //!
-//! Where: beside the other actors. Invariant: a server is left as it was found: running, with the
-//! descriptors it had.
+//! Where: beside the other actors. Invariant: the server is left running, with its old limits.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,31 +13,31 @@ use crate::site::{Bell, Deeds, Site};
 use testing::namespace::{Namespace, WIRE};
 use testing::random::{Random, hash};
 
-/// The server may take so long to give memory back, to flush, to accept again: longer than it ever
-/// should, even stopped now and then on a busy machine.
+/// Longest wait for memory to be given back, a flush, or new connections: longer than it should
+/// ever take, even on a busy machine that stops the server now and then.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(200);
-/// Connections that come while there are no descriptors for them.
+/// Connections that arrive while there are no descriptors for them.
 const CROWD: usize = 30;
 
-/// The server's threads: its columns, the one that takes memory ahead of need, and the first.
+/// Number of server threads: columns, the one that takes memory ahead of need, and the first.
 const SERVER_THREADS: u64 = THREADS as u64 + 2;
-/// What a thread touches of its stack, at most.
+/// Most bytes of its stack that a thread touches.
 const STACK_BYTES: u64 = 64 << 10;
-/// What the allocator keeps for a thread and counts as in use: of each of 64 sizes, up to a
-/// kilobyte, seven pieces (glibc's tcache).
+/// Most bytes that glibc's allocator caches for a thread and counts as in use (tcache): seven
+/// pieces each of 64 sizes, up to a kilobyte.
 const THREAD_CACHE_BYTES: u64 = 7 * 16 * (64 * 65 / 2);
-/// The program's own data that it has changed, and what it allocates once: counters, samples, the
-/// shelves of prefixes. (Measured: 0.3 MB at rest.)
+/// The program's data that it has changed, and what it allocates once: counters, samples, the
+/// tables of prefixes. (Measured: 0.3 MB at rest.)
 const DATA_BYTES: u64 = 1 << 20;
 
-/// What may be resident at this limit, beside what `others_bytes` tells.
+/// Most bytes that may be resident at this limit, beyond `others_bytes`.
 pub(crate) fn bound_bytes(limit_bytes: u64) -> u64 {
     limit_bytes + SERVER_THREADS * (STACK_BYTES + THREAD_CACHE_BYTES) + DATA_BYTES
 }
 
-/// What is beside the limit and has a row: the store's tables, what connections hold, what the
-/// allocator keeps of what they held, and the program's own, as the server tells.
+/// Bytes outside the limit that have a row in the statistics: the store's tables, what connections
+/// hold, freed memory that the allocator keeps, and the program's own.
 fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
     let names = [
         "table_bytes",
@@ -54,15 +53,15 @@ fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
     Ok(held.map(|(_, value)| value.parse::<u64>()).sum::<Result<u64, _>>()?)
 }
 
-/// Resident bytes, but for these: at least so many.
+/// A lower bound of the resident bytes beyond `others_bytes`.
 fn resident_bytes(site: &Site<'_>, wire: &mut Wire) -> Outcome<u64> {
     let before = others_bytes(wire)?;
     let resident = launched::resident_bytes(&site.server)?;
     Ok(resident.saturating_sub(before.max(others_bytes(wire)?)))
 }
 
-/// Whether the store has no more segments than its limit allows. Resident bytes do not tell: a
-/// segment may be taken whose memory is touched later.
+/// True if the store has no more segments than its limit allows. Resident bytes cannot tell: the
+/// memory of a segment may be touched long after it was taken.
 fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
     let rows = wire.stats("stats memory")?;
     let number = |name: &str| -> Outcome<u64> {
@@ -76,12 +75,12 @@ fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
     Ok(taken <= number("segments_allowed")?)
 }
 
-/// Looks at what is resident, all the time.
+/// Compares resident memory with its bound, again and again.
 pub(crate) fn watch(site: &Site<'_>, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut wire = site.text()?;
     let (mut most, mut fullest) = (0, 0.0_f64);
     while bell.goes_on() {
-        // Relaxed: the limit was raised before the server heard of it, and lowered after it did it.
+        // Relaxed: the limit is raised before the server is told, and lowered after it complies.
         let limit = site.limit_bytes.load(Ordering::Relaxed);
         let resident = resident_bytes(site, &mut wire)?;
         let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // as above
@@ -108,7 +107,7 @@ pub(crate) fn watch(site: &Site<'_>, bell: &Bell, deeds: &Deeds) -> Outcome<Stri
     ))
 }
 
-/// `cache_memlimit`, up and down.
+/// Moves `cache_memlimit` up and down.
 pub(crate) fn limits(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 4000));
     let (least, most) = site.limits_mb;
@@ -144,8 +143,7 @@ pub(crate) fn limits(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> 
     Ok(format!("{} changes of the limit, {lowered} down", deeds.count()))
 }
 
-/// `flush_all`, now and in a second or two: what was there before is gone, and what comes after it
-/// is not.
+/// Sends `flush_all`, at once or for a second or two later: older items must go, newer ones stay.
 pub(crate) fn flushes(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 5000));
     let mut later = 0_u64;
@@ -170,13 +168,13 @@ pub(crate) fn flushes(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) ->
         }
         later += u64::from(delay > 0);
         deeds.add(1);
-        // Rarely enough that the memory is full most of the time.
+        // Seldom enough that memory is full most of the time.
         bell.pause(Duration::from_secs(u64::from(1 + random.number(90))));
     }
     Ok(format!("{} flushes, {later} of them announced", deeds.count()))
 }
 
-/// Stops the process for up to four seconds: to its columns, the clock leaps.
+/// Stops the process for up to four seconds: its columns see the clock jump.
 pub(crate) fn stops(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 6000));
     let mut stopped = Duration::ZERO;
@@ -192,8 +190,7 @@ pub(crate) fn stops(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> O
     Ok(format!("{} stops of the process, {:.0} s in all", deeds.count(), stopped.as_secs_f64()))
 }
 
-/// Takes the server's end of its link down for up to a second: what is on its way to or from there
-/// is lost, or waits.
+/// Takes the server's end of the link down for up to a second: packets are lost, or wait.
 pub(crate) fn links(far: &Namespace, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 9000));
     while bell.goes_on() {
@@ -217,7 +214,7 @@ pub(crate) enum Plant {
     Memory,
 }
 
-/// Plants it behind the others' backs, again and again until it is found.
+/// Plants the fault behind the actors' backs, again and again until one finds it.
 pub(crate) fn plant(
     site: &Site<'_>,
     (plant, key): (Plant, &str),
@@ -238,7 +235,8 @@ pub(crate) fn plant(
     Ok(format!("{} faults planted", deeds.count()))
 }
 
-/// Has no descriptors left for a crowd of connections, and then has: each is served.
+/// Takes the server's free descriptors away while a crowd connects, and gives them back: each
+/// connection must then be served.
 pub(crate) fn descriptors(
     site: &Site<'_>,
     seed: u64,

@@ -1,12 +1,12 @@
-//! Items with exptimes from a second to a day, under a clock of this program's own: how soon after
-//! its end an item's memory is free, and what that costs in all.
+//! Items that live from a second to a day, under a clock of this program's own: how soon after its
+//! expiry an item's memory is free, and the CPU time of freeing it all.
 //!
-//! Where: one column that does background work alone, once a second until there is no more.
-//! Invariant: how many items live in each second is known without asking the store. CPU time is of
-//! the background work alone, in which the index contracts too; the same seconds with an empty
-//! store are measured beside it. Memory is free in time when what is used beside the index is what
-//! the items that live need, a tenth more, and eight segments. What has expired and cannot be used
-//! again is the store's own account of segments that are not free, less the items that live.
+//! Where: one column that does background work only, once a second until there is no more.
+//! Invariant: the number of items alive in each second is known without asking the store. CPU time
+//! is that of background work alone, in which the index contracts too; beside it stands the same
+//! for an empty store. Memory is free in time if the store uses, beside the index, at most what the
+//! live items need, a tenth more, and eight segments. Memory that has expired and cannot be used
+//! again is that of segments that are not free, by the store's own account, less the live items'.
 
 use store::{Column, Put, Store, Verb};
 
@@ -20,23 +20,22 @@ use crate::measure::{Outcome, fail};
 use crate::{Options, Ttl};
 use testing::random::{hash, unit};
 
-/// The longest time to live.
+/// The longest time to live, in seconds.
 const DAY: u32 = 86_400;
-/// Seconds watched after the last item's end.
+/// Seconds watched after the last item's expiry.
 const AFTERWARDS: u32 = 60;
-/// CPU time after which the rest of the day is not waited for.
+/// CPU time after which the rest of the day is skipped.
 const CPU_NANOSECONDS_MAX: u64 = 60_000_000_000;
-/// Slices in one second beyond which the store is said never to rest.
+/// Most slices in one second; with more, the store never rests.
 const SLICES_MAX: u32 = 1_000_000;
-/// Room beside keys and values.
+/// Bytes of room beyond keys and values.
 const ROOM_BYTES_AN_ITEM: usize = 40;
-/// A log may use so much more than its live bytes, in percent, and so many segments more: open
-/// ones, and those kept free.
+/// A log may use this percentage more than its live bytes, and this many open or spare segments.
 const LOG_PERCENT_MORE: u64 = 10;
 const SEGMENTS_MORE: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// Prepares, watches, reports.
+/// Fills the store, watches it for a day, and reports.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let items = options.keys_or(10_000_000);
     let value = vec![b'v'; options.value_bytes_or(20)?];
@@ -93,7 +92,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     report.figure("items left in the end", "", count_of_u64(store.stats().curr_items))
 }
 
-/// Seconds an item lives: 1 to `DAY`.
+/// Seconds that an item lives: 1 to `DAY`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -108,7 +107,7 @@ fn ttl(how: Ttl, number: u32) -> u32 {
     (seconds as u32).clamp(1, DAY)
 }
 
-/// By how many seconds the store is behind.
+/// The lag of the store, in seconds.
 #[derive(Default)]
 struct Lag {
     worst: u32,
@@ -117,8 +116,8 @@ struct Lag {
 }
 
 impl Lag {
-    /// `live` has how many items live in each second up to this one; so many as in which of them
-    /// would be as many as there still are?
+    /// Adds one look. `live` has the number of items alive in each second so far. The lag is the
+    /// number of latest seconds whose items are not `are_enough` for what the store uses.
     fn note(&mut self, live: &[u64], are_enough: impl Fn(u64) -> bool) {
         let caught_up = live.partition_point(|live| are_enough(*live));
         let lag = u32::try_from(live.len() - caught_up).unwrap_or(u32::MAX);
@@ -132,20 +131,19 @@ impl Lag {
     }
 }
 
-/// What has expired and cannot be used again yet.
+/// Memory that has expired and cannot be used again yet.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     worst_bytes: u64,
     /// Summed over seconds.
     byte_seconds: f64,
-    /// Of what expired: what could be used again by the end of that second, if nothing of before
-    /// still waited.
+    /// Expired bytes usable again by the end of the same second, if none had waited from before.
     soon_bytes: u64,
     expired_bytes: u64,
 }
 
 impl Waiting {
-    /// In a second so many bytes expire, and at its end so many of all that have are not free.
+    /// Adds a second: bytes that expired in it, and all expired bytes that are not free at its end.
     fn note(&mut self, expired_bytes: u64, waiting_bytes: u64) {
         self.worst_bytes = self.worst_bytes.max(waiting_bytes);
         self.byte_seconds += count_of_u64(waiting_bytes);
@@ -163,14 +161,14 @@ struct Watched {
     looks_per_item: f64,
     unlink: Lag,
     free: Lag,
-    /// The most memory that was used beyond the index and the items that live, once any expired.
+    /// Most memory in use beyond the index and the live items, from the first expiry on.
     beyond_mib: f64,
     waiting: Waiting,
-    /// CPU time of each slice after which there was more to do, in order in the end.
+    /// CPU time of each slice that left more to do; sorted in the end.
     busy: Vec<u64>,
 }
 
-/// Lets the seconds pass.
+/// Lets the seconds pass, and measures each.
 fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcome<Watched> {
     let mut live = vec![u64::from(items)];
     let mut watched = Watched::default();
@@ -204,7 +202,7 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
         watched.seconds = second;
         let (stats, used_bytes) = (store.stats(), u64::try_from(store.used_bytes())?);
         watched.unlink.note(&live, |live| stats.curr_items <= live);
-        // What it uses when empty: its index, and segments that are open or kept free.
+        // An empty store uses this: its index, and segments that are open or kept free.
         let base_bytes = stats.hash_bytes + SEGMENTS_MORE * SEGMENT_BYTES_MAX;
         let lives_bytes = live.last().copied().unwrap_or(0) * item_bytes;
         let beyond_bytes = used_bytes.saturating_sub(stats.hash_bytes + lives_bytes);

@@ -1,10 +1,9 @@
-//! The worst single insert on the way from nothing to millions of items, in CPU time of the thread.
+//! The slowest single insert from nothing to millions of items, in CPU time of the thread.
 //!
-//! Where: one column; all memory of the store is touched beforehand, for a first touch costs what
-//! the system makes it cost.
-//! Invariant: each insert is timed by itself; what reading the clock costs was measured just before
-//! and is subtracted. The same inserts are repeated on new stores: what strikes the same insert
-//! each time is the store's, what strikes once is the machine's.
+//! Where: one column. All memory is touched beforehand: the cost of a first touch is the system's.
+//! Invariant: each insert is timed by itself; the cost of reading the clock is measured first and
+//! subtracted. The same inserts are repeated on new stores: a cost that recurs at the same insert
+//! is the store's, one that does not is the machine's.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, OpenOptions};
@@ -17,18 +16,18 @@ use crate::measure::in_process::{BATCH, KEY_BYTES, column_of, key_of, set, store
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::{count_of, count_of_u64, median};
 
-/// Readings of the clock to learn what one costs.
+/// Readings of the clock that measure the cost of one.
 const CLOCK_LOOKS: usize = 100_001;
-/// Room beside keys and values.
+/// Bytes of room beyond keys and values.
 const ROOM_BYTES_AN_ITEM: usize = 40;
-/// The system's pages.
+/// Bytes of the system's pages.
 const PAGE_BYTES: u64 = 4096;
 /// Bars of the histogram: below 1 µs, 2, 4, ...
 const BARS: usize = 16;
-/// Worst inserts shown.
+/// Number of slowest inserts shown.
 const WORST: usize = 5;
 
-/// Rounds, and what they have in common.
+/// Runs the rounds, and reports what they have in common.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let items = options.keys_or(10_000_000);
     let value = vec![b'v'; options.value_bytes_or(20)?];
@@ -63,7 +62,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     say(&format!("  the worst of all: {}\n{}", shown.join(", "), histogram(&least)))
 }
 
-/// What an insert's time has in it that is not the insert's.
+/// Median cost of reading the clock, which is in the time of each insert.
 fn clock_nanoseconds() -> u64 {
     let mut last = thread_nanoseconds();
     let costs: Vec<f64> = (0..CLOCK_LOOKS)
@@ -81,11 +80,11 @@ fn clock_nanoseconds() -> u64 {
 /// More address space than any bench needs.
 const ADDRESS_BYTES_MAX: u64 = 1 << 46;
 
-/// Nanoseconds of each insert, and of the worst slice of background work.
+/// Fills a new store. Returns nanoseconds of each insert, and of the slowest background slice.
 fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec<u32>, u32)> {
     let item_bytes = value.len() + KEY_BYTES + ROOM_BYTES_AN_ITEM;
     let memory_bytes = usize::try_from(items)? * item_bytes + (64 << 20);
-    // Under a limit of address space a store reserves no more than it uses: all can be touched.
+    // Under a limit of address space a store reserves only what it uses, which can be touched.
     let limit = getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_BYTES_MAX), ..limit })?;
     let before = mappings()?;
@@ -127,7 +126,7 @@ fn mappings() -> Outcome<Vec<(u64, u64)>> {
     Ok(text.lines().filter_map(mapping).collect())
 }
 
-/// Writes to each page what stands there: the system then has to have it.
+/// Rewrites a byte of each page, so that the system has to back the page.
 fn touch(mappings: &[(u64, u64)]) -> Outcome<()> {
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
     for &(start, end) in mappings {
@@ -142,7 +141,7 @@ fn touch(mappings: &[(u64, u64)]) -> Outcome<()> {
     Ok(())
 }
 
-/// How many inserts cost how much.
+/// Formats the number of inserts by cost.
 fn histogram(each: &[u32]) -> String {
     let mut bars = [0_usize; BARS];
     for cost in each {

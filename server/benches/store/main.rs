@@ -1,8 +1,8 @@
-//! The store alone, in process: what its operations cost, and what it does with its memory.
+//! The store alone, in process: the cost of its operations, and its use of memory.
 //!
 //! Where: outside the cache; no sockets, no protocol.
-//! Invariant: time is CPU time of the thread that works, so that others on the machine disturb a
-//! figure only through shared caches; each operation's outcome is checked.
+//! Invariant: time is CPU time of the working thread, so that other load affects a figure only
+//! through shared caches; each operation's outcome is checked.
 
 mod batch;
 mod expiry;
@@ -113,12 +113,12 @@ enum What {
 }
 
 impl Options {
-    /// The number of keys, where there is one.
+    /// The first number of `--keys`, or a default.
     pub(crate) fn keys_or(&self, default: u32) -> u32 {
         self.keys.as_ref().and_then(|keys| keys.first().copied()).unwrap_or(default)
     }
 
-    /// The length of values.
+    /// The length of values, or a default.
     pub(crate) fn value_bytes_or(&self, default: u32) -> Outcome<usize> {
         Ok(usize::try_from(self.value_bytes.unwrap_or(default))?)
     }

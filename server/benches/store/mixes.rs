@@ -1,9 +1,8 @@
 //! 70 % GET, 25 % SET and 5 % DELETE in a store that must evict, against GETs alone that all hit.
 //!
-//! Where: one column or several; keys by a popularity of 10,000 steps, as the KV-Cache paper's
-//! generator draws them.
-//! Invariant: both loads draw the same keys in the same order, made in the same loop, and what
-//! making them costs is measured and subtracted; windows alternate.
+//! Where: one column or several. Keys are drawn by 10,000 steps of popularity, as in the paper.
+//! Invariant: both loads draw the same keys in the same order, made in the same loop; the cost of
+//! making them is measured and subtracted. Windows alternate.
 //! Source: the KV-Cache paper's section 6: mixes A and C; popularity by the density a x^(a-1),
 //! a = 0.01, on 0.001 to 1.
 
@@ -27,23 +26,23 @@ use testing::random::{Random, hash};
 const STEPS: u32 = 10_000;
 const EXPONENT: f64 = 0.01;
 const FROM: f64 = 0.001;
-/// Of 100 requests of mix C; the rest are DELETEs.
+/// Requests of mix C in 100; the rest are DELETEs.
 const GETS: u32 = 70;
 const SETS: u32 = 25;
-/// Keys drawn beforehand, which are then asked for over and over.
+/// Keys drawn beforehand, which are then requested again and again.
 const DRAWN: usize = 1 << 20;
-/// A store that must evict holds about so much of all keys, in percent.
+/// Percentage of all keys that an evicting store holds, about.
 const TIGHT_PERCENT: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// Makes keys, and asks for none.
+    /// Makes keys only.
     Nothing,
     A,
     C,
 }
 
-/// What a window came to.
+/// The figures of one window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     nanoseconds: u64,
@@ -51,7 +50,7 @@ struct Window {
     hits: u64,
 }
 
-/// All numbers of columns.
+/// Measures each number of columns.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let keys = options.keys_or(1_000_000).next_multiple_of(STEPS);
     let value = vec![b'v'; options.value_bytes_or(64)?];
@@ -64,7 +63,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         let (store, mut tight) = filled(tight_bytes, keys, count, &value, options)?;
         let mut before = store.stats();
         let mut pairs = Pairs::default();
-        // The first finds caches cold and a store in the order in which it was filled.
+        // The first pair meets cold caches and a store in the order of filling; it does not count.
         for pair in 0..=options.rounds.unwrap_or(9) {
             if pair == 1 {
                 (before, pairs) = (store.stats(), Pairs::default());
@@ -84,7 +83,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// A store of so many bytes in which all keys were stored, and its columns.
+/// Returns a store of this size, filled with all keys, and its columns.
 fn filled(
     memory_bytes: usize,
     keys: u32,
@@ -99,7 +98,7 @@ fn filled(
     Ok((store, columns))
 }
 
-/// All windows so far: CPU nanoseconds of a request.
+/// CPU nanoseconds per request of all windows so far.
 #[derive(Default)]
 struct Pairs {
     nothing: Vec<f64>,
@@ -140,7 +139,7 @@ impl Pairs {
     }
 }
 
-/// What each column is asked for.
+/// The requests of each column.
 #[derive(Clone, Copy)]
 struct Requests<'a> {
     drawn: &'a [u32],
@@ -182,7 +181,7 @@ impl Requests<'_> {
     }
 }
 
-/// Keys' numbers in the order in which they are asked for.
+/// Returns the numbers of keys in the order of the requests.
 fn popular(keys: u32) -> Vec<u32> {
     let mut random = Random::new(2);
     let low = FROM.powf(EXPONENT);
@@ -194,7 +193,7 @@ fn popular(keys: u32) -> Vec<u32> {
     (0..DRAWN).map(draw).collect()
 }
 
-/// The step of popularity that a number from 0 to 1 falls in.
+/// The step of popularity of a number from 0 to 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

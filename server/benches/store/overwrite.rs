@@ -1,9 +1,9 @@
-//! A working set that fits, overwritten for ever: nothing may be evicted, and the room that dead
-//! versions take must come back at a bounded price.
+//! A working set that fits, overwritten again and again: nothing may be evicted, and the room of
+//! dead versions must be reclaimed at a bounded cost.
 //!
-//! Where: one column, keys drawn evenly, or most of them from a part (`--hot-percent`).
-//! Invariant: what is stored never exceeds the share of memory asked for by more than chance moves
-//! it (random lengths); at the end each key is looked up.
+//! Where: one column; keys are drawn uniformly, or mostly from a part (`--hot-percent`).
+//! Invariant: what is stored exceeds the given share of memory only by chance, with random lengths;
+//! at the end each key is looked up.
 
 use store::{Column, Stats};
 
@@ -17,10 +17,10 @@ use crate::measure::{Outcome, fail};
 use crate::{Options, Sizes};
 use testing::Random;
 
-/// Keys between two looks at how full the store is.
+/// Keys stored between two looks at how full the store is.
 const STEP_KEYS: u32 = 512;
 
-/// All shares and sizes.
+/// Measures all shares and sizes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     for &sizes in &options.sizes {
         let mut usable = 0;
@@ -36,7 +36,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Lengths of values.
+/// Draws lengths of values.
 struct Draw {
     sizes: Sizes,
     mean_bytes: u32,
@@ -84,7 +84,7 @@ fn one(sizes: Sizes, percent: u32, options: &Options, report: &mut Report) -> Ou
     for op in 0..ops {
         let bytes = draw.next()?;
         set_bytes += u64::try_from(bytes + KEY_BYTES)?;
-        // Nine of ten from the hot part, which is every so many-th key of those stored.
+        // Nine of ten SETs go to the hot keys, which are spread evenly over those stored.
         let hot = keys / 100 * options.hot_percent;
         let below = if random.number(10) < 9 { hot.max(1) } else { keys };
         let number = u64::from(random.number(below)) * u64::from(keys / below);
@@ -97,7 +97,7 @@ fn one(sizes: Sizes, percent: u32, options: &Options, report: &mut Report) -> Ou
     let after = store.stats();
     let evictions = after.evictions;
     let missing = missing(&mut column, keys);
-    // What was evicted may have been stored again.
+    // A key that was evicted may have been stored again.
     if missing > evictions {
         return fail(format!("{missing} keys are missing, {evictions} were evicted"));
     }

@@ -1,9 +1,9 @@
-//! GETs of several columns against one: of the same keys, and of keys of its own each.
+//! GETs of several columns against one: of the same keys, and of disjoint keys.
 //!
-//! Where: one store, as many threads as columns, pinned.
+//! Where: one store, a pinned thread per column.
 //! Invariant: a column does the same number of GETs in every window; windows alternate (one,
-//! several, several, one, ...). Efficiency is GETs per CPU-second of the working threads, several
-//! columns over one: who shares the machine takes wall time, not CPU time.
+//! several, several, one, ...). Efficiency is GETs per CPU second of the working threads, several
+//! columns over one: other load on the machine takes wall time, not CPU time.
 
 use std::time::Instant;
 
@@ -18,22 +18,22 @@ use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
 use crate::threads::on_each;
 use testing::Random;
 
-/// Which keys the columns ask for.
+/// How the keys are shared among columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keys {
     Same,
     Disjoint,
 }
 
-/// One window.
+/// The figures of one window.
 struct Window {
-    /// GETs per CPU-second of a thread.
+    /// GETs per CPU second of a thread.
     per_cpu_second: f64,
-    /// GETs of all threads per second.
+    /// GETs per second of all threads.
     per_second: f64,
 }
 
-/// All numbers of columns.
+/// Measures each number of columns.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let keys = options.keys_or(1_000_000);
     let value = vec![b'v'; options.value_bytes_or(64)?];
@@ -45,7 +45,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     columns.iter_mut().for_each(Column::offline);
     on_each(&mut columns[..1], |_, first| {
         fill(first, 0..keys, &value)?;
-        // Counters are saturated, as those of keys in use are.
+        // Saturates the counters, as in keys in use.
         for number in (0..keys).flat_map(|number| [number; 3]) {
             hit(first, &key_of(number), value.len())?;
         }
@@ -85,7 +85,7 @@ fn show(of: u32, which: Keys, pairs: &[(Window, Window)], report: &mut Report) -
     report.median(&name("GETs per second"), "x one", ratio(&|window| window.per_second))
 }
 
-/// What each column does.
+/// The load of each column.
 #[derive(Clone, Copy)]
 struct Load {
     keys: u32,
@@ -94,7 +94,7 @@ struct Load {
 }
 
 impl Load {
-    /// The GETs of all `columns` at once.
+    /// Runs the GETs of all `columns` at once.
     fn run(self, columns: &mut [Column], which: Keys, seed: u64) -> Outcome<Window> {
         let count = columns.len();
         let share = match which {

@@ -1,8 +1,7 @@
-//! Columns at work, a pinned thread each.
+//! Runs columns, each on a pinned thread.
 //!
 //! Where: between a measurement and its columns.
-//! Invariant: no column begins before all threads are there; a column is online only while it
-//! works.
+//! Invariant: columns begin once all threads have started, and are online only while they work.
 
 use std::sync::Barrier;
 use std::thread;
@@ -11,7 +10,7 @@ use store::Column;
 
 use crate::measure::Outcome;
 
-/// Runs `work` on each column with its number; what each came to, in order.
+/// Runs `work` on each column with its number. Returns the results in order.
 pub(crate) fn on_each<T: Send>(
     columns: &mut [Column],
     work: impl Fn(usize, &mut Column) -> Outcome<T> + Sync,
@@ -26,7 +25,7 @@ pub(crate) fn on_each<T: Send>(
             .map(|(number, column)| {
                 let core = cores[number % cores.len()];
                 scope.spawn(move || {
-                    // A failure is told only behind the barrier: others wait there.
+                    // Report an error only after the barrier, where the other threads wait.
                     let pinned = net::pin_thread(core);
                     barrier.wait();
                     column.online();

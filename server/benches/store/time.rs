@@ -1,7 +1,6 @@
 //! CPU time of each operation, one after the other.
 //!
-//! Where: the store's part of a request's cost; what is left of a server profile without it is
-//! protocol and kernel.
+//! Where: the store's part of a request's cost; the rest is protocol and kernel.
 //! Invariant: keys come in a fixed pseudo-random order, and each operation's outcome is checked: a
 //! run in which a hit misses or a set is refused fails.
 
@@ -19,21 +18,21 @@ use crate::measure::report::Report;
 use crate::measure::statistics::{count_of_u64, median_with_interval};
 use testing::Random;
 
-/// Keys a column reads ahead of executing at most.
+/// Most keys that a column prefetches before it executes them.
 const AHEAD: usize = 16;
 
-/// The operations measured, and what each must come to.
+/// The operations measured.
 #[derive(Clone, Copy)]
 enum Op {
-    /// Makes the key and does nothing: what every other figure contains.
+    /// Makes the key only, as every other operation does too.
     Key,
     GetHit,
-    /// The same with a batch's memory asked for in advance, as a column does it.
+    /// `GetHit` with the memory of a batch prefetched, as a column does.
     GetHitAhead,
     GetMiss,
     /// Replaces a value by one of the same length.
     Set,
-    /// Stores a new key where another must go for it.
+    /// Stores a new key, for which another must be evicted.
     SetEvict,
 }
 
@@ -47,7 +46,7 @@ const OPS: [(&str, Op); 6] = [
     ("set, evicting", Op::SetEvict),
 ];
 
-/// All operations on stores of each size.
+/// Measures all operations on stores of each size.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let all = options.keys.clone().unwrap_or_else(|| vec![100_000, 2_000_000]);
     for keys in all {
@@ -71,7 +70,7 @@ struct Bench {
     keys: u32,
     value: Vec<u8>,
     random: Random,
-    /// Number of the next key never stored before.
+    /// Number of the next key that was never stored.
     fresh: u32,
 }
 
@@ -95,7 +94,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Nanoseconds of one `op`, the mean of one round.
+    /// Mean nanoseconds of `op` in one round.
     fn round(&mut self, op: Op, ops: u32) -> Outcome<f64> {
         let batches = ops.div_ceil(BATCH);
         let start = thread_nanoseconds();
@@ -141,7 +140,7 @@ impl Bench {
             Op::Set => set(&mut self.roomy, &key_of(number), &self.value),
             Op::SetEvict => {
                 let fresh = self.fresh;
-                // Those of the first round are long evicted when they come again.
+                // By the time numbers wrap around, the keys of the first round are long evicted.
                 self.fresh = if fresh + 1 < KEYS_END { fresh + 1 } else { 2 * self.keys };
                 set(&mut self.tight, &key_of(fresh), &self.value)
             }

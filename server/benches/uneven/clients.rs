@@ -1,8 +1,8 @@
-//! Clients that ask one column, as fast as they are answered or a little.
+//! Clients that put load on one column: all they can, or a little.
 //!
-//! Where: threads of this process, whose CPU time is theirs.
-//! Invariant: a reply that is not what was asked for ends the run. Under light load a request is
-//! sent when it is due, and its time counts from then.
+//! Where: threads of this process, whose CPU time is the clients'.
+//! Invariant: a wrong reply ends the run. Under light load a request is sent when it is due, and
+//! its time counts from then.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -19,12 +19,12 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::site::{Site, Way};
 
-/// How much clients ask.
+/// The load of all clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
-    /// When they are answered.
+    /// Each client sends as soon as it is answered.
     Full { warmup: f64, seconds: f64 },
-    /// So many requests a second, all together.
+    /// `rate` requests per second, over all clients.
     Light { rate: u32, seconds: f64 },
 }
 
@@ -34,21 +34,21 @@ impl fmt::Display for Load {
     }
 }
 
-/// What a server did.
+/// The figures of one run.
 pub(crate) struct Measured {
     pub(crate) per_s: f64,
     pub(crate) p99_us: f64,
-    /// CPU time of a request, of the server and of its clients.
+    /// CPU time per request, of the server and of its clients.
     pub(crate) server_us: f64,
     pub(crate) clients_us: f64,
 }
 
-/// Warm up, count, and it is over.
+/// Phases of a run.
 const WARM: u32 = 0;
 const COUNT: u32 = 1;
 const OVER: u32 = 2;
 
-/// Has a server work for a while.
+/// Puts load on a server for a while.
 pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Measured> {
     let mut control = site.control()?;
     let work = Work::new(&mut control, options)?;
@@ -71,7 +71,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Mea
     let phase = AtomicU32::new(WARM);
     std::thread::scope(|scope| {
         let clients = connections.into_iter().zip(0..).map(|(connection, at)| {
-            // They do not all ask at once.
+            // The clients' times are spread over the gap.
             let pace = gap.map(|gap| (Instant::now() + gap * at / count, gap));
             let (work, phase) = (&work, &phase);
             scope.spawn(move || ask(connection, work, pace, phase))
@@ -105,7 +105,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Mea
     })
 }
 
-/// What each client asks, so many at a time, and the reply to it.
+/// The request of each client, how many it has in flight, and the reply.
 struct Work {
     request: Vec<u8>,
     reply: Vec<u8>,
@@ -113,7 +113,7 @@ struct Work {
 }
 
 impl Work {
-    /// Stores what is asked for.
+    /// Stores the keys, and makes the request for them.
     fn new(control: &mut Wire, options: &Options) -> Outcome<Work> {
         let (mut request, mut reply) = (String::from("get"), String::new());
         for key in 0..options.keys {
@@ -131,13 +131,12 @@ impl Work {
     }
 }
 
-/// A client's.
 enum Connection {
     Stream(TcpStream),
     Socket { socket: UdpSocket, id: u16 },
 }
 
-/// Asks until it is over, with a `pace` at its times. How long each answer took that counts.
+/// Sends requests, by schedule if there is a `pace`. Returns the response times that count.
 fn ask(
     mut connection: Connection,
     work: &Work,
@@ -179,7 +178,7 @@ fn over_socket(socket: &UdpSocket, id: &mut u16, work: &Work) -> io::Result<()> 
     for _ in 0..work.in_flight {
         *id = id.wrapping_add(1);
         socket.send(&[&Header::request(*id, 0).bytes()[..], &work.request].concat())?;
-        // The parts of its answer.
+        // The parts of its answer so far.
         asked.push((*id, Vec::<Vec<u8>>::new(), 0));
     }
     let (mut missing, mut datagram) = (work.in_flight, [0; 2000]);
@@ -209,7 +208,7 @@ fn same(work: &Work, got: &[u8]) -> io::Result<()> {
     Err(io::Error::other("a reply is not what was asked for"))
 }
 
-/// CPU time of this process so far.
+/// CPU time of this process so far, in seconds.
 fn own_cpu_s() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! What it is worth that columns help each other: all load on one of a server's columns, while the
-//! others may help and while they may not.
+//! How much columns gain by helping each other: all load comes to one of a server's columns, and
+//! the others may help, or may not.
 //!
 //! ```text
 //! tcp   all connections accepted by the first column   -o no_migrate
@@ -7,10 +7,10 @@
 //! xdp   an interface of one queue, past the kernel     -o no_steal, or -o steal_rings
 //! ```
 //!
-//! Where: outside the cache; of each kind two servers, in turns, the other one idle meanwhile, or
-//! under light load both at once.
-//! Invariant: each reply is compared byte for byte; a connection whose column is not the first is
-//! not used, so that all load begins on one column.
+//! Where: outside the cache. Each way has two servers, which take turns while the other is idle;
+//! under light load both run at once.
+//! Invariant: each reply is compared byte for byte. A connection accepted by another column than
+//! the first is not used, so that all load begins on one column.
 
 mod clients;
 #[path = "../measure/mod.rs"]
@@ -82,7 +82,7 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Rounds of a way, helped and alone, pair by pair.
+/// Measurements of one way, pair by pair: helped, and alone.
 type Pairs = Vec<[Measured; 2]>;
 
 fn main() -> ExitCode {
@@ -119,8 +119,8 @@ fn run(options: Options) -> Outcome<()> {
     report.close(options.json.as_deref())
 }
 
-/// Has both servers work, in turns; under light load at the same moments, for there neither is in
-/// the other's way, and both meet with whatever else the machine does.
+/// Measures both servers, in turns. Under light load both run at the same time: they do not disturb
+/// each other, and both meet whatever else the machine does.
 fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Outcome<Pairs> {
     let one = |at: usize| clients::measure(&sites[at], options, load).map_err(|it| it.to_string());
     let mut measured = Pairs::new();

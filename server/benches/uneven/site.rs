@@ -1,7 +1,7 @@
-//! A server whose first column alone is asked, and how it is reached.
+//! A server whose load comes to its first column, and how it is reached.
 //!
 //! Where: started by `main`, asked by `clients`.
-//! Invariant: what stays on one column without help begins there with it.
+//! Invariant: with and without help, all load begins on the same column.
 
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
@@ -15,10 +15,9 @@ use crate::measure::launched::{EVERYBODY, Launch};
 use crate::measure::wire::{Speech, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
-/// Connections that are tried for each one that is used, at most: one in so many columns comes to
-/// the first.
+/// Most connections tried for each one used: with N columns, one in N reaches the first.
 const TRIES: usize = 100;
-/// A reply that does not come for so long has failed.
+/// Silence after which a reply has failed.
 const SILENCE: Duration = Duration::from_secs(30);
 const MEMORY_MB: u32 = 256;
 
@@ -42,7 +41,7 @@ impl Way {
         }
     }
 
-    /// The server's words beside those that all have.
+    /// The options of the server, beyond those of every way.
     fn words(self, is_helped: bool) -> Vec<String> {
         let words: &[&str] = match (self, is_helped) {
             (Way::Tcp, true) => &[],
@@ -56,16 +55,16 @@ impl Way {
     }
 }
 
-/// A server.
+/// A server and how it is reached.
 pub(crate) struct Site {
     pub(crate) way: Way,
     pub(crate) server: Server,
-    /// With `Way::Xdp`: where the clients are, and where the server is.
+    /// The namespaces of the clients and of the server, with `Way::Xdp`.
     ends: Option<[Namespace; 2]>,
 }
 
 impl Site {
-    /// Starts one; none where this way cannot be had.
+    /// Starts a server; none if this way is not possible here.
     pub(crate) fn start(
         way: Way,
         program: &Path,
@@ -103,7 +102,7 @@ impl Site {
         self.way.name()
     }
 
-    /// Does something where clients are not seen by the network that is measured.
+    /// Runs `work` in the server's namespace, away from the measured link.
     fn beside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match &self.ends {
             None => work(),
@@ -111,13 +110,13 @@ impl Site {
         }
     }
 
-    /// A connection for what is not measured.
+    /// Opens a connection for what is not measured.
     pub(crate) fn control(&self) -> Outcome<Wire> {
         let connect = || Wire::connect(&self.server.target, Speech::Text);
         self.beside(|| connect().map_err(|error| error.to_string())).map_err(Into::into)
     }
 
-    /// What columns have taken from each other.
+    /// Formats what columns have taken from each other.
     pub(crate) fn helps(&self) -> Outcome<String> {
         let mut wire = self.control()?;
         let names = ["migrations_taken", "datagrams_stolen"];
@@ -126,7 +125,7 @@ impl Site {
         Ok(format!("{}: {} connections moved, {} datagrams stolen", self.name(), moved?, stolen?))
     }
 
-    /// A socket that reaches the first column.
+    /// Opens a UDP socket to the first column.
     pub(crate) fn socket(&self) -> Outcome<UdpSocket> {
         let server: SocketAddr = self.server.target.parse()?;
         let make = |from: std::net::IpAddr, to: SocketAddr| -> std::io::Result<UdpSocket> {
@@ -144,7 +143,7 @@ impl Site {
         })
     }
 
-    /// Connections that the first column has accepted; others are given up.
+    /// Opens connections until the first column has accepted `count`; closes the others.
     pub(crate) fn streams(&self, control: &mut Wire, count: usize) -> Outcome<Vec<TcpStream>> {
         let mut streams = Vec::new();
         let mut before = control.of_columns("total_connections")?;

@@ -1,9 +1,9 @@
-//! A client that asks for values and stores some by UDP, a few at a time, and looks at each byte of
-//! the answers.
+//! A UDP client that gets and sets values, a few at a time, and checks each byte of the replies.
 //!
-//! Where: at the other end of the link, on a processor of its own.
-//! Invariant: an answer counts when all of its parts have come, and its value is the key's, which
-//! never changes. What is lost by the way is asked for again. A request is one datagram.
+//! Where: at the other end of the link, on a CPU of its own.
+//! Invariant: a reply counts once all its parts have come and its value is the key's, which never
+//! changes. Lost requests are not repeated, but their keys come round again. A request is a
+//! datagram.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::measure::{Outcome, fail};
 
-/// Bytes of values that are asked for at a time: the answers fit the receive buffer.
+/// Bytes of values requested at a time; their replies fit the receive buffer.
 const IN_FLIGHT_BYTES: usize = 128 << 10;
 const IN_FLIGHT_MAX: usize = 16;
 const RECEIVE_BYTES: usize = 16 << 20;
-/// How long an answer is waited for, before it is taken for lost.
+/// Longest wait for a datagram before the replies that are missing count as lost.
 const SILENCE: Duration = Duration::from_millis(200);
-/// So many answers in a row may be lost.
+/// Most rounds in a row in which a reply may be lost.
 const LOST_MAX: u32 = 100;
 
 pub(crate) struct Client {
@@ -27,29 +27,27 @@ pub(crate) struct Client {
     id: u16,
 }
 
-/// What is asked, one key behind the other.
+/// Requests for one key after the other, round and round.
 pub(crate) struct Work {
     keys: Vec<Texts>,
     in_flight: usize,
-    /// One request in so many stores the value; 0: none does. Where it divides the number of keys,
-    /// always the same ones are stored.
+    /// One request in this many stores the value; 0: none does. If the number of keys is a multiple
+    /// of it, the same keys are stored in every round.
     stores_one_in: u64,
 }
 
-/// Of one key: two requests, with room for a frame before them, and what answers a get.
+/// The texts of one key: two requests, each with room for a UDP frame in front, and a get's reply.
 struct Texts {
     get: Vec<u8>,
     set: Vec<u8>,
     hit: Vec<u8>,
 }
 
-/// The value of a key.
 pub(crate) fn value(key: u32, bytes: usize) -> Vec<u8> {
     key.to_string().bytes().cycle().take(bytes).collect()
 }
 
 impl Client {
-    /// Of the server there.
     pub(crate) fn new(server: SocketAddr) -> Outcome<Client> {
         let socket = UdpSocket::bind((IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))?;
         socket.connect(server)?;
@@ -58,7 +56,7 @@ impl Client {
         Ok(Client { socket, id: 0 })
     }
 
-    /// Asks for a while. How many answers came.
+    /// Sends requests for this time. Returns the number of replies.
     pub(crate) fn ask(&mut self, time: Duration, work: &mut Work) -> Outcome<u64> {
         let Work { keys, in_flight, stores_one_in } = work;
         let (until, mut number, mut answered, mut lost) = (Instant::now() + time, 0_u64, 0, 0);
@@ -92,7 +90,7 @@ impl Client {
         Ok(answered)
     }
 
-    /// Receives the answers to the requests behind `first`; how many are whole.
+    /// Receives the replies to the requests after `first`. Returns the number of complete ones.
     fn collect(&self, first: u16, asked: &mut [Answer<'_>]) -> Outcome<usize> {
         let (mut buffer, mut whole) = (vec![0; 1 << 16], 0);
         while whole < asked.len() {
@@ -112,7 +110,7 @@ impl Client {
 }
 
 impl Work {
-    /// Gets of so many keys, whose values have this length.
+    /// Gets of `keys` keys, whose values have `bytes` bytes.
     pub(crate) fn gets(keys: u32, bytes: usize) -> Work {
         let texts = |key| {
             let value = value(key, bytes);
@@ -128,21 +126,21 @@ impl Work {
         Work { keys: (0..keys).map(texts).collect(), in_flight, stores_one_in: 0 }
     }
 
-    /// And one request in so many stores the value that the key has.
+    /// The same, but one request in `requests` stores the key's value.
     pub(crate) fn storing_one_in(self, requests: u64) -> Work {
         Work { stores_one_in: requests, ..self }
     }
 }
 
-/// What comes of one request.
+/// The reply to one request.
 struct Answer<'e> {
     expected: &'e [u8],
-    /// Bytes that have come: of all parts but the last, which is shorter, as many.
+    /// Bytes received so far. All parts but the last, which may be shorter, have the same length.
     came_bytes: usize,
 }
 
 impl Answer<'_> {
-    /// Takes a part; true if it was the last that was missing.
+    /// Takes a part; true if the reply is now complete.
     fn take(&mut self, header: Header, part: &[u8]) -> Outcome<bool> {
         let at = match usize::from(header.number) + 1 == usize::from(header.total) {
             true => self.expected.len() - part.len().min(self.expected.len()),

@@ -1,10 +1,9 @@
-//! What it is worth past the kernel that values are sent from where they lie, by length; and that
-//! they stay where they came.
+//! The CPU time saved past the kernel, by length of value, when replies send values from where they
+//! lie; and the throughput when values of sets stay in the packets they came in.
 //!
-//! Where: outside the cache; two servers, one of them with `-o zero_copy=send` or `full`, in turns
-//! at one end of a link between two network namespaces, and a client at the other. As root.
-//! Invariant: each answer is whole, and its value that of its key; the servers' own counters say
-//! which bytes were copied.
+//! Where: outside the cache, as root. Two servers, one of them with `-o zero_copy=send` or `full`,
+//! take turns at one end of a link between two network namespaces; a client is at the other.
+//! Invariant: each reply is whole, and its value the key's; the servers count the bytes copied.
 //! Source: the KV-Cache paper, section 4.1.3.
 
 mod client;
@@ -26,12 +25,12 @@ use measure::{Outcome, fail, real};
 use procfs::process::Process;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// Where the servers take UDP.
+/// The servers' UDP port.
 const UDP_PORT: u16 = 11_211;
-/// Values of one length that are asked for, in turn.
+/// Keys of each length, requested in turn.
 const KEYS: u32 = 32;
 const MODES: [&str; 2] = ["native", "generic"];
-/// About what an item takes beside its value.
+/// About the bytes of an item beyond its value.
 const ITEM_BYTES: usize = 64;
 
 /// CPU time of a server for each get past the kernel, copied and from where the values lie, by
@@ -91,19 +90,19 @@ enum Table {
     Mixes,
 }
 
-/// What a get of one length cost a server.
+/// The cost of a get of one length to the server.
 #[derive(Clone, Copy)]
 struct Cost {
     cpu_us: f64,
     user_us: f64,
-    /// Of the bytes that it sent.
+    /// Share of the sent bytes that were not copied.
     in_place: f64,
 }
 
-/// One of its numbers.
+/// Selects one figure of a `Cost`.
 type Figure = fn(&Cost) -> f64;
 
-/// Copied, and sent from where they lie: `-o zero_copy`.
+/// The values of `-o zero_copy` that are compared: values copied, or sent from where they lie.
 const WAYS: [&str; 2] = ["off", "send"];
 
 fn main() -> ExitCode {
@@ -174,7 +173,7 @@ fn tell(
     Ok(())
 }
 
-/// Two machines, and what is measured there.
+/// Two network namespaces, and the settings of the servers in one of them.
 struct Bench<'b> {
     options: &'b Options,
     program: &'b std::path::Path,
@@ -183,7 +182,7 @@ struct Bench<'b> {
 }
 
 impl Bench<'_> {
-    /// Of a server of its own, by length.
+    /// Measures a server of its own, at each length.
     fn costs(&self, way: &str) -> Outcome<Vec<Cost>> {
         let [near, far] = self.ends;
         let (server, mut wire) = self.start(way)?;
@@ -237,7 +236,8 @@ impl Bench<'_> {
         })
     }
 
-    /// How many values of this length a server holds, of half as many more than its memory.
+    /// Fills a server with values of one length, half as many again as its memory could hold.
+    /// Returns the number it keeps.
     fn held(&self, way: &str, bytes: usize) -> Outcome<f64> {
         let (_server, mut wire) = self.start(way)?;
         let most = (self.options.memory_mb as usize) << 20;
@@ -247,7 +247,7 @@ impl Bench<'_> {
     }
 }
 
-/// Sets values, and awaits the last.
+/// Sets values, and waits until the last one is stored.
 fn fill(wire: &mut Wire, keys: std::ops::Range<u32>, bytes: usize) -> Outcome<()> {
     let mut out = Vec::new();
     for key in keys {
@@ -267,7 +267,7 @@ fn fill(wire: &mut Wire, keys: std::ops::Range<u32>, bytes: usize) -> Outcome<()
     }
 }
 
-/// Bytes that it has copied into packets, and those that it has sent from where they lay.
+/// Bytes of values that the server has copied into packets, and sent from where they lay.
 fn sent(wire: &mut Wire) -> Outcome<(u64, u64)> {
     let one = |wire: &mut Wire, name| wire.number("stats udp", name);
     if one(wire, "xdp_invalid")? > 0 {
@@ -276,7 +276,7 @@ fn sent(wire: &mut Wire) -> Outcome<(u64, u64)> {
     Ok((one(wire, "copied_bytes")?, one(wire, "zero_copy_bytes")?))
 }
 
-/// CPU time of a server so far, and its user time, in seconds.
+/// CPU time of a server so far, and the user part of it, in seconds.
 fn times(server: &Server) -> Outcome<(f64, f64)> {
     let stat = Process::new(i32::try_from(server.pid())?)?.stat()?;
     let seconds = |ticks: u64| count_of_u64(ticks) / count_of_u64(procfs::ticks_per_second());

@@ -1,10 +1,8 @@
-//! Requests a second where values come and go in packets: kept where they came
-//! (`-o zero_copy=full`), and copied.
+//! Requests per second when gets and sets mix: values kept in the packets they came in, which is
+//! `-o zero_copy=full`, or copied.
 //!
-//! Where: a table of the bench, over links whose packets hold a value: a jumbo frame is several
-//! chunks.
-//! Invariant: as the bench's; and of the values that came, the servers' counters say which were
-//! kept.
+//! Where: a table of the bench, over links whose packets hold a value.
+//! Invariant: as in main.rs; and the servers' counters say which of the received values were kept.
 
 use std::time::{Duration, Instant};
 
@@ -15,27 +13,27 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::{Bench, Options, UDP_PORT, fill, times};
 
-/// A prime, so that all are stored in turn, whichever requests store.
+/// A prime, so that every key is stored in turn, whichever requests store.
 const KEYS: u32 = 1021;
-/// More than a packet has beside the value of a set.
+/// Upper bound of a set's bytes beyond its value.
 const AROUND_BYTES: usize = 100;
-/// Copied, and kept: `-o zero_copy`.
+/// The values of `-o zero_copy` that are compared: values copied, or kept where they came.
 const WAYS: [&str; 2] = ["off", "full"];
 
-/// What a server did.
+/// The figures of one server.
 #[derive(Clone, Copy)]
 struct Done {
     per_s: f64,
-    /// CPU time of a request.
+    /// CPU time per request.
     cpu_us: f64,
     user_us: f64,
-    /// Of the server's processor.
+    /// Share of the server's CPU in use.
     busy: f64,
-    /// Of the bytes of values that came, those that stayed where they came.
+    /// Share of the received values' bytes that stayed where they came.
     kept: f64,
 }
 
-/// One of its numbers.
+/// Selects one figure of a `Done`.
 type Figure = fn(&Done) -> f64;
 
 const FIGURES: [(&str, &str, Figure); 4] = [
@@ -45,7 +43,7 @@ const FIGURES: [(&str, &str, Figure); 4] = [
     ("server busy", "of 1", |it| it.busy),
 ];
 
-/// Tells of values of this length what servers did of which one request in so many was a set.
+/// Measures both ways at each share of sets, and reports the figures.
 pub(crate) fn measure(bench: &Bench<'_>, report: &mut Report, of: &str) -> Outcome<()> {
     for stores_one_in in &bench.options.sets_one_in {
         let mut done: [Vec<Done>; 2] = [Vec::new(), Vec::new()];
@@ -76,12 +74,12 @@ fn tell(report: &mut Report, of: &str, done: &[Vec<Done>; 2]) -> Outcome<()> {
 }
 
 impl Bench<'_> {
-    /// A set fits a packet of this MTU.
+    /// True if a set fits a packet of this MTU.
     pub(crate) fn is_a_packet(&self, mtu: u32) -> bool {
         self.options.mix_bytes + AROUND_BYTES <= mtu as usize
     }
 
-    /// Of a server of its own.
+    /// Measures a server of its own.
     fn mix(&self, way: &str, stores_one_in: u64) -> Outcome<Done> {
         let [near, far] = self.ends;
         let (server, mut wire) = self.start(way)?;
@@ -92,7 +90,7 @@ impl Bench<'_> {
         let work = || Work::gets(KEYS, mix_bytes).storing_one_in(stores_one_in);
         let clients = near.on(clients)?;
         let mut clients: Vec<(Client, Work)> = clients.into_iter().map(|it| (it, work())).collect();
-        // What was filled by TCP is replaced by what comes in packets.
+        // The values that TCP stored are replaced by values that come in packets.
         ask(&mut clients, seconds / 2.0)?;
         let (cpu_before, came_before, start) = (times(&server)?, came(&mut wire)?, Instant::now());
         let answered = count_of_u64(ask(&mut clients, seconds)?);
@@ -113,7 +111,7 @@ impl Bench<'_> {
     }
 }
 
-/// Has all clients ask for a while, each by a thread of its own. How many answers came.
+/// Lets all clients send for a while, each on its own thread. Returns the number of replies.
 fn ask(clients: &mut [(Client, Work)], seconds: f64) -> Outcome<u64> {
     let time = Duration::from_secs_f64(seconds);
     std::thread::scope(|scope| {
@@ -133,7 +131,7 @@ fn ask(clients: &mut [(Client, Work)], seconds: f64) -> Outcome<u64> {
     })
 }
 
-/// Bytes of values that have stayed where they came, and those that were copied beside packets.
+/// Bytes of received values that were kept where they came, and that were copied beside packets.
 fn came(wire: &mut Wire) -> Outcome<(u64, u64)> {
     let one = |wire: &mut Wire, name| wire.number("stats store", name);
     Ok((one(wire, "arena_kept_bytes")?, one(wire, "arena_copied_bytes")?))

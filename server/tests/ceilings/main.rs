@@ -1,11 +1,11 @@
 //! Every command, in its worst legal forms, under named limits on every way in.
 //!
-//! Where: an in-process server with one thread, clients by TCP, a Unix socket, UDP and AF_XDP. The
-//! forms are those of the command tables, so that a new command is held as well.
-//! Invariant: whatever is asked, by whomever, a turn does at most `TURN_STEPS_MAX` steps, a message
+//! Where: an in-process server with one thread; clients by TCP, a Unix socket, UDP and AF_XDP. The
+//! forms come from the command tables, so that a new command is tested too.
+//! Invariant: whatever the request, a turn does at most `TURN_STEPS_MAX` steps, a message
 //! `MESSAGE_STEPS_MAX`, and a loop `LOOP_STEPS_MAX`; a message is answered by at most
-//! `udp_reply_max` bytes, and what the server holds beside the store stays below `HELD_BYTES_MAX`.
-//! The server counts steps in debug builds, so that a slow machine changes nothing.
+//! `udp_reply_max` bytes, and the server holds at most `HELD_BYTES_MAX` outside the store. Debug
+//! builds count steps, so that the machine's speed does not matter.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -29,15 +29,15 @@ use protocol::udp::{HEADER_BYTES, Header};
 use testing::namespace::{Veth, WIRE, pair};
 use worst::{Worst, all};
 
-/// Most bytes that a server with one thread holds beside the store in these tests: its buffers, and
-/// 8 MiB of prefixes.
+/// Most bytes that a server with one thread holds outside the store here: buffers, prefixes (8
+/// MiB).
 const HELD_BYTES_MAX: u64 = 32 << 20;
-/// Datagrams of one flood, each from one of so many senders.
+/// Datagrams of one flood, and the number of their senders.
 const FLOOD: u16 = 256;
 const SENDERS: usize = 16;
-/// Bytes of answers that a client of a stream reads at most.
+/// Most bytes of an answer that a stream's client reads.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Bytes of a message's part: what an Ethernet frame carries.
+/// Bytes of a message's part, which an Ethernet frame can carry.
 const PART_BYTES: usize = 1400;
 
 /// Stores and counts everything that makes a form expensive.
@@ -59,7 +59,7 @@ fn fill(control: &mut Client) {
     }
 }
 
-/// What was asked is answered: the server has kept its limits meanwhile.
+/// Asserts that the server has kept its limits since the last call.
 fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
     let steps: u64 = control.stats("steps")["loop_steps_max"].parse().unwrap();
     assert!(steps <= steps_max, "{what}: a loop of {steps} steps");
@@ -69,15 +69,15 @@ fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
     assert!(held <= HELD_BYTES_MAX, "{what}: {held} bytes beside the store");
 }
 
-/// Asks, says that nothing more comes, and reads to the end of what is answered. How much that was.
+/// Sends a request, shuts the sending side, and reads the answer to its end. Returns its length.
 fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usize {
-    // A server that closes before it has read all resets the connection.
+    // A server that closes before it has read everything resets the connection.
     let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
     let (deadline, mut shut) = (Instant::now() + DEADLINE, Some(shut));
     let (mut answered, mut at, mut chunk) = (0, 0, vec![0; 256 << 10]);
     loop {
         assert!(Instant::now() < deadline, "no end after {answered} bytes");
-        // Neither waits for the other: what cannot be written is written when some is read.
+        // Reads between writes, so that client and server never block on each other.
         if at < bytes.len() {
             match stream.write(&bytes[at..]) {
                 Ok(written) => at += written,
@@ -89,7 +89,7 @@ fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usiz
         }
         match stream.read(&mut chunk) {
             Ok(0) => return answered,
-            // Some go before they have read all.
+            // Like a client that leaves before it has read everything.
             Ok(_) if answered > ANSWER_BYTES_MAX => return answered,
             Ok(read) => answered += read,
             Err(error) if gone.contains(&error.kind()) => return answered,
@@ -101,7 +101,7 @@ fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usiz
     }
 }
 
-/// Holds a server's streams.
+/// Sends each form over a stream, and asserts that the server keeps its limits.
 fn hold_streams(connect: impl Fn() -> TcpStream, way: &str) {
     let control = connect();
     control.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -131,13 +131,13 @@ fn every_command_keeps_its_limits_over_tcp() {
 fn every_command_keeps_its_limits_over_a_unix_socket() {
     let path = std::env::temp_dir().join(format!("hypostyle-ceilings-{}", std::process::id()));
     let server = start(Settings { unix_path: Some(path.clone()), sizes: true, ..settings(1) });
-    // The client reads, writes and shuts any stream socket by its descriptor.
+    // The client reads, writes and shuts down any stream socket by its descriptor.
     let connect = || TcpStream::from(OwnedFd::from(UnixStream::connect(&path).unwrap()));
     hold_streams(connect, "Unix");
     server.stop();
 }
 
-/// Sends a message in its parts.
+/// Sends a message in parts.
 fn send(socket: &UdpSocket, (id, message): (u16, &[u8])) {
     let parts = message.chunks(PART_BYTES);
     let total = u16::try_from(parts.len()).unwrap();
@@ -147,8 +147,8 @@ fn send(socket: &UdpSocket, (id, message): (u16, &[u8])) {
     }
 }
 
-/// Reads answers until that of the message that was sent last, `mn`, has come, which is sent again
-/// where it, or its answer, was lost. Bytes of answers to the message `id`.
+/// Reads until an `mn`, sent last, is answered; the `mn` is repeated if it or its answer is lost.
+/// Returns the bytes of answers to the message `id`.
 fn answered(socket: &UdpSocket, id: u16) -> usize {
     const LAST: u16 = 60_000;
     let (deadline, mut bytes, mut buffer) = (Instant::now() + DEADLINE, 0, [0; 2000]);
@@ -167,7 +167,7 @@ fn answered(socket: &UdpSocket, id: u16) -> usize {
     }
 }
 
-/// Holds a server's datagrams, of clients with these sockets.
+/// Sends each form in messages and in floods, and asserts that the server keeps its limits.
 fn hold_messages(sockets: &[UdpSocket], control: &mut Client, way: &str) {
     for socket in sockets {
         socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -188,7 +188,7 @@ fn hold_messages(sockets: &[UdpSocket], control: &mut Client, way: &str) {
     }
 }
 
-/// Sends datagrams that are full of a form, from many senders who take no answer until the end.
+/// Sends datagrams full of a form from many senders, who read no answer before the end.
 fn flood(sockets: &[UdpSocket], form: &Worst) {
     let datagram = form.filling(PART_BYTES);
     for number in 0..FLOOD {

@@ -1,7 +1,7 @@
-//! `docs/limits.md`: each command's worst legal forms and what holds them, each named limit.
+//! `docs/limits.md`: the worst legal forms of each command and their limits, and every named limit.
 //!
-//! Where: made from the command tables and from `limits.rs`; a test compares it with the file.
-//! Invariant: the page says what the source says. `HYPOSTYLE_BLESS=1` writes it anew.
+//! Where: generated from the command tables and from `limits.rs`; a test compares it with the file.
+//! Invariant: the page agrees with the source. `HYPOSTYLE_BLESS=1` rewrites it.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The worst legal forms of all commands, as bytes.
 //!
 //! Where: made from the tables of text and binary commands.
-//! Invariant: each row of the tables has at least one; a binary command of a new shape does not
-//! compile here before it has one.
+//! Invariant: each row of the tables has at least one form; without one, a binary command of a new
+//! shape does not compile here.
 
 use std::ops::RangeInclusive;
 
@@ -14,25 +14,24 @@ use protocol::{COMMANDS, KEY_BYTES_MAX};
 /// Bytes of a long value.
 const VALUE_BYTES: usize = 60_000;
 
-/// One form.
+/// One worst form of a command.
 pub(crate) struct Worst {
-    /// For people.
+    /// The form's name in messages.
     pub(crate) name: String,
     bytes: Vec<u8>,
 }
 
 impl Worst {
-    /// The form.
     pub(crate) fn once(&self) -> Vec<u8> {
         self.bytes.clone()
     }
 
-    /// One behind the other, as long as one message may be.
+    /// Returns the form repeated, as often as one message can hold it.
     pub(crate) fn often(&self) -> Vec<u8> {
         self.filling(MESSAGE_BYTES_MAX)
     }
 
-    /// One behind the other, in so many bytes; of one that is longer, the beginning.
+    /// Returns the form repeated in `bytes` bytes; only its beginning if it is longer.
     pub(crate) fn filling(&self, bytes: usize) -> Vec<u8> {
         let mut all = self.bytes.repeat((bytes / self.bytes.len()).max(1));
         all.truncate(bytes);
@@ -40,7 +39,6 @@ impl Worst {
     }
 }
 
-/// All of them.
 pub(crate) fn all() -> Vec<Worst> {
     let text = COMMANDS.iter().flat_map(|command| command.worst).map(|worst| Worst {
         name: (*worst).to_owned(),
@@ -49,7 +47,7 @@ pub(crate) fn all() -> Vec<Worst> {
     text.chain(OPCODES.iter().flat_map(binary)).collect()
 }
 
-/// `{text*N}` as N times the text, in which `#` is the number of each.
+/// Expands `{text*N}` to N times the text, with `#` replaced by the number of each.
 fn expanded(text: &str) -> Vec<u8> {
     let mut all = String::new();
     let mut rest = text;
@@ -65,7 +63,7 @@ fn expanded(text: &str) -> Vec<u8> {
     all.into_bytes()
 }
 
-/// A binary command's.
+/// The forms of a binary command.
 fn binary(opcode: &Opcode) -> Vec<Worst> {
     let key = |text: &str| (0, text.as_bytes().to_vec(), 0);
     let longest = vec![b'k'; KEY_BYTES_MAX];
@@ -94,7 +92,7 @@ fn binary(opcode: &Opcode) -> Vec<Worst> {
             body_bytes: u32::try_from(body_bytes).unwrap(),
             ..Header::default()
         };
-        // Extras of a day: nothing is gone before it is asked for again.
+        // Extras of a day as exptime: no item expires before the next request.
         let extras = &[0, 1, 0x51, 0x80].repeat(5)[..usize::from(extras_bytes)];
         let value = vec![b'v'; value_bytes];
         let name = format!("binary {} {}", opcode.name, key.escape_ascii());

@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use testing::skip;
 
-/// The longest that one client may take.
+/// Most seconds that one client may take.
 const CLIENT_SECONDS_MAX: &str = "900";
 
-/// What a client found; none where it is not installed.
+/// The verdict of a client; none if it is not installed.
 pub(crate) type Verdict = Option<Result<(), String>>;
 
-/// Runs a client that says by its exit status whether all is well.
+/// Runs a client whose exit status says whether it passed.
 pub(crate) fn verdict(client: &mut Command) -> Verdict {
     let output = run(client)?;
     Some(if output.status.success() { Ok(()) } else { Err(text(&output)) })
 }
 
-/// Runs a client; none where there is no such program, or no such file among its arguments.
+/// Runs a client; none if the program, or a file among its arguments, does not exist.
 pub(crate) fn run(client: &mut Command) -> Option<Output> {
     let program = PathBuf::from(client.get_program());
     let by_name = program.components().count() == 1;
@@ -33,7 +33,7 @@ pub(crate) fn run(client: &mut Command) -> Option<Output> {
     let mut limited = Command::new("timeout");
     limited.args(["-k", "5", CLIENT_SECONDS_MAX]).arg(&program).args(client.get_args());
     let output = limited.output().unwrap();
-    // What `timeout` answers when the time is over.
+    // The exit status of `timeout` when the time is up.
     assert_ne!(output.status.code(), Some(124), "{client:?} did not end:\n{}", text(&output));
     Some(output)
 }
@@ -43,18 +43,18 @@ fn is_on_path(program: &Path) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// All that a client printed.
+/// All output of a client.
 pub(crate) fn text(output: &Output) -> String {
     let [out, error] = [&output.stdout, &output.stderr].map(|one| String::from_utf8_lossy(one));
     format!("{}\n{out}{error}", output.status)
 }
 
-/// Where the clients are installed.
+/// The folder where the clients are installed.
 pub(crate) fn peers() -> PathBuf {
     root().join("tests/.peers")
 }
 
-/// What the clients run.
+/// The folder of the programs that use the clients.
 pub(crate) fn checks() -> PathBuf {
     root().join("tests/clients")
 }

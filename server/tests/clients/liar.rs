@@ -1,30 +1,27 @@
-//! A proxy that falsifies replies, which a client has to notice.
+//! A proxy that falsifies replies, which a client must notice.
 //!
 //! Where: between a client and the server, over TCP.
-//! Invariant: except for the planted lie every reply passes byte for byte, in whatever pieces it
-//! arrives.
+//! Invariant: except for the lie every reply passes unchanged, byte for byte, however it is split.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`, for where a reply ends.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
-/// What a liar changes in the replies of all three protocols.
+/// A lie in the replies of all three protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// Nothing: it only passes on.
+    /// Passes everything on unchanged.
     Nothing,
-    /// What was not stored, because it came too late or something was there, is said to be stored.
+    /// Says "stored" for what was not stored, because it came too late or a key was there.
     Stored,
-    /// The last byte of each value is another; what was a number is none.
+    /// Changes the last byte of each value, so that a number is none.
     Altered,
 }
 
-/// Turns one ASCII character into another, and a digit into a letter: a test that counts up to a
-/// number ends.
+/// Flips this bit of an ASCII character. A digit becomes a letter: tests that count up to it end.
 const ALTERED_BITS: u8 = 0x40;
 
-/// Starts a liar before a server. Its threads end with their connections; the one that accepts,
-/// with the test.
+/// Starts a liar in front of a server. Its threads end with their connections, or with the test.
 pub(crate) fn liar(server: SocketAddr, lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -52,7 +49,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&[u8])
             to.write_all(&change(&chunk[..bytes]))?;
         }
     };
-    // An end, or a connection reset: either way there is no more to pass on.
+    // At the end of the stream, or a reset, there is no more to pass on.
     let _ = copy();
     let _ = to.shutdown(Shutdown::Write);
 }
@@ -60,12 +57,12 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, mut change: impl FnMut(&[u8])
 /// The replies on one connection.
 struct Replies {
     lie: Lie,
-    /// The beginning of a reply whose end has not arrived.
+    /// The beginning of a reply that is not complete yet.
     waiting: Vec<u8>,
 }
 
 impl Replies {
-    /// The replies that are whole now, with the lie.
+    /// Returns the replies that are complete now, with the lie.
     fn change(&mut self, arrived: &[u8]) -> Vec<u8> {
         if self.lie == Lie::Nothing {
             return arrived.to_vec();
@@ -87,7 +84,7 @@ impl Replies {
     }
 }
 
-/// The bytes of the first reply; none before it is whole.
+/// The length of the first reply; none until it is complete.
 fn reply_bytes(replies: &[u8]) -> Option<usize> {
     if replies.first() == Some(&frame::MAGIC) {
         return frame::bytes(replies);
@@ -126,7 +123,7 @@ fn change_line(lie: Lie, reply: &mut Vec<u8>) {
             *reply = b"STORED\r\n".to_vec();
         }
     }
-    // The meta protocol: NS or EX, then the flags that were asked for.
+    // The meta protocol: NS or EX, then the requested flags.
     let is_meta = matches!(reply.get(2), Some(b' ' | b'\r'));
     if is_meta && (reply.starts_with(b"EX") || reply.starts_with(b"NS")) {
         reply[..2].copy_from_slice(b"HD");
@@ -145,13 +142,13 @@ mod frame {
 
     const HEADER_BYTES: usize = 24;
 
-    /// What answers with a value: GET, GETQ, GETK, GETKQ, GAT, GATQ, GATK, GATKQ.
+    /// Opcodes whose reply has a value: GET, GETQ, GETK, GETKQ, GAT, GATQ, GATK, GATKQ.
     const READS: [u8; 8] = [0x00, 0x09, 0x0c, 0x0d, 0x1d, 0x1e, 0x23, 0x24];
 
     /// The statuses "exists" and "not stored".
     const REFUSED: [[u8; 2]; 2] = [[0, 2], [0, 5]];
 
-    /// The bytes of the first frame; none before it is whole.
+    /// The length of the first binary frame; none until it is complete.
     pub(super) fn bytes(replies: &[u8]) -> Option<usize> {
         let body: [u8; 4] = replies.get(8..12)?.try_into().unwrap();
         let bytes = HEADER_BYTES + usize::try_from(u32::from_be_bytes(body)).unwrap();
@@ -161,7 +158,7 @@ mod frame {
     pub(super) fn change(lie: Lie, reply: &mut Vec<u8>) {
         let status = [reply[6], reply[7]];
         if lie == Lie::Stored && REFUSED.contains(&status) {
-            // Without the error's text, as a success is answered.
+            // A success has no text.
             reply.truncate(HEADER_BYTES);
             reply[6..12].fill(0);
         }
@@ -175,7 +172,7 @@ mod frame {
     }
 }
 
-/// What the server says, what `Stored` makes of it, what `Altered` makes of it.
+/// Replies: from the server, with `Stored`, with `Altered`.
 const LIES: [[&[u8]; 3]; 11] = [
     [b"STORED\r\n", b"STORED\r\n", b"STORED\r\n"],
     [b"EXISTS\r\n", b"STORED\r\n", b"EXISTS\r\n"],
@@ -189,7 +186,7 @@ const LIES: [[&[u8]; 3]; 11] = [
     [b"EX c1\r\n", b"HD c1\r\n", b"EX c1\r\n"],
     [b"NS\r\n", b"HD\r\n", b"NS\r\n"],
     [b"VA 2 c1 t0\r\nab\r\n", b"VA 2 c1 t0\r\nab\r\n", b"VA 2 c1 t0\r\na\"\r\n"],
-    // A GETK that hits, one that misses, and an ADD of what is there.
+    // A GETK that hits, one that misses, and an ADD of an existing key.
     [
         b"\x81\x0c\0\x01\x04\0\0\0\0\0\0\x07opaqcas-cas-flagkab",
         b"\x81\x0c\0\x01\x04\0\0\0\0\0\0\x07opaqcas-cas-flagkab",

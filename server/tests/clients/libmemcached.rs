@@ -1,5 +1,4 @@
-//! Runs libmemcached's own programs: memccapable tries each command, memcaslap checks the values
-//! that it reads.
+//! Runs libmemcached's own programs: memccapable tries each command, memcaslap verifies values.
 //!
 //! Where: client side, over TCP.
 //! Source: libmemcached 1.1.4, as Debian packages it.
@@ -8,7 +7,7 @@ use crate::installed::{Verdict, run, text};
 use std::net::SocketAddr;
 use std::process::Command;
 
-/// What `memccapable` tests, in its order, text first.
+/// The tests of `memccapable`, in order, text first.
 const CAPABILITIES: [&str; 54] = [
     "ascii version",
     "ascii quit",
@@ -66,14 +65,14 @@ const CAPABILITIES: [&str; 54] = [
     "binary stat",
 ];
 
-/// The two that expect an older wording of an error; memcached 1.6.45 fails them as well.
+/// Two tests that expect an older wording of an error; memcached 1.6.45 fails them too.
 const OUTDATED: [&str; 2] = ["ascii delete", "ascii delete noreply"];
 
-/// Passes if exactly those tests fail that memcached 1.6.45 fails too.
+/// Passes if exactly the tests fail that memcached 1.6.45 fails too.
 pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     let output = run(Command::new("memccapable").args(["-t", "60", "-h", &host, "-p", &port]))?;
-    // Only the name and "[pass]" go to its standard output, and a line's end only after the latter.
+    // Standard output gets the name and "[pass]" only, and the end of the line only after "[pass]".
     let expected: String = CAPABILITIES
         .iter()
         .map(|name| format!("{name:<40}{}", if OUTDATED.contains(name) { "" } else { "[pass]\n" }))
@@ -85,8 +84,8 @@ pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     Some(if is_as_expected { Ok(()) } else { Err(text(&output)) })
 }
 
-/// SETs and GETs that memcaslap sends, a tenth of them SETs. The SETs' values of 64 KiB fit a limit
-/// of 64 MiB, because a value that was evicted could not be verified.
+/// Requests of memcaslap, a tenth of them SETs. The SETs' values of 64 KiB fit in 64 MiB, since an
+/// evicted value could not be verified.
 const OPERATIONS: u64 = 5_000;
 const SETS: u64 = OPERATIONS / 10;
 
@@ -98,8 +97,7 @@ pub(crate) fn memcaslap_binary(address: SocketAddr) -> Verdict {
     memcaslap(address, &["-B"])
 }
 
-/// Passes where every value that memcaslap read was verified and is what it had written: small
-/// ones, ten at once, and ones of 64 KiB.
+/// Passes if memcaslap verified every value it read: small ones, ten at a time, and ones of 64 KiB.
 fn memcaslap(address: SocketAddr, protocol: &[&str]) -> Verdict {
     for workload in [&[][..], &["-d", "10"], &["-X", "65536"]] {
         let verdict = memcaslap_once(address, &[protocol, workload].concat())?;

@@ -1,9 +1,9 @@
-//! Runs real clients against the server, in five languages and all three protocols. Each client is
-//! pinned to a version or to a Debian release; if it has its own integration tests, those run.
+//! Runs real clients against the server, in five languages and all three protocols. Each is pinned
+//! to a version or to a Debian release; a client's own integration tests run if it has any.
 //!
 //! Where: client side, over TCP.
-//! Invariant: each client fails against a server that lies, so that passing proves something. The
-//! clients' programs are in `tests/clients/`; `make peers` installs the clients.
+//! Invariant: each client fails against a server that lies, so that passing means something. The
+//! programs that use the clients are in `tests/clients/`; `make peers` installs the clients.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use live::Server;
 use std::net::SocketAddr;
 use std::process::Command;
 
-/// What every client of a cache has to notice.
+/// The lies that every client of a cache must notice.
 const LIES: &[Lie] = &[Lie::Stored, Lie::Altered];
 
 #[test]
@@ -35,7 +35,7 @@ fn memccapable_passes_through_an_honest_proxy() {
     }
 }
 
-// memcaslap only sets and gets: it cannot be told that what was refused is stored.
+// memcaslap only sets and gets: no set is ever refused, so `Lie::Stored` has no effect.
 
 #[test]
 fn memcaslap_verifies_values_over_text() {
@@ -52,7 +52,7 @@ fn pymemcache_passes_over_text() {
     passes(|address| python("pymemcache_suite.py", address, &[]), LIES);
 }
 
-// pylibmc's own suite never has anything refused: only its check can be told that it is stored.
+// No request of pylibmc's own suite is ever refused, so only the check notices `Lie::Stored`.
 
 #[test]
 fn pylibmc_suite_passes_over_text() {
@@ -140,8 +140,8 @@ fn dalli_passes_over_binary() {
     passes(|address| dalli(address, "binary"), LIES);
 }
 
-/// A client passes against the server, and fails against one that lies; each time against a fresh
-/// server, so that nothing but the lie makes the difference.
+/// Asserts that a client passes against the server, and fails against one that lies; each against a
+/// fresh server, so that only the lie can make the difference.
 fn passes(check: fn(SocketAddr) -> Verdict, lies: &[Lie]) {
     let server = Server::under_test(&[]);
     match check(server.address()) {
@@ -168,11 +168,11 @@ fn node(check: &str, address: SocketAddr) -> Verdict {
     verdict(command.arg(peers().join("node").join(check)).arg(address.to_string()))
 }
 
-/// Debian's spymemcached; its class path is the jar's and the check's.
+/// Debian's spymemcached; the class path has its jar and the check.
 fn spymemcached(address: SocketAddr, protocol: &str) -> Verdict {
     let class_path = format!("/usr/share/java/spymemcached.jar:{}", peers().join("java").display());
     let mut command = Command::new("java");
-    // A short life: no time for the second compiler.
+    // One compiler tier only: Java starts faster.
     command.args(["-XX:TieredStopAtLevel=1", "-cp", &class_path, "Check"]);
     verdict(command.args([&address.to_string(), protocol]))
 }

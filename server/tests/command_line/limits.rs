@@ -1,4 +1,4 @@
-//! Limits of the process, memory, and settings that are in force once they are given.
+//! Limits of the process and of memory, and settings that take effect.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::running::{Running, VERSION_REPLY, await_some, ended, is_root, text};
 
-/// A row of `/proc/PID/limits`: soft and hard limit.
+/// Reads a row of `/proc/PID/limits`: soft and hard limit.
 fn limit(running: &Running, name: &str) -> [u64; 2] {
     let limits = running.proc("limits");
     let row = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -19,8 +19,7 @@ fn limit(running: &Running, name: &str) -> [u64; 2] {
     [words.next().unwrap(), words.next().unwrap()]
 }
 
-/// The command by which a shell gives the server a limit, and starts it with no right to raise it
-/// further than that.
+/// The command by which a shell limits the server and takes its right to raise that limit.
 fn limited(limit: &str, arguments: &[&str]) -> Command {
     let server = env!("CARGO_BIN_EXE_hypostyle");
     let drop = match is_root() {
@@ -72,7 +71,7 @@ fn core_files_are_raised_as_far_as_the_system_allows() {
     assert!(stderr.contains("failed to ensure corefile creation"), "{stderr}");
 }
 
-/// The system lets no process dump that has changed its user, unless the process says otherwise.
+/// The kernel does not dump a process that has changed its user, unless the process allows it.
 #[test]
 fn with_core_dumps_a_server_that_gave_up_root_may_dump_and_others_may_not() {
     if !is_root() {
@@ -80,13 +79,13 @@ fn with_core_dumps_a_server_that_gave_up_root_may_dump_and_others_may_not() {
     }
     for (arguments, may_dump) in [(&["-u", "daemon", "-r"][..], true), (&["-u", "daemon"], false)] {
         let running = Running::on_loopback(arguments);
-        // The files of one that may not belong to root.
+        // The /proc files of a process that may not be dumped belong to root.
         let owner = fs::metadata(format!("/proc/{}/environ", running.pid())).unwrap().uid();
         assert_eq!(owner != 0, may_dump, "{arguments:?}");
     }
 }
 
-/// Memory of the process in huge pages.
+/// Kilobytes of the process in huge pages.
 fn huge_kilobytes(running: &Running) -> u64 {
     let smaps = running.proc("smaps");
     let sizes = smaps.lines().filter_map(|line| line.strip_prefix("AnonHugePages:"));
@@ -142,7 +141,7 @@ fn hashpower_is_the_size_of_the_first_index() {
     let [before, after] = grown(&["-t", "1"]);
     assert!(after > 2 * before, "{before} {after}");
     let [before, after] = grown(&["-t", "1", "-o", "hashpower=14"]);
-    // An item has a slot of 8 bytes; a few stand in overflow lines.
+    // An item takes a slot of 8 bytes; a few slots are in overflow lines.
     assert!((7 * items..10 * items).contains(&before), "{before}");
     assert!(after < before + before / 8, "{before} {after}");
 
@@ -197,7 +196,7 @@ fn settings_that_were_given_are_in_force() {
         "num_threads 2",
         "reqs_per_event 5",
         "steal yes",
-        // There is no --xdp.
+        // Off without --xdp.
         "steal_rings no",
         "migrate no",
         "cas_enabled no",
@@ -212,7 +211,7 @@ fn settings_that_were_given_are_in_force() {
     for line in [&*format!("pid {}", running.pid()), "threads 2", "version 1.6.45"] {
         assert!(general.contains(&format!("STAT {line}\r\n")), "{line}: {general}");
     }
-    // A thread names itself when it first has a processor.
+    // A thread sets its name only once it runs.
     let columns = || {
         let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
         let names =
@@ -222,8 +221,7 @@ fn settings_that_were_given_are_in_force() {
     await_some("two threads named as columns", || (columns() == 2).then_some(()));
 }
 
-/// Where address space is limited, the index does not reserve room for the most segments that it
-/// could ever take.
+/// Under a limit of address space the index does not reserve room for all segments it could take.
 #[test]
 fn half_as_much_again_as_the_memory_is_address_space_enough() {
     for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {

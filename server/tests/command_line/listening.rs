@@ -1,4 +1,4 @@
-//! Where it listens: ports, addresses, Unix sockets.
+//! Where the server listens: ports, addresses, Unix sockets.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -36,7 +36,7 @@ fn several_addresses_listen_each_on_its_own() {
     }
 }
 
-/// A client of another protocol is told so in words that it shows, or is closed on.
+/// A client of another protocol gets an error in words it can show, or is closed.
 #[test]
 fn who_speaks_another_protocol_is_told_or_closed_on() {
     let running = Running::on_loopback(&[]);
@@ -51,12 +51,12 @@ fn who_speaks_another_protocol_is_told_or_closed_on() {
     assert_eq!(told, "-ERR no RESP here: this server speaks memcached's protocols\r\n");
     assert_eq!(said("GET / HTTP/1.1\r\nHost: cache\r\n\r\n"), "");
     assert_eq!(said("version\r\n*1\r\nquit\r\n"), format!("{VERSION_REPLY}ERROR\r\n"));
-    // Where the protocol is chosen, nothing is guessed from a first byte.
+    // A server with a fixed protocol guesses nothing from a first byte.
     let running = Running::on_loopback(&["-B", "ascii"]);
     assert_eq!(running.ask("*1\r\n"), "ERROR\r\n");
 }
 
-/// Where an address is taken, the server says so, whatever else it listens on.
+/// The server names an address that is taken, even if it listens elsewhere.
 #[test]
 fn an_address_that_is_not_bound_is_named() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -133,7 +133,7 @@ fn unix_socket_has_its_mask_and_goes_with_the_server() {
     assert!(!path.exists());
 }
 
-/// A server on a Unix socket, which answers when this returns.
+/// Starts a server on a Unix socket, and waits for an answer.
 fn on_socket(path: &Path) -> Killed {
     let mut command = hypostyle(&["-s"]);
     command.arg(path);

@@ -1,7 +1,7 @@
 //! The built binary as a user sees it: what it prints, refuses, writes and leaves behind.
 //!
 //! Where: outside of the server; the tests know only its command line, signals and sockets.
-//! Invariant: what memcached's users and scripts see is as with memcached, or refused with a word.
+//! Invariant: memcached's users and scripts see what memcached does, or an explicit refusal.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod limits;
@@ -25,7 +25,7 @@ fn version_and_help_begin_with_both_versions() {
     }
 }
 
-/// By what docs/versions.md says.
+/// The promises are in docs/versions.md.
 #[test]
 fn a_fleet_tells_hypostyle_from_memcached_and_the_policy_says_how() {
     let policy = include_str!("../../../docs/versions.md");

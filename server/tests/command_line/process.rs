@@ -1,4 +1,4 @@
-//! The process: detached, as which user, with which pid file, and how signals and commands end it.
+//! The server's process: as a daemon, its user, its pid file, and how signals and commands end it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
     let parent = ended(command);
     assert_eq!(parent.status.code(), Some(0), "{}", text(&parent.stderr));
 
-    // When `-d` returns, the server answers: nothing is polled here.
+    // Nothing polls here: the server must answer once `-d` has returned.
     let pid_file = place.path("pid");
     let pid: u32 = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
     let daemon = Detached(raw(pid));
@@ -37,7 +37,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
         let target = fs::read_link(format!("/proc/{pid}/fd/{stream}")).unwrap();
         assert_eq!(target, Path::new("/dev/null"), "{stream}");
     }
-    // Its own session: field 6 of stat, after the name in parentheses.
+    // The session, which is its own: field 6 of stat, after the name in parentheses.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     assert_eq!(stat.rsplit(')').next().unwrap().split(' ').nth(4), Some(&*pid.to_string()));
 
@@ -66,7 +66,7 @@ fn pid_file_of_a_running_process_is_warned_of_and_replaced() {
     assert!(!pid_file.exists());
 }
 
-/// Whoever starts a daemon ends it by its pid file.
+/// A daemon is ended by its pid file, so it does not start without one.
 #[test]
 fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
     let place = Place::new();
@@ -79,13 +79,13 @@ fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
     assert!(stderr.contains("Could not write the pid file") && stderr.contains(&said), "{stderr}");
     assert!(!place.path("socket").exists());
 
-    // In the foreground it is only told.
+    // In the foreground the server only warns.
     let mut running = Running::on_loopback(&["-P", "/there/is/no/such"]);
     assert_eq!(running.ask("version\r\n"), VERSION_REPLY);
     assert!(running.stop(Signal::TERM).1.contains("Could not write the pid file"));
 }
 
-/// In the place of each file, and of that which becomes it, a link or what blocks who opens it.
+/// Each file's name is taken by a link, and each temporary file's by a FIFO that blocks its opener.
 #[test]
 fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
     let place = Place::new();
@@ -130,8 +130,7 @@ fn signals_stop_it_cleanly_and_hup_does_not() {
     }
 }
 
-/// A request of which the last byte is yet to come, a reply of which the client has read nothing,
-/// and a client that only listens.
+/// Three clients: a request without its last byte, replies that are not read, an idle connection.
 #[test]
 fn a_graceful_end_accepts_nothing_and_lets_what_has_begun_come_to_its_end() {
     let mut running = Running::on_loopback(&["-m", "256", "-t", "2"]);
@@ -147,7 +146,7 @@ fn a_graceful_end_accepts_nothing_and_lets_what_has_begun_come_to_its_end() {
     assert_eq!(idle.write(b"version\r\n").unwrap(), 9);
     let mut reply = [0; VERSION_REPLY.len()];
     idle.read_exact(&mut reply).unwrap();
-    // The first of its values has come, so all of its requests will.
+    // The first value is coming, so the server has received all requests.
     assert_eq!(reader.peek(&mut [0]).unwrap(), 1);
 
     running.signal(Signal::USR1);
@@ -271,7 +270,7 @@ fn root_becomes_the_user() {
     assert!(stderr.contains("can't find the user no-such-user to switch to"), "{stderr}");
 }
 
-/// A server started by `setpriv` with these words.
+/// Starts a server by `setpriv` with these options.
 fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
     let mut command = Command::new("setpriv");
     command.args(words).arg(env!("CARGO_BIN_EXE_hypostyle"));
@@ -280,7 +279,7 @@ fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
     Running::of(command)
 }
 
-/// What each thread may do, and may come to do.
+/// Asserts each thread's capabilities, and its bounding set.
 #[track_caller]
 fn assert_capabilities(running: &Running, capabilities: u64, bounding: Option<u64>) {
     let mut threads = 0;

@@ -1,4 +1,4 @@
-//! What is refused, and what is taken and has no effect.
+//! Options that are refused, and options that are accepted without effect.
 
 use std::process::{Command, Stdio};
 
@@ -30,7 +30,7 @@ fn what_it_does_not_have_is_refused_with_a_word() {
     }
 }
 
-/// Exit status and first words are the same as those of the memcached that this machine has.
+/// Compares exit status and first words with the memcached on this machine.
 #[test]
 fn wrong_values_are_refused_as_memcached_refuses_them() {
     let memcached = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
@@ -46,8 +46,8 @@ fn wrong_values_are_refused_as_memcached_refuses_them() {
         command.args(&arguments).args(["-u", "root"]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let theirs = ended(command);
-        // memcached reports a bad port of -l as a failure of the system; here it is found before
-        // anything starts.
+        // A bad port of -l is a failure of the system to memcached; here it is found before the
+        // start.
         let status = if line.starts_with("-l") { Some(64) } else { theirs.status.code() };
         assert_eq!(ours.status.code(), status, "{line}");
         let (ours, theirs) = (text(&ours.stderr), text(&theirs.stderr));

@@ -1,4 +1,4 @@
-//! The built binary as a process of a test: started, asked, signalled, awaited.
+//! The built binary as a test's process: started, asked, signalled, awaited.
 //!
 //! Where: under every test here.
 //! Invariant: no process started here outlives its test, and no wait is longer than `PATIENCE`.
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory of this test's own, removed when dropped.
+/// A directory of this test, removed when dropped.
 pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
@@ -47,7 +47,7 @@ pub(crate) fn hypostyle(arguments: &[&str]) -> Command {
     command
 }
 
-/// Polls until `done` gives something.
+/// Polls until `done` returns a value.
 #[track_caller]
 pub(crate) fn await_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -71,7 +71,7 @@ pub(crate) fn ended(mut command: Command) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// A child that is killed, at the latest when the test ends.
+/// A child process, killed when the test ends at the latest.
 pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
@@ -81,7 +81,7 @@ impl Drop for Killed {
     }
 }
 
-/// A process that is not this test's child. It is killed if the test ends early.
+/// A process that is not this test's child, killed if the test fails.
 pub(crate) struct Detached(pub(crate) Pid);
 
 impl Drop for Detached {
@@ -92,7 +92,7 @@ impl Drop for Detached {
     }
 }
 
-/// A server in the foreground, on a port of its own.
+/// A server in the foreground, on a port that it chose.
 pub(crate) struct Running {
     pub(crate) child: Killed,
     pub(crate) place: Place,
@@ -105,7 +105,7 @@ impl Running {
         Running::of(command)
     }
 
-    /// The server that `command` starts on any port.
+    /// Starts a server by `command`, and waits for its port file.
     #[track_caller]
     pub(crate) fn of(mut command: Command) -> Running {
         let place = Place::new();
@@ -165,7 +165,7 @@ impl Running {
         self.end()
     }
 
-    /// Waits until the process has ended; as `stop`.
+    /// Waits until the process has ended. Like `stop`, but without a signal.
     #[track_caller]
     pub(crate) fn end(&mut self) -> (i32, String) {
         let status = await_some("the end", || self.child.0.try_wait().unwrap());
@@ -177,7 +177,7 @@ pub(crate) fn raw(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
 }
 
-/// One request, and the reply up to its last line.
+/// Sends one request. Returns the reply up to its last line.
 pub(crate) fn talk<S: Read + Write>(mut stream: S, request: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);

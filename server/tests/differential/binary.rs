@@ -13,7 +13,7 @@ pub(crate) const NOOP: u8 = 0x0a;
 /// The upper half of a fence's opaque.
 pub(crate) const FENCE: u32 = 0xfe0d_0000;
 
-/// Opcodes, names and shares; the last few are not built into memcached, or never were.
+/// Opcodes, names and shares; memcached does not have the last few built in, or never had them.
 pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0x00, "GET", 90),
     (0x01, "SET", 100),
@@ -56,8 +56,8 @@ pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0xff, "255", 3),
 ];
 
-/// A frame taken apart, so that it can be made wrong as well. The lengths are those of its parts
-/// unless they are given.
+/// A binary frame in parts, so that it can also be made wrong. Lengths default to those of its
+/// parts.
 pub(crate) struct Frame {
     pub(crate) name: &'static str,
     pub(crate) magic: u8,
@@ -122,7 +122,7 @@ impl Frame {
     }
 }
 
-/// A frame that is answered by its own opcode and this opaque, and sends what waits.
+/// Returns a binary frame that has waiting replies sent, and is answered with this opaque.
 pub(crate) fn fence(number: usize) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     (bytes[0], bytes[1]) = (0x80, NOOP);
@@ -131,13 +131,13 @@ pub(crate) fn fence(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// A frame of any opcode but a flush.
+/// Returns a binary frame of any opcode but a flush.
 pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bool) -> Frame {
     let mut frame = Frame::bare(opcode, name);
     let key = values.random.index(KEYS.len());
     frame.opaque = u32::try_from(values.random.below(u64::from(FENCE))).unwrap();
     if all && values.random.one_in(20) {
-        // Fields that no server looks at.
+        // Fields that no server reads.
         frame.data_type = values.random.next().to_le_bytes()[0];
         frame.vbucket = u16::try_from(values.random.below(1 << 16)).unwrap();
     }
@@ -169,7 +169,8 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
             frame.key = b"PLAIN".to_vec();
             frame.value = b"\0user\0secret".to_vec();
         }
-        // memcached takes the extras and the key off what it has, and then skips the whole body.
+        // memcached consumes extras and key, and then skips as many bytes as the whole body has;
+        // the value supplies those.
         "VERBOSITY" => {
             frame.extras = vec![0; 4];
             frame.key.clear();
@@ -192,9 +193,9 @@ fn exptime(values: &mut Values) -> [u8; 4] {
     }
 }
 
-/// A flush, now or later.
+/// Returns a flush, at once or later.
 ///
-/// memcached's binary flush spares items of the same second: all keys are deleted behind it.
+/// memcached's binary flush spares items of the same second, so all keys are deleted afterwards.
 pub(crate) fn flush(values: &mut Values, opcode: u8, name: &'static str) -> Command {
     let mut frame = Frame::bare(opcode, name);
     let delays: [&[u8]; 3] = [b"", &[0; 4], &[0, 1, 0, 0]];

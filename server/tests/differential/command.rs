@@ -1,10 +1,10 @@
-//! A command as it is sent, in any of the three protocols.
+//! A command with its bytes, in any of the three protocols.
 //!
 //! Where: test data.
-//! Invariant: its bytes depend only on itself and on the CAS uniques that the server it is sent to
-//! has shown, so that the same command can be sent to both.
+//! Invariant: its bytes depend only on itself and on the CAS uniques that the receiving server has
+//! shown, so that the same command can be sent to both.
 
-/// Each protocol has a connection of its own.
+/// The three protocols; each has its own connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Protocol {
     Text,
@@ -12,21 +12,21 @@ pub(crate) enum Protocol {
     Binary,
 }
 
-/// Which CAS unique a command quotes.
+/// The CAS unique that a command quotes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unique {
-    /// The one last seen for its key, by whatever protocol.
+    /// The last one seen for its key, in any protocol.
     Seen,
-    /// The one seen before that.
+    /// The last but one.
     Before,
     Number(u64),
 }
 
-/// What stands for a unique that is to be quoted where none was seen yet.
+/// Quoted in place of a unique if none was seen yet.
 const UNIQUE_NEVER_SEEN: u64 = 12_345_678;
 
 impl Unique {
-    /// The number, given all that were seen for the key, in order of appearance.
+    /// Returns the number, given all uniques seen for the key in order of appearance.
     pub(crate) fn number(self, seen: &[u64]) -> u64 {
         let seen = match self {
             Unique::Number(number) => return number,
@@ -49,11 +49,10 @@ enum Part {
 #[derive(Debug, Clone)]
 pub(crate) struct Command {
     pub(crate) protocol: Protocol,
-    /// The name by which coverage and mutants know it: `get`, `mg`, `GETQ`.
+    /// The name for coverage and lies: `get`, `mg`, `GETQ`.
     pub(crate) name: &'static str,
     /// The letters of its meta flags.
     pub(crate) flags: Vec<u8>,
-    /// The keys it names.
     pub(crate) keys: Vec<&'static [u8]>,
     pub(crate) malformed: bool,
     /// True if it changes more than its keys.
@@ -62,9 +61,9 @@ pub(crate) struct Command {
     pub(crate) fetches: bool,
     /// True if it changes a number, in place if that is possible.
     pub(crate) counts: bool,
-    /// True if the server closes the connection after it. It is the last of its batch then.
+    /// True if the server then closes the connection; the command is the last of its batch.
     pub(crate) closes: bool,
-    /// Commands of one batch are sent at once, on the connection of their protocol.
+    /// The number of its batch; commands of a batch are sent at once, on one connection.
     pub(crate) batch: usize,
     parts: Vec<Part>,
 }
@@ -86,7 +85,6 @@ impl Command {
         }
     }
 
-    /// The command with these bytes added.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if let Some(Part::Bytes(before)) = self.parts.last_mut() {
             before.extend_from_slice(bytes);
@@ -118,7 +116,7 @@ impl Command {
         self.touches_all || self.keys.iter().any(|key| other.keys.contains(key))
     }
 
-    /// The command as it is sent, where these uniques were seen for its key.
+    /// Returns the bytes to send to a server that has shown these uniques.
     pub(crate) fn bytes(&self, seen: &[u64]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for part in &self.parts {
@@ -150,7 +148,7 @@ impl Command {
     }
 }
 
-/// Bytes as a person reads them, runs of one letter and long texts cut short.
+/// Formats bytes for people; runs of one letter and long texts are shortened.
 fn brief(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 120;
     let mut text = String::new();

@@ -10,10 +10,10 @@ use crate::{generator, meta, text};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A run must reach each row of the tables below at least this often.
+/// Fewest times that a run must reach each row of the tables below.
 const REACHED_MIN: u64 = 2;
 
-/// Codes, errors and marks that well-formed commands are answered, those of meta by command.
+/// Codes, errors and marks in replies to well-formed commands; those of meta by command.
 const REPLIES: [&str; 37] = [
     "STORED",
     "NOT_STORED",
@@ -54,7 +54,7 @@ const REPLIES: [&str; 37] = [
     "status 0x81",
 ];
 
-/// Statuses of well-formed frames. Success is not answered by those that are quiet about it.
+/// Statuses of replies to well-formed binary frames. Quiet opcodes do not answer a success.
 const STATUSES: [(&str, &[u16]); 13] = [
     ("GET GETK GAT GATK TOUCH STAT", &[0, 1]),
     ("GETQ GETKQ GATQ GATKQ NOOP QUIT VERSION FLUSH", &[0]),
@@ -71,7 +71,7 @@ const STATUSES: [(&str, &[u16]); 13] = [
     ("255", &[0x81]),
 ];
 
-/// What malformed commands are answered.
+/// Errors in replies to malformed commands.
 const ERRORS: [&str; 20] = [
     "ERROR",
     "CLIENT_ERROR bad command line format",
@@ -97,7 +97,7 @@ const ERRORS: [&str; 20] = [
 
 #[derive(Default)]
 pub(crate) struct Coverage {
-    /// Commands by protocol and name; flags by command; replies by command and code.
+    /// Counts: commands by protocol and name; flags by command; replies by command and code.
     counts: BTreeMap<(&'static str, String), u64>,
 }
 
@@ -127,7 +127,7 @@ impl Coverage {
         *self.counts.entry((group, what)).or_default() += 1;
     }
 
-    /// A line for each group.
+    /// Formats a line for each group.
     pub(crate) fn report(&self) -> String {
         let mut text = String::new();
         let mut last = "";
@@ -139,7 +139,7 @@ impl Coverage {
         text.trim_start().to_owned() + "\n"
     }
 
-    /// What a run should have reached and has not, or too seldom.
+    /// Returns the rows that a run has not reached often enough.
     pub(crate) fn missed(&self, malformed: bool) -> Vec<String> {
         let mut wanted: Vec<(&'static str, String)> = Vec::new();
         wanted.extend(text::SHARES.iter().map(|(verb, _)| ("text", (*verb).to_owned())));

@@ -1,4 +1,4 @@
-//! Makes batches of commands: a batch is sent on one connection, and all batches use the same keys.
+//! Generates batches of commands. A batch is sent on one connection; all batches share their keys.
 //!
 //! Where: test data.
 //! Invariant: memcached has exactly one correct answer to a batch.
@@ -9,16 +9,16 @@ use crate::meta::{self, Dialect};
 use crate::values::Values;
 use crate::{Features, malformed, text};
 
-/// The most commands sent at once.
+/// Most commands in a batch.
 const BATCH_COMMANDS_MAX: u64 = 48;
 
-/// One command in so many is malformed, where such are wanted.
+/// One command in this many is malformed, if `malformed` is set.
 const MALFORMED_ONCE: u64 = 12;
 
-/// Answered otherwise by each version: the version itself, and `me`, whose times had another sign.
+/// Commands that versions answer differently; the times of `me` changed their sign.
 pub(crate) const NEW: [&str; 3] = ["version", "VERSION", "me"];
 
-/// Makes commands from a seed.
+/// Generates commands from a seed.
 pub(crate) struct Generator {
     values: Values,
     features: Features,
@@ -37,7 +37,7 @@ impl Generator {
         }
     }
 
-    /// Commands to be sent at once: one in four batches holds just one.
+    /// Returns the commands of the next batch; one batch in four has a single command.
     pub(crate) fn batch(&mut self) -> Vec<Command> {
         self.batches += 1;
         let random = &mut self.values.random;
@@ -51,8 +51,8 @@ impl Generator {
             if !malformed && (flush || NEW.contains(&command.name)) {
                 continue;
             }
-            // An item that an unsent reply holds is copied by memcached's incr, where it would
-            // otherwise be changed in place; that shows in the length of the text.
+            // memcached's incr copies an item that an unsent reply holds instead of changing it in
+            // place; the length of the text shows the difference.
             let fetched = |before: &Command| before.fetches && before.meets(&command);
             if command.counts && batch.iter().any(fetched) {
                 continue;

@@ -1,7 +1,7 @@
 //! Falsifies a server's replies by one small fault, to show that the test finds it.
 //!
 //! Where: client side.
-//! Invariant: each fault is planted only in its own, rare case; all other replies pass unchanged.
+//! Invariant: each fault is planted in one rare case; all other replies pass unchanged.
 
 use crate::command::Command;
 use crate::replies::{Piece, Reply};
@@ -9,33 +9,33 @@ use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// `get` shows other flags for an item that was touched.
+    /// `get` shows other flags for a touched item.
     FlagsAfterTouch,
     /// `incr` is off by one from 1000 on.
     NumberOffByOne,
     /// `mg t` shows an exptime of 30 days as none.
     LongTtlIsNone,
-    /// `ADD` of what exists is answered as if it had not been stored for another reason.
+    /// `ADD` of an existing key is answered "not stored" instead of "exists".
     StatusSwapped,
     /// `GATK` returns another opaque.
     OpaqueWrong,
-    /// `ms q` answers though it stored, where flags were given.
+    /// `ms q` with client flags answers although it stored.
     NotQuiet,
-    /// `X` and `W` in the wrong order.
+    /// `X` and `W` are in the wrong order.
     MarksSwapped,
     /// `gets` shows the unique from before an `append`.
     UniqueKept,
-    /// A hit of `mg h` does not count where `u` was given before.
+    /// `mg h` does not count a hit by an `mg u`.
     HitForgotten,
-    /// `INCREMENT` of what was set in text is answered by its text.
+    /// `INCREMENT` returns another number from 256 on.
     BodyWrong,
-    /// A bad chunk of an `append` has the answer of a bad line.
+    /// A bad chunk of an `append` is answered like a bad line.
     ErrorSwapped,
 }
 
 pub(crate) struct Liar {
     lie: Lie,
-    /// Keys that had what makes this lie.
+    /// Keys to which this lie applies.
     marked: HashSet<&'static [u8]>,
     uniques: HashMap<Vec<u8>, Vec<u8>>,
 }
@@ -45,7 +45,7 @@ impl Liar {
         Liar { lie, marked: HashSet::new(), uniques: HashMap::new() }
     }
 
-    /// What comes instead of a piece of the reply to this command.
+    /// Returns what replaces a piece of the reply to this command.
     pub(crate) fn instead_of(&mut self, command: &Command, piece: Piece) -> Piece {
         match piece {
             Piece::Line(line, value) => Piece::Line(self.line(command, line), value),
@@ -64,7 +64,7 @@ impl Liar {
         }
     }
 
-    /// What comes on top of the whole reply to this command.
+    /// Returns what is added to the whole reply to this command.
     pub(crate) fn adds(&self, command: &Command, reply: &Reply) -> Option<Piece> {
         let stored = command.name == "ms" && reply.text.is_empty() && !command.malformed;
         let lies = self.lie == Lie::NotQuiet && stored && command.flags.contains(&b'F');

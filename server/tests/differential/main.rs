@@ -1,23 +1,21 @@
-//! Sends the same random commands to this server and to a memcached and compares reply by reply.
-//! The commands are of all three protocols, some of them malformed. A sequence whose replies differ
-//! is shrunk to a short one.
+//! Sends the same random commands to this server and to a memcached, and compares the replies one
+//! by one. The commands are of all three protocols, some of them malformed. A sequence whose
+//! replies differ is shrunk to a short one.
 //!
 //! Where: client side, over TCP.
-//! Invariant: a difference is reported with its seed and a sequence that shows it on freshly
-//! started servers.
-//! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; the memcached that `MEMCACHED`
-//! names decides.
+//! Invariant: a difference is reported with its seed and a sequence that shows it on fresh servers.
+//! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; `MEMCACHED`'s answers decide.
 //!
 //! - `DIFFERENTIAL_SEED=n`, `DIFFERENTIAL_COMMANDS=n`: another seed, another length.
-//! - `SERVER=path`, `SERVER_FLAGS="…"`: compare that server, started with these further flags.
-//! - `MEMCACHED=path`: to 1.6.45 everything is sent; to any other version only well-formed commands
-//!   whose meaning has not changed for long.
+//! - `SERVER=path`, `SERVER_FLAGS="…"`: compares that server, started with these further flags.
+//! - `MEMCACHED=path`: everything is sent to version 1.6.45; any other version gets only
+//!   well-formed commands whose meaning is old.
 //!
-//! Some commands are not sent, because memcached's answer depends on chance or because this server
-//! differs on purpose:
-//! - `incr` and `ma` behind a fetch of the same key whose reply may be unsent: memcached then
-//!   copies the number instead of changing it in place, which shows in its length. memcached's LRU
-//!   thread may hold items too, so memcached runs without that thread.
+//! Some commands are not sent: memcached's answer depends on chance, or this server's differs on
+//! purpose:
+//! - `incr` and `ma` after a fetch of the same key whose reply may be unsent: memcached then copies
+//!   the number instead of changing it in place, which shows in its length. memcached's LRU thread
+//!   may hold items too, so memcached runs without that thread.
 //! - `incr` of numbers in very long texts, which this server does not accept as numbers.
 //! - The commands that `malformed` and `meta` name.
 
@@ -48,9 +46,8 @@ use replies::Reply;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Keeps memcached from holding an item while its background threads look at it, or while another
-/// thread has just sent it: such an item is copied where another is changed in place, and only
-/// then does a decrement shorten its text.
+/// Keeps memcached's other threads from holding an item, to look at it or to send it. A held item
+/// is copied instead of changed in place, and a decrement shortens the text of a copy only.
 const RIVAL_FLAGS: [&str; 6] = ["-t", "1", "-o", "no_lru_maintainer,no_lru_crawler", "-m", "256"];
 
 /// The version whose every answer is compared.
@@ -77,7 +74,7 @@ fn as_memcached_without_cas() {
     );
 }
 
-/// A wrong reply in rare circumstances is found, and shown in few commands.
+/// Rare wrong replies are found, and shown by a few commands.
 #[test]
 fn planted_differences_are_found_and_shrunk() {
     let lies: [(Lie, &str, usize); 11] = [
@@ -103,7 +100,7 @@ fn planted_differences_are_found_and_shrunk() {
         let mut coverage = Coverage::default();
         let found = find(features, &pair, &mut coverage).unwrap_or_else(|| panic!("{lie:?}"));
         let names: Vec<&str> = found.commands.iter().map(|command| command.name).collect();
-        // The meta commands with a flag t are several.
+        // The lie about a flag t shows in several meta commands.
         let is_named = names.iter().any(|shown| shown.starts_with(name));
         let shown = names.len() <= commands_max && is_named;
         assert!(shown, "{lie:?}\n{}", report(&found, &pair(), features.seed));
@@ -112,20 +109,20 @@ fn planted_differences_are_found_and_shrunk() {
     assert_eq!(tried, lies.len());
 }
 
-/// Which commands to send.
+/// The commands to send.
 #[derive(Clone, Copy)]
 struct Features {
     seed: u64,
     commands: usize,
-    /// Whether what a `flush_all` leaves is compared. Then no unique is chosen by a client: such
-    /// items survive a flush in memcached for the rest of the second.
+    /// Compares what a `flush_all` leaves. No client then chooses a CAS unique: in memcached such
+    /// items survive a flush for the rest of the second.
     flushes: bool,
-    /// Whether the servers keep uniques. Without, versions before 1.6.45 also lose what is stored
-    /// in the second of a flush.
+    /// True if the servers keep CAS uniques. Without them, versions before 1.6.45 also lose items
+    /// stored in the second of a flush.
     cas: bool,
-    /// Malformed commands, and well-formed ones that only 1.6.45 answers as this server.
+    /// Sends malformed commands, and well-formed ones that only 1.6.45 answers like this server.
     malformed: bool,
-    /// Whether uniques from before a key's deletion are quoted: see `meta`.
+    /// Quotes CAS uniques from before a key's deletion: see `meta`.
     ordered: bool,
     protocols: [(Protocol, u64); 3],
 }
@@ -150,7 +147,7 @@ impl Default for Features {
 struct Difference {
     commands: Vec<Command>,
     replies: [Reply; 2],
-    /// Whether it differed again, on freshly started servers.
+    /// True if the replies differed again, on freshly started servers.
     again: bool,
 }
 
@@ -173,7 +170,7 @@ fn compare_with_memcached(flags: &[&str], rival_flags: &[&str], mut features: Fe
     if let Some(difference) = find(features, &pair, &mut coverage) {
         panic!("{}", report(&difference, &pair(), features.seed));
     }
-    // Not captured, as a print would be.
+    // Tests capture prints, but not this.
     let _ = write!(std::io::stderr(), "{}", coverage.report());
     if by_default >= 100_000 && features.commands >= by_default {
         let missed = coverage.missed(features.malformed);
@@ -181,7 +178,7 @@ fn compare_with_memcached(flags: &[&str], rival_flags: &[&str], mut features: Fe
     }
 }
 
-/// Runs the commands; the first difference, shrunk.
+/// Runs the commands. Returns the first difference, shrunk.
 fn find(
     features: Features,
     pair: &dyn Fn() -> [Peer; 2],

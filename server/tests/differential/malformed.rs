@@ -3,13 +3,13 @@
 //! Where: test data.
 //! Invariant: memcached's answer does not depend on how the bytes happen to arrive. The bytes that
 //! a wrong length swallows end before the next command. A command that makes memcached drop unsent
-//! replies, such as a fetch of an over-long key, follows a command that has those replies sent.
+//! replies, such as a fetch of an over-long key, follows one that has those replies sent.
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
 //! Not generated, because memcached's answer depends on chance:
-//! - A fetch with an over-long key behind other keys, which memcached has touched or bumped then.
-//! - The `E` of an `ms` that fails after its line was read, for the connection's next store gets
-//!   that CAS unique. Such an `ms` is followed by a store that has no other purpose.
+//! - A fetch with an over-long key after other keys, which memcached may have touched or bumped.
+//! - The `E` of an `ms` that fails after its line was read, because the connection's next store
+//!   gets that CAS unique. Such an `ms` is followed by a store for this purpose only.
 //! - Lines over 2048 bytes without an end: the answer depends on how many bytes have arrived.
 
 use crate::binary::{self, Frame, HEADER_BYTES};
@@ -18,10 +18,10 @@ use crate::meta::{self, Dialect, Flag};
 use crate::text::{self, Word};
 use crate::values::{CHOSEN_UNIQUE, TOO_LARGE_BYTES, Values};
 
-/// Stored under no other key of the test.
+/// A store under a key that no other command uses.
 const SCRATCH: &[u8] = b"set scratch 0 0 0\r\n\r\n";
 
-/// Words that are no number, numbers that do not fit, and numbers that just fit.
+/// Words that are not numbers, numbers that do not fit, and numbers that just fit.
 const BAD_WORDS: [&[u8]; 24] = [
     b"",
     b" ",
@@ -49,7 +49,7 @@ const BAD_WORDS: [&[u8]; 24] = [
     b"99999999999999999999",
 ];
 
-/// The last of these end the connection.
+/// Malformed lines; the last `LINES_CLOSING` end the connection.
 const LINES: [&[u8]; 36] = [
     b"",
     b" ",
@@ -123,7 +123,7 @@ fn wrong_words(values: &mut Values) -> Command {
     let verb = values.random.share(verbs);
     let mut line = text::line(values, verb);
     if let Some(value) = &mut line.value {
-        // With a wrong length the rest of the value is read as lines. No word that takes the
+        // With a wrong length the rest of the value is read as lines, so no word that takes the
         // length's place is a number.
         *value = b"abc".to_vec();
         line.words[1] = Word::Text(b"0".to_vec());
@@ -142,7 +142,7 @@ fn wrong_words(values: &mut Values) -> Command {
         }
         _ => line.words[at] = bad_word(values),
     }
-    // A unique stands where a length or an exptime is read.
+    // A unique now stands where a length or an exptime is read.
     for word in &mut line.words {
         if matches!(word, Word::Unique(_)) {
             *word = Word::Text(values.random.pick(&[&b"5"[..], b"0", b"x"]).to_vec());
@@ -160,8 +160,7 @@ fn bad_word(values: &mut Values) -> Word {
     Word::Text(values.random.pick(&BAD_WORDS).to_vec())
 }
 
-/// A value longer or shorter than its line says. The bytes that it lacks are taken from the fence
-/// behind it.
+/// Returns a command whose value is longer or shorter than said. The next fence fills a short one.
 fn bad_chunk(values: &mut Values) -> Command {
     let verb = values.random.pick(&["set", "add", "replace", "append", "prepend"]);
     let mut line = text::line(values, verb);
@@ -221,7 +220,7 @@ fn wrong_value(values: &mut Values) -> Command {
     };
     line.value = Some(value);
     let mut command = line.command(&said);
-    // The value is too short, and this line is what the server takes for the rest of it.
+    // The value is too short; the server takes this line for the rest of it.
     command.push(b"mn mn mn mn mn mn\r\n");
     command.push(SCRATCH);
     command
@@ -281,7 +280,7 @@ fn wrong_flag(values: &mut Values) -> Command {
         }
         _ => {
             let word = values.random.pick(&BAD_WORDS);
-            // A unique below all that servers give out means something else to each server.
+            // A unique in the range that servers give out means something else to each server.
             let near = str::from_utf8(word).ok().and_then(|word| word.parse::<u64>().ok());
             let near = near.is_some_and(|near| near < CHOSEN_UNIQUE) && b"CE".contains(&letter);
             flag.text = if near || word == b"+0" { Vec::new() } else { word.to_vec() };
@@ -349,12 +348,12 @@ fn wrong_extras(values: &mut Values, frame: &mut Frame) {
     frame.extras = vec![0; wrong];
 }
 
-/// Where the body's length counts, the connection ends; where nobody looks at it, what is too much
-/// is taken for a frame. Says whether the connection ends.
+/// Makes a body longer than it should be. The connection ends if the length counts; if nobody looks
+/// at it, the excess is read as a binary frame. Returns true if the connection ends.
 fn longer_body(values: &mut Values, frame: &mut Frame) -> bool {
     let stores = frame.name.contains("SET") || frame.name.contains("ADD");
     if stores || frame.name.contains("REPLACE") || frame.name.contains("PEND") {
-        // Nothing is too long here: no key, instead.
+        // No body is too long for these commands; they get an empty key instead.
         frame.key.clear();
         return true;
     }

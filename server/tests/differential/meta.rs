@@ -1,5 +1,5 @@
-//! Random, well-formed commands of the meta protocol, each with any of the known flags in any
-//! order, including flags that the command ignores.
+//! Random, well-formed commands of the meta protocol, with any known flags in any order, including
+//! flags that the command ignores.
 //!
 //! Where: test data.
 //! Invariant: a command has no flag twice, and no more flags than memcached takes.
@@ -8,11 +8,11 @@
 use crate::command::{Command, Protocol, Unique};
 use crate::values::{KEYS, Values};
 
-/// The verbs, each with its share.
+/// The verbs and their shares.
 pub(crate) const SHARES: [(&str, u64); 6] =
     [("mg", 400), ("ms", 300), ("md", 90), ("ma", 160), ("me", 60), ("mn", 10)];
 
-/// The flags that mean something to each verb; `q` among them.
+/// The flags that each verb uses, including `q`.
 pub(crate) const USED: [(&str, &[u8]); 4] = [
     ("mg", b"bcfhklOqstuvCENRT"),
     ("ms", b"bckqsOCEFIMNT"),
@@ -20,38 +20,37 @@ pub(crate) const USED: [(&str, &[u8]); 4] = [
     ("ma", b"bckqtvOCDEJMNT"),
 ];
 
-/// Those of them that versions since 1.6.18 read alike.
+/// The flags of `USED` with the same meaning in all versions since 1.6.18.
 pub(crate) const USED_LONG: [(&str, &[u8]); 4] =
     [("mg", b"bcfhklOqstvNRT"), ("ms", b"bckqOCFIMT"), ("md", b"bkqOCIT"), ("ma", b"bcktvOCDJMNT")];
 
-/// All that memcached 1.6.45 knows.
+/// All flags that memcached 1.6.45 knows.
 pub(crate) const KNOWN: &[u8; 25] = b"bcfhklqstuvxCDEFIJLMNOPRT";
 
-/// Command, key and length count as well, and there may be 20 in all.
+/// Most flags of a command: memcached takes 20 words, with command, key and length.
 const FLAGS_MAX: usize = 16;
 
 /// Longest opaque, without its letter.
 const OPAQUE_BYTES_MAX: u64 = 31;
 
-/// Which flags are sent.
+/// The range of flags to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
-    /// Flags without a meaning for their verb too, and all that versions before 1.6.45 answer
-    /// otherwise.
+    /// Includes flags without meaning for their verb, and those that only 1.6.45 answers so.
     pub(crate) all: bool,
-    /// `E`, and numbers for `C` that no server gave out.
+    /// Includes `E`, and values of `C` that no server gave out.
     pub(crate) chosen_uniques: bool,
-    /// Whether the server's uniques only grow. Here they do so for a key while it lives; those of
-    /// memcached for ever. `I` tells the difference, where it comes with a unique from before the
-    /// key's deletion, and another thread stores it again.
+    /// True if a server's uniques only grow. In this server that holds for a key while it lives; in
+    /// memcached, always. `I` shows the difference if its unique is from before the key's deletion,
+    /// and another thread stores the key again.
     pub(crate) ordered: bool,
 }
 
-/// A meta command taken apart, so that it can be made wrong as well.
+/// A meta command in parts, so that it can also be made wrong.
 pub(crate) struct Line {
     pub(crate) verb: &'static str,
     pub(crate) key: usize,
-    /// As it is sent.
+    /// The key as it is sent.
     pub(crate) key_text: Vec<u8>,
     pub(crate) flags: Vec<Flag>,
     pub(crate) value: Option<Vec<u8>>,
@@ -65,7 +64,7 @@ pub(crate) struct Flag {
 }
 
 impl Line {
-    /// The command in whole, with `value_bytes` for the value's length.
+    /// Returns the whole command, with `value_bytes` in the place of the value's length.
     pub(crate) fn command(&self, value_bytes: &[u8]) -> Command {
         let mut command = Command::new(Protocol::Meta, self.verb);
         command.push(self.verb.as_bytes());
@@ -120,7 +119,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
             letters.push(letter);
         }
     }
-    // Such a key can only be given in base64; the longest cannot, for its text is too long then.
+    // A key with a space needs base64; the longest key's base64 would be too long.
     letters.retain(|letter| *letter != b'b');
     let in_text = !KEYS[key].contains(&b' ');
     if verb != "mn" && (!in_text || KEYS[key].len() < 100 && values.random.one_in(4)) {
@@ -135,7 +134,7 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
     }
     values.random.shuffle(&mut letters);
     if verb == "me" {
-        // `b` counts only as the first of several; alone, its key is taken as it stands.
+        // `me` accepts `b` only as the first of several flags; alone, `b` leaves the key as it is.
         let base64 = letters.contains(&b'b');
         letters =
             if base64 { values.random.pick(&[&b"bv"[..], b"bv", b"b"]) } else { b"" }.to_vec();
@@ -158,8 +157,8 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
     line
 }
 
-/// memcached drops `E` and `T` where the number grows beyond its text and is copied: it sets them
-/// on the item that it has just replaced. Numbers that cannot grow are only counted down.
+/// memcached drops `E` and `T` if the number grows beyond its text and is copied: it sets them on
+/// the item it has just replaced. Counting down only, the number cannot grow.
 pub(crate) fn stay_in_place(line: &mut Line) {
     line.flags.retain(|flag| flag.letter != b'M');
     line.flags.push(Flag { letter: b'M', text: b"D".to_vec(), unique: None });
@@ -201,7 +200,7 @@ fn opaque(values: &mut Values) -> String {
     (0..bytes).map(|_| char::from(values.random.pick(LETTERS))).collect()
 }
 
-/// With padding, as RFC 4648 has it.
+/// Encodes bytes with padding, as in RFC 4648.
 pub(crate) fn base64(bytes: &[u8]) -> Vec<u8> {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = Vec::new();

@@ -1,8 +1,8 @@
 //! One of the two servers compared, with a connection for each protocol.
 //!
 //! Where: client side.
-//! Invariant: a batch ends when every command was answered or the connection was closed; a closed
-//! connection is opened again before the next batch.
+//! Invariant: a batch ends when every command is answered or the connection is closed; a closed
+//! connection is reopened before the next batch.
 
 use crate::command::{Command, Protocol};
 use crate::lies::Liar;
@@ -18,8 +18,8 @@ pub(crate) struct Peer {
     liar: Option<Liar>,
 }
 
-/// Sends a batch to both and compares: the first reply that differs, in both forms; else those of
-/// the first.
+/// Sends a batch to both servers and compares. Returns the first reply that differs, in both forms,
+/// or else all replies of the first server.
 pub(crate) fn run_batch(
     peers: &mut [Peer; 2],
     batch: &[Command],
@@ -50,7 +50,7 @@ impl Peer {
         self.server.name()
     }
 
-    /// The replies to a batch, one for each command.
+    /// Sends a batch. Returns the reply to each command.
     fn exchange(&mut self, batch: &[Command]) -> Vec<Reply> {
         let Some(protocol) = batch.first().map(|command| command.protocol) else {
             return Vec::new();
@@ -61,7 +61,7 @@ impl Peer {
         };
         let mut replies = vec![Reply::default(); batch.len()];
         let mut stop = None;
-        // What a server has not sent when it closes is lost if there is something unread then.
+        // A server that closes with input unread loses unsent replies: such a command goes alone.
         let calm = batch.len() - usize::from(batch.iter().any(|command| command.closes));
         for range in [0..calm, calm..batch.len()] {
             if !range.is_empty() && stop.is_none() {
@@ -74,7 +74,7 @@ impl Peer {
         replies
     }
 
-    /// Sends some commands of a batch and reads their replies; whether the connection ended.
+    /// Sends some commands of a batch and reads the replies. Returns how the connection ended.
     fn pass(
         &mut self,
         wire: &mut Wire,
@@ -88,9 +88,9 @@ impl Peer {
             stream.extend_from_slice(&batch[number].bytes(seen));
             stream.extend_from_slice(&replies::fence(protocol, number));
         }
-        // The last command may have taken its own fence for a part of its value.
+        // The last command may have taken its own fence for part of its value.
         stream.extend_from_slice(&replies::fence(protocol, batch.len()));
-        // A server that waits for its replies to be read need not read on: write and read at once.
+        // A server whose replies are not read may stop reading: write and read at once.
         let mut sender = wire.sender();
         std::thread::scope(|scope| {
             scope.spawn(move || sender.send(&stream));
@@ -141,8 +141,8 @@ fn place(protocol: Protocol) -> usize {
     }
 }
 
-/// A connection whose protocol the server knows by now: the first byte decides, and what is sent
-/// first may begin with a wrong one.
+/// Opens a connection on which the server knows the protocol already: the first byte decides it,
+/// and a batch may begin with a wrong byte.
 fn open(server: &Server, protocol: Protocol) -> Wire {
     let mut wire = server.connect();
     wire.send(&replies::fence(protocol, 0));

@@ -1,9 +1,8 @@
 //! Reads replies and normalises them, so that the replies of two servers can be compared.
 //!
 //! Where: client side.
-//! Invariant: a CAS unique is replaced by its number among those of its key; times are set apart,
-//! to be compared with a tolerance; of what a server says of itself only the form stays. Everything
-//! else is compared byte for byte.
+//! Invariant: a CAS unique is replaced by its number among those of its key; times are kept apart
+//! and compared with a tolerance; of statistics only the form counts. All else is compared by byte.
 
 use crate::binary::{self, FENCE, HEADER_BYTES, NOOP};
 use crate::command::{Command, Protocol};
@@ -11,31 +10,31 @@ use crate::live::{Stop, Wire};
 use crate::values::CHOSEN_UNIQUE;
 use std::collections::HashMap;
 
-/// memcached notes an access once in 60 s, this server once a minute, and the two may have stood
-/// still at different moments.
+/// Most seconds between the two servers' times: memcached notes an access once in 60 s, this server
+/// once a minute, and each may have stood still at other moments.
 const SECONDS_APART_MAX: i64 = 200;
 
-/// How a reply shows that did not end in time.
+/// The end of a reply that did not come in time.
 const SILENT: &[u8] = b"<Silent>";
 
 /// All uniques seen for each key, in order of first appearance.
 pub(crate) type Seen = HashMap<Vec<u8>, Vec<u64>>;
 
-/// What one command was answered.
+/// The reply to one command.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reply {
     pub(crate) text: Vec<u8>,
-    /// The times in it, in their order.
+    /// The reply's times, in order.
     times: Vec<i64>,
-    /// What coverage counts: codes, statuses, errors, marks.
+    /// The categories that coverage counts: codes, statuses, errors, marks.
     pub(crate) kinds: Vec<String>,
 }
 
 impl Reply {
     pub(crate) fn is_like(&self, other: &Reply) -> bool {
-        // An item long gone has a time that wraps, in memcached and here.
+        // The time of an item long gone wraps, in memcached and here.
         let near = |(one, two): (&i64, &i64)| (one - two).abs() <= SECONDS_APART_MAX;
-        // An empty reply is never right, even if both servers send it.
+        // A reply that did not come is wrong, even if both servers fail alike.
         self.text == other.text
             && !self.text.ends_with(SILENT)
             && self.times.len() == other.times.len()
@@ -55,7 +54,7 @@ impl Reply {
     }
 }
 
-/// What ends a command's reply.
+/// The request that marks the end of a command's reply.
 pub(crate) fn fence(protocol: Protocol, number: usize) -> Vec<u8> {
     match protocol {
         Protocol::Text | Protocol::Meta => format!("md fence Of{number}\r\n").into_bytes(),
@@ -63,17 +62,17 @@ pub(crate) fn fence(protocol: Protocol, number: usize) -> Vec<u8> {
     }
 }
 
-/// A piece of a reply, as it came.
+/// A piece of a reply, as received.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Fence(usize),
-    /// A line without its end, and the value behind it with its own.
+    /// A line without its end, and the value after it with its own.
     Line(Vec<u8>, Option<Vec<u8>>),
-    /// A header and its body.
+    /// A binary header and its body.
     Frame([u8; HEADER_BYTES], Vec<u8>),
 }
 
-/// The next piece of what a server sends.
+/// Reads the next piece from a server.
 pub(crate) fn read(wire: &mut Wire, protocol: Protocol) -> Result<Piece, Stop> {
     if protocol == Protocol::Binary {
         return read_frame(wire);
@@ -100,7 +99,7 @@ fn read_frame(wire: &mut Wire) -> Result<Piece, Stop> {
     if header[1] == NOOP && opaque & 0xffff_0000 == FENCE {
         return Ok(Piece::Fence(usize::try_from(opaque & 0xffff).unwrap()));
     }
-    // What has another magic is no frame, and has no length.
+    // Without the magic of a reply it is no binary frame, and has no length.
     let body_bytes = if header[0] == 0x81 { u32_at(&header, 8) } else { 0 };
     let body = wire.exactly(usize::try_from(body_bytes).unwrap())?;
     Ok(Piece::Frame(header, body))
@@ -114,7 +113,6 @@ fn decimal(text: &[u8]) -> Option<u64> {
     str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Adds a piece to a reply.
 pub(crate) fn append(reply: &mut Reply, command: &Command, piece: Piece, seen: &mut Seen) {
     match piece {
         Piece::Fence(_) => {}
@@ -170,7 +168,6 @@ fn append_line(reply: &mut Reply, command: &Command, line: &[u8], seen: &mut See
     reply.kinds.push(of_code);
 }
 
-/// A flag of a meta reply.
 fn append_flag(reply: &mut Reply, command: &Command, flag: &[u8], seen: &mut Seen) {
     match flag {
         [b't', seconds @ ..] | [b'l', seconds @ ..] if decimal(seconds).is_some() => {
@@ -188,18 +185,18 @@ fn append_flag(reply: &mut Reply, command: &Command, flag: &[u8], seen: &mut See
     }
 }
 
-/// A time; memcached prints the seconds left in 32 bits, with a sign or without.
+/// Adds a time. memcached prints the seconds left in 32 bits, signed or unsigned.
 fn append_time(reply: &mut Reply, seconds: &[u8]) {
     let seconds = str::from_utf8(seconds).ok().and_then(|text| text.parse::<i64>().ok());
     match seconds {
-        // Never.
+        // No exptime.
         Some(-1) => reply.text.extend_from_slice(b" -1"),
         Some(seconds) => reply.times.push(seconds),
         None => reply.text.extend_from_slice(b" <no time>"),
     }
 }
 
-/// A unique that a client chose stays as it is, as does none.
+/// Adds a CAS unique. A unique that a client chose, or 0, stays as it is.
 fn append_unique(reply: &mut Reply, key: &[u8], unique: &[u8], seen: &mut Seen) {
     let text = match decimal(unique) {
         Some(unique) => appearance(key, unique, seen),
@@ -235,7 +232,7 @@ fn append_frame(
     let key_bytes = u16::from_be_bytes([header[2], header[3]]);
     reply.kinds.push(format!("{} {status:#04x}", command.name));
     reply.kinds.push(format!("status {status:#04x}"));
-    // Statistics differ between servers in their numbers, and in how many there are.
+    // Statistics differ between servers in their numbers and in their count.
     if command.name == "STAT" && key_bytes > 0 {
         reply.kinds.truncate(2);
         return;

@@ -1,22 +1,21 @@
 //! Shrinks a sequence of commands whose last reply differs.
 //!
 //! Where: beside the servers.
-//! Invariant: the sequence returned was run on freshly started servers, whose last replies
-//! differed.
+//! Invariant: the returned sequence has run on fresh servers, and its last replies differed.
 //! Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
 
 use crate::Difference;
 use crate::command::Command;
 use crate::peer::{self, Peer};
 
-/// The most sequences tried; what is shortest by then is returned.
+/// Most sequences tried; the shortest so far is then returned.
 const TRIALS_MAX: usize = 400;
 
-/// The most commands shown of a sequence that does not differ again.
+/// Most commands shown of a sequence that does not differ again.
 const SHOWN_COMMANDS_MAX: usize = 40;
 
-/// The shortest sequence found that differs. One that does not differ again is cut to what shares
-/// a key with its last command.
+/// Returns the shortest sequence found that differs. A sequence that does not differ again is cut
+/// to the commands that share a key with its last one.
 pub(crate) fn shrink(found: Difference, pair: &dyn Fn() -> [Peer; 2]) -> Difference {
     let mut search = Search { pair, trials: 0 };
     let Some(whole) = search.run(&found.commands) else {
@@ -42,7 +41,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs a sequence on fresh servers, up to the first difference.
+    /// Runs a sequence on fresh servers. Returns it up to the first difference.
     fn run(&mut self, commands: &[Command]) -> Option<Difference> {
         self.trials += 1;
         let mut peers = (self.pair)();
@@ -71,14 +70,14 @@ impl Search<'_> {
         }
     }
 
-    /// Only commands that share a key with the last one.
+    /// Tries only the commands that share a key with the last one.
     fn related(&mut self, mut best: Difference) -> Difference {
         let related = related(&best.commands);
         self.try_shorter(&mut best, &related);
         best
     }
 
-    /// Only the last few commands.
+    /// Tries only the last few commands.
     fn tail(&mut self, mut best: Difference) -> Difference {
         let mut count = 4;
         while count < best.commands.len() {
@@ -110,7 +109,7 @@ impl Search<'_> {
         }
     }
 
-    /// Each command on its own, where that still differs: the batches do not matter then.
+    /// Puts each command into a batch of its own, if the sequence still differs then.
     fn one_by_one(&mut self, best: Difference) -> Difference {
         let mut single = best.commands.clone();
         for (number, command) in single.iter_mut().enumerate() {

@@ -8,7 +8,7 @@ use crate::command::{Command, Protocol, Unique};
 use crate::meta::base64;
 use crate::values::{KEYS, TEXT_KEYS, Values};
 
-/// The verbs, each with its share.
+/// The verbs and their shares.
 pub(crate) const SHARES: [(&str, u64); 19] = [
     ("get", 170),
     ("gets", 110),
@@ -31,7 +31,7 @@ pub(crate) const SHARES: [(&str, u64); 19] = [
     ("quit", 2),
 ];
 
-/// A command line taken apart, so that it can be made wrong as well.
+/// A command line in parts, so that it can also be made wrong.
 pub(crate) struct Line {
     pub(crate) verb: &'static str,
     pub(crate) keys: Vec<usize>,
@@ -50,7 +50,7 @@ fn word(text: impl ToString) -> Word {
 }
 
 impl Line {
-    /// The command in whole.
+    /// Returns the whole command.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(Protocol::Text, self.verb);
         command.push(self.verb.as_bytes());
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-/// A line of any verb but `flush_all`.
+/// Returns a line of any verb but `flush_all`.
 pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
     let key = values.random.index(TEXT_KEYS);
     let mut line = Line { verb, keys: vec![key], words: Vec::new(), value: None };
@@ -124,10 +124,10 @@ pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
     line
 }
 
-/// `flush_all` in one of its forms.
+/// Returns `flush_all` in one of its forms.
 ///
-/// What it spares depends on the second in which an item was stored, where that item's CAS unique
-/// was chosen by a client: `whole` deletes all keys behind it.
+/// If a client chose an item's CAS unique, the second in which the item was stored decides whether
+/// a flush spares it: `whole` therefore deletes all keys afterwards.
 pub(crate) fn flush(values: &mut Values, whole: bool) -> Command {
     let mut command = Command::new(Protocol::Text, "flush_all");
     command.touches_all = true;

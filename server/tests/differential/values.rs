@@ -1,14 +1,14 @@
-//! Keys, few so that commands meet, and what is stored under them.
+//! Keys, few enough for commands to meet, and values for them.
 //!
 //! Where: test data.
-//! Invariant: exptimes, and the times they are compared with, lie so far apart that a run's length
+//! Invariant: exptimes and the times compared with them lie so far apart that the length of a run
 //! changes no reply; the CAS uniques that clients choose lie above all that a server gives out.
 
 use crate::command::Unique;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testing::Random;
 
-/// Keys of small values, of numbers and of large values; the last cannot be named in text.
+/// Keys of small values, of numbers and of large values; text cannot name the last key.
 pub(crate) const KEYS: [&[u8]; 15] = [
     b"a",
     b"b",
@@ -30,17 +30,16 @@ pub(crate) const TEXT_KEYS: usize = 14;
 const NUMBERS: std::ops::Range<usize> = 7..11;
 const LARGE: std::ops::Range<usize> = 11..14;
 
-/// A length above that of the largest item that either server keeps.
+/// More bytes than the largest item of either server.
 pub(crate) const TOO_LARGE_BYTES: usize = (1 << 20) + 50_000;
 
-/// CAS uniques of clients begin here. A server that gives out one a nanosecond gets here in 13
-/// days.
+/// Clients' CAS uniques begin here, 13 days off for a server that gives out one per nanosecond.
 pub(crate) const CHOSEN_UNIQUE: u64 = 1 << 50;
 
 pub(crate) struct Values {
     pub(crate) random: Random,
     now_s: i64,
-    /// Whether numbers may be 2^63 and more; memcached 1.6.18 reads beyond such a number's end.
+    /// True if numbers may be 2^63 and more; memcached 1.6.18 reads beyond such a number's end.
     pub(crate) wraps: bool,
 }
 
@@ -66,7 +65,7 @@ impl Values {
         }
     }
 
-    /// What an exptime is compared with.
+    /// Returns a time that a remaining exptime is compared with.
     pub(crate) fn recache(&mut self) -> i64 {
         self.random.pick(&[100, 3000, 100_000, 0, -1])
     }
@@ -80,7 +79,7 @@ impl Values {
         }
     }
 
-    /// A CAS unique that a client chooses; sometimes none.
+    /// Returns a CAS unique of a client's choice; sometimes 0, for none.
     pub(crate) fn chosen_unique(&mut self) -> Unique {
         Unique::Number(match self.random.below(6) {
             0 => 0,
@@ -98,13 +97,13 @@ impl Values {
         }
     }
 
-    /// Whether a number may be made of this key: a text too long for the log is no number here, in
-    /// memcached only from 512 KiB on.
+    /// True if this key may become a number. A text too long for the log is no number in this
+    /// server; memcached refuses only from 512 KiB on.
     pub(crate) fn may_count(key: usize) -> bool {
         !LARGE.contains(&key)
     }
 
-    /// A whole value, of the size and kind that its key is there for.
+    /// Returns a whole value, of the size and kind for its key.
     pub(crate) fn value(&mut self, key: usize) -> Vec<u8> {
         if NUMBERS.contains(&key) && !self.random.one_in(10) {
             let number = match self.random.below(6) {
@@ -126,7 +125,7 @@ impl Values {
         any_bytes(&mut self.random, bytes)
     }
 
-    /// What is appended or prepended.
+    /// Returns a piece to append or prepend.
     pub(crate) fn piece(&mut self, key: usize) -> Vec<u8> {
         if NUMBERS.contains(&key) && !self.random.one_in(4) {
             return format!(" {} ", self.random.below(12)).into_bytes();
@@ -137,8 +136,8 @@ impl Values {
     }
 }
 
-/// Any bytes, line ends and zeros included; the first is a letter, so that memcached's reading of
-/// numbers never runs past the value's end.
+/// Returns any bytes, including line ends and zeros. The first is a letter, so that memcached never
+/// reads a number past the value's end.
 fn any_bytes(random: &mut Random, count: usize) -> Vec<u8> {
     const ALPHABET: &[u8; 16] = b"abcdefgXYZ09\r\n\0 ";
     (0..count).map(|at| ALPHABET[random.index(if at == 0 { 7 } else { 16 })]).collect()

@@ -1,8 +1,8 @@
-//! A client that sends datagrams and puts answers together.
+//! A client that sends datagrams and joins the parts of answers.
 //!
 //! Where: shared by the tests of UDP.
-//! Invariant: an answer comes from the address that was asked, with the number of its request; each
-//! part comes once and has at most memcached's 1,400 bytes; every wait ends by a deadline.
+//! Invariant: an answer comes from the address that was asked, with the request's id; each part
+//! comes once and has at most memcached's 1,400 bytes; every wait ends by a deadline.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -15,20 +15,20 @@ use protocol::udp::{ANSWER_BYTES_MAX, Header};
 
 use super::{DEADLINE, shown};
 
-/// Long enough for a server to answer what it should not.
+/// Long enough for a server to send an answer that it should not.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// A UDP socket at a free port of `host`, for `Settings`.
+/// Settings of a UDP socket at a free port of `host`.
 pub(crate) fn at(host: &str) -> Vec<Listen> {
     vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: Speak::Auto }]
 }
 
-/// All networks, for `Settings` of a server whose answers may be as long as they are.
+/// All networks, as `udp_allow` of a server that limits no answers.
 pub(crate) fn everybody() -> Vec<ipnet::IpNet> {
     ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap()).to_vec()
 }
 
-/// Receives, again if a signal came first: a socket with a deadline is not waited for again then.
+/// Receives, and again after a signal: a socket with a timeout is not restarted by the kernel.
 pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match receive() {
@@ -42,30 +42,30 @@ pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io
 pub(crate) struct Client {
     pub(crate) socket: UdpSocket,
     pub(crate) server: SocketAddr,
-    /// The number of the last request.
+    /// The id of the last request.
     pub(crate) id: u16,
 }
 
 impl Client {
-    /// Of a server's first UDP address.
+    /// Returns a client of a server's first UDP address.
     pub(crate) fn of(server: &Server) -> Client {
         Client::to(server.datagram_addresses()[0])
     }
 
-    /// Of the server at an address of this machine.
+    /// Returns a client of a server at a loopback address.
     pub(crate) fn to(server: SocketAddr) -> Client {
         let here = if server.is_ipv4() { "127.0.0.1" } else { "::1" };
         Client::at(here.parse().unwrap(), server)
     }
 
-    /// One that has the address `here`.
+    /// Returns a client whose own address is `here`.
     pub(crate) fn at(here: IpAddr, server: SocketAddr) -> Client {
         let socket = UdpSocket::bind((here, 0)).unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         Client { socket, server, id: 0x0102 }
     }
 
-    /// Sends `message` in parts of at most `part_bytes`, in the order that `order` makes of them.
+    /// Sends `message` in parts of at most `part_bytes`, in the order made by `order`.
     pub(crate) fn send_parts(
         &mut self,
         message: &[u8],
@@ -88,18 +88,18 @@ impl Client {
         }
     }
 
-    /// Sends `message` in one datagram; the number of the request.
+    /// Sends `message` in one datagram. Returns the request's id.
     pub(crate) fn send(&mut self, message: impl AsRef<[u8]>) -> u16 {
         self.send_parts(message.as_ref(), 60_000, |_| {});
         self.id
     }
 
-    /// The whole answer to the last request, and how many datagrams it came in.
+    /// Receives the whole answer to the last request. Returns it, and its number of datagrams.
     pub(crate) fn receive(&mut self) -> (Vec<u8>, usize) {
         self.receive_of(self.id)
     }
 
-    /// The same, of request `id`.
+    /// Like `receive`, but for request `id`.
     pub(crate) fn receive_of(&mut self, id: u16) -> (Vec<u8>, usize) {
         let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
         let mut buffer = [0; 65_536];
@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    /// The next answer must be this one, to request `id`.
+    /// Receives an answer, which must be this one, to request `id`.
     pub(crate) fn expect(&mut self, id: u16, reply: impl AsRef<[u8]>) {
         let (got, _) = self.receive_of(id);
         let reply = reply.as_ref();
@@ -141,7 +141,7 @@ impl Client {
         peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Nothing is answered.
+    /// Asserts that no answer comes.
     pub(crate) fn expect_silence(&mut self) {
         self.socket.set_read_timeout(Some(SILENCE)).unwrap();
         let got = self.socket.recv_from(&mut [0; 65_536]);

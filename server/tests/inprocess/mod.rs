@@ -16,7 +16,7 @@ use hypostyle::settings::{Listen, Port, Settings};
 use protocol::Speak;
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 
-/// The longest wait: what takes longer hangs.
+/// The longest wait: anything that takes longer hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Settings for a server on a free loopback port.
@@ -33,12 +33,11 @@ pub(crate) fn settings(columns: usize) -> Settings {
     }
 }
 
-/// Starts a server.
 pub(crate) fn start(settings: Settings) -> Server {
     Server::start(settings).unwrap()
 }
 
-/// Connects to its first address.
+/// Connects to a server's first address.
 pub(crate) fn connect(server: &Server) -> Client {
     Client::to(server.addresses()[0])
 }
@@ -52,7 +51,6 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// This process's resident memory, in bytes.
 pub(crate) fn resident_bytes() -> usize {
     resident_bytes_of("self")
 }
@@ -64,7 +62,7 @@ pub(crate) fn resident_bytes_of(process: &str) -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// A binary request without CAS or opaque; `extras` are its first bytes.
+/// A binary request without CAS unique or opaque; `extras` begin its body.
 pub(crate) fn frame(opcode: u8, extras: &[u8], key: &str, value: &str) -> Vec<u8> {
     let body = [extras, key.as_bytes(), value.as_bytes()].concat();
     let header = Header {
@@ -78,7 +76,7 @@ pub(crate) fn frame(opcode: u8, extras: &[u8], key: &str, value: &str) -> Vec<u8
     [&header.to_bytes()[..], &body].concat()
 }
 
-/// The answer to such a request, of a server without CAS uniques.
+/// The reply to such a request from a server without CAS uniques.
 pub(crate) fn answer(opcode: u8, extras: &[u8], value: &str) -> Vec<u8> {
     let mut answer = frame(opcode, extras, "", value);
     answer[0] = MAGIC_REPLY;
@@ -89,7 +87,6 @@ pub(crate) fn answer(opcode: u8, extras: &[u8], value: &str) -> Vec<u8> {
 pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
-    /// Connects.
     pub(crate) fn to(address: SocketAddr) -> Client {
         let stream = TcpStream::connect_timeout(&address, DEADLINE).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -98,7 +95,6 @@ impl Client {
         Client(stream)
     }
 
-    /// Sends all of `bytes`.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).unwrap();
     }
@@ -108,7 +104,7 @@ impl Client {
         self.0.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// The next bytes must be these.
+    /// Receives bytes, which must be these.
     pub(crate) fn expect(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         let mut got = vec![0; bytes.len()];
@@ -137,7 +133,7 @@ impl Client {
         self.expect(reply);
     }
 
-    /// Reads a line, without its end: that of an event is `\n`, that of all others `\r\n`.
+    /// Reads a line and drops its end: `\n` for an event, `\r\n` otherwise.
     pub(crate) fn line(&mut self) -> String {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -161,20 +157,20 @@ impl Client {
         rest
     }
 
-    /// Expects that the server sends nothing more and closes the connection.
+    /// Asserts that the server sends nothing more and closes the connection.
     pub(crate) fn expect_end(&mut self) {
         let rest = self.rest();
         assert!(rest.is_empty(), "{:?} instead of the end", shown(&rest));
     }
 
-    /// One number of `stats`, or of `stats udp`.
+    /// Returns one number of `stats`, or of `stats udp`.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let of_udp = name.starts_with("udp_") || name.starts_with("xdp_");
         let stats = self.stats(if of_udp { "udp" } else { "" });
         stats.get(name).unwrap_or_else(|| panic!("no {name} in stats")).parse().unwrap()
     }
 
-    /// All that `stats` answers with these arguments.
+    /// Returns the answer to `stats` with these arguments.
     pub(crate) fn stats(&mut self, arguments: &str) -> HashMap<String, String> {
         self.send(format!("stats {arguments}\r\n"));
         let mut stats = HashMap::new();

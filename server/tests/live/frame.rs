@@ -1,8 +1,8 @@
-//! One frame of the binary protocol, as tests write and read it: a header of 24 bytes and a body.
+//! One frame of the binary protocol, read and written by tests: a header of 24 bytes and a body.
 //!
 //! Where: client side.
-//! Invariant: encoding a frame gives the bytes from which it was read; no field of a header is
-//! assumed to be correct.
+//! Invariant: encoding a binary frame gives the bytes it was read from; no field is taken as
+//! correct.
 //! Source: memcached's `protocol_binary.h`.
 //!
 //! ```text
@@ -21,7 +21,7 @@ pub(crate) const REPLY: u8 = 0x81;
 pub(crate) const NOOP: u8 = 0x0a;
 pub(crate) const VERSION: u8 = 0x0b;
 
-/// Every opcode memcached knows, by name.
+/// Every opcode that memcached knows, by name.
 pub(crate) const OPCODES: [(&str, u8); 35] = [
     ("get", 0x00),
     ("set", 0x01),
@@ -60,7 +60,7 @@ pub(crate) const OPCODES: [(&str, u8); 35] = [
     ("gatkq", 0x24),
 ];
 
-/// The lengths are what the header says, whatever the body holds.
+/// A binary frame. Its lengths are the header's, even if they do not fit the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) magic: u8,
@@ -78,7 +78,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame whose header tells the truth about its body.
+    /// Returns a binary frame whose header fits its body.
     pub(crate) fn new(magic: u8, opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Frame {
         let body = [extras, key, value].concat();
         Frame {
@@ -104,7 +104,7 @@ impl Frame {
         bytes
     }
 
-    /// The first frame in `bytes`, none when it is cut off.
+    /// Returns the first binary frame in `bytes`; none if it is cut off.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Frame> {
         let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let body_bytes = u32::from_be_bytes(*header[8..].first_chunk()?);
@@ -122,7 +122,7 @@ impl Frame {
         })
     }
 
-    /// Extras, key and value, as far as the body holds them.
+    /// Returns extras, key and value, as far as the body has them.
     pub(crate) fn parts(&self) -> (&[u8], &[u8], &[u8]) {
         let extras_bytes = usize::from(self.extras_bytes).min(self.body.len());
         let (extras, rest) = self.body.split_at(extras_bytes);
@@ -131,7 +131,7 @@ impl Frame {
     }
 }
 
-/// As a transcript would write it, as far as the frame alone shows that.
+/// Formats the frame like a transcript, as far as the frame alone can tell.
 impl Display for Frame {
     fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
         match OPCODES.iter().find(|(_, opcode)| *opcode == self.opcode) {
@@ -150,7 +150,7 @@ impl Display for Frame {
 }
 
 impl Wire {
-    /// The next frame. If it does not come whole, `rest` has the bytes that came.
+    /// Reads the next binary frame. If it does not come whole, `rest` has the bytes that came.
     pub(crate) fn frame(&mut self) -> Result<Frame, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {

@@ -1,9 +1,8 @@
-//! A client that sends requests in datagrams, behind memcached's frame.
+//! A client that sends requests in datagrams with memcached's UDP frame.
 //!
-//! Where: client side, a wire's link. What is sent before the next reply is awaited is one message.
-//! Invariant: a message that is too long for one datagram goes in several, and one that is too long
-//! for any goes by a connection; of the answer, parts are taken in any order, and only those of the
-//! last message.
+//! Where: client side, as a wire's link. A message is everything sent before a reply is awaited.
+//! Invariant: a message too long for one datagram goes in several, and one too long for UDP by a
+//! connection. Only parts of the last message's answer are accepted, in any order.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -16,12 +15,12 @@ use testing::namespace::Namespace;
 
 use super::Stop;
 
-/// Bytes of a message that one datagram carries on this machine, and over a link.
+/// Bytes of a message that one datagram carries over loopback, and over a link.
 const PART_BYTES: usize = 8_000;
 const PART_BYTES_OF_LINK: usize = 1_400;
 
-/// Has the kernel keep as much of what comes to `socket` as a test needs that is not given the
-/// processor for a while. False if this process may not have that.
+/// Enlarges the receive buffer of `socket`, for a test that does not run for a while. False:
+/// refused.
 pub(crate) fn keep_megabytes(socket: &UdpSocket) -> bool {
     const BYTES: usize = 4 << 20;
     sockopt::set_socket_recv_buffer_size_force(socket, BYTES).is_ok()
@@ -35,22 +34,22 @@ pub(super) struct Messages {
     server: SocketAddr,
     id: u16,
     part_bytes: usize,
-    /// What the next message will be.
+    /// The bytes of the next message.
     pub(super) unsent: Vec<u8>,
-    /// The answer's parts so far.
+    /// The parts of the answer so far.
     parts: Vec<Option<Vec<u8>>>,
-    /// A connection to the same server, and whether the last message went by it.
+    /// A connection to the same server, and whether it carried the last message.
     stream: TcpStream,
     is_by_stream: bool,
 }
 
 impl Messages {
-    /// To the server of this machine that has UDP at `port`, and TCP at `tcp`.
+    /// Messages to a server on this machine, with UDP at `port` and TCP at `tcp`.
     pub(super) fn here(port: u16, tcp: SocketAddr) -> Messages {
         Messages::between(tcp.ip(), (tcp.ip(), port).into(), tcp, PART_BYTES)
     }
 
-    /// The same, to the server of the second machine from the first.
+    /// Like `here`, but from the first namespace to the server of the second.
     pub(super) fn over_link([near, far]: &[Namespace; 2], port: u16, tcp: SocketAddr) -> Messages {
         let udp = (far.v4, port).into();
         near.on(|| Messages::between(near.v4.into(), udp, tcp, PART_BYTES_OF_LINK))
@@ -65,8 +64,8 @@ impl Messages {
         Messages { socket, server, id, part_bytes, unsent, parts, stream, is_by_stream }
     }
 
-    /// Sends what is unsent, and waits at most `left` for a datagram. The answer goes to the end of
-    /// `arrived` once it is whole.
+    /// Sends the unsent bytes, and waits at most `left` for a datagram. Appends a whole answer to
+    /// `arrived`.
     pub(super) fn receive(&mut self, left: Duration, arrived: &mut Vec<u8>) -> Result<(), Stop> {
         self.send();
         self.socket.set_read_timeout(Some(left)).unwrap();
@@ -101,8 +100,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Sends what is unsent and then `question`, and waits at most `left` for the answer to that.
-    /// What came before it goes to the end of `arrived`.
+    /// Sends the unsent bytes and then `question`, and waits at most `left` for its answer. Earlier
+    /// answers are appended to `arrived`.
     pub(super) fn ask_behind(
         &mut self,
         question: &[u8],
@@ -135,7 +134,7 @@ impl Messages {
         }
         self.is_by_stream = self.unsent.len() > MESSAGE_BYTES_MAX;
         if self.is_by_stream {
-            // A connection that the server closes meanwhile shows when it is read.
+            // If the server closes meanwhile, the next read says so.
             let sent = self.stream.write_all(&std::mem::take(&mut self.unsent));
             let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             assert!(sent.map_or_else(|error| closed.contains(&error.kind()), |()| true));

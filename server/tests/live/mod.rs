@@ -1,12 +1,11 @@
-//! A server process for tests that see it from outside: started on a port of its own, spoken to
-//! over TCP, and ended with the test.
+//! A server process, seen from outside: started on its own port, asked over TCP, ended with the
+//! test.
 //!
-//! Where: client side; nothing here looks inside the server, so that the same test runs against
-//! memcached.
-//! Invariant: dropping a `Server` kills and reaps its process, and no read waits longer than
+//! Where: client side; nothing here looks inside the server, so that memcached can take its place.
+//! Invariant: dropping a `Server` kills and reaps its process; no read waits longer than
 //! `PATIENCE`.
 //!
-//! - `SERVER=path`: run the tests against that binary instead of the one just built.
+//! - `SERVER=path`: runs the tests against that binary instead of this build's.
 //! - `MEMCACHED=path`: the memcached to compare with, by default the one on `PATH`.
 
 #![allow(dead_code, reason = "each test crate uses its own part of this module")]
@@ -28,31 +27,31 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 /// The longest wait for anything a server is sure to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a server may stay silent before a test believes that it waits for more.
+/// Silence after which a test believes that the server waits for more input.
 pub(crate) const SILENCE: Duration = Duration::from_millis(150);
 
-/// The most bytes one reply may hold.
+/// Most bytes of a reply.
 const REPLY_BYTES_MAX: usize = 512 << 20;
 
-/// A running server, on 127.0.0.1 and a port that it chose itself.
+/// A running server, on 127.0.0.1 and a port that it chose.
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
-    /// With `-U`.
+    /// The UDP port, if started with `-U`.
     udp_port: Option<u16>,
     name: String,
-    /// The client's machine and the server's, if it has one of its own; and datagrams that its
-    /// kernel had given to sockets before.
+    /// The client's and the server's namespaces, if the server has one; and the datagrams that the
+    /// server's kernel had given to sockets before.
     machines: Option<([Namespace; 2], u64)>,
 }
 
 impl Server {
-    /// The server under test: `SERVER` if set, else the `hypostyle` of this build.
+    /// Starts the server under test: `SERVER` if set, else this build's `hypostyle`.
     pub(crate) fn under_test(flags: &[&str]) -> Server {
         Server::under_test_with(flags, &[])
     }
 
-    /// The server under test, whose connections move to another thread after each turn.
+    /// Starts the server under test so that its connections move to another thread after each turn.
     pub(crate) fn restless(flags: &[&str]) -> Server {
         Server::under_test_with(flags, &[("HYPOSTYLE_MIGRATE_AT_EACH_TURN", "1")])
     }
@@ -63,8 +62,8 @@ impl Server {
             .unwrap_or_else(|error| panic!("{program:?}: {error}"))
     }
 
-    /// The server under test, started by the program of these words, behind which its own stand;
-    /// none where that program is not there, or not allowed.
+    /// Starts the server under test by another program, whose words precede the server's; none if
+    /// that program is missing or not allowed.
     pub(crate) fn under_test_by(words: &[&str], flags: &[&str]) -> Option<Server> {
         let launch = |what: &OsString| {
             let mut command = Command::new(words[0]);
@@ -80,7 +79,7 @@ impl Server {
         Some(Server::start(launch(&program), &program, flags, &[]).unwrap())
     }
 
-    /// The memcached to compare with; none when this machine has none.
+    /// Starts the memcached to compare with; none if it is not installed.
     pub(crate) fn memcached(flags: &[&str]) -> Option<Server> {
         let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
         match Server::start(Command::new(&program), &program, flags, &[]) {
@@ -93,13 +92,13 @@ impl Server {
         }
     }
 
-    /// The server under test on a machine of its own, where it has UDP from the interface past the
-    /// kernel; none where this process may not make such a machine.
+    /// Starts the server under test in a namespace of its own, with UDP past the kernel; none if
+    /// this process may not make a namespace.
     pub(crate) fn past_the_kernel(flags: &[&str]) -> Option<Server> {
         Server::past_a_kernel(flags, &[])
     }
 
-    /// The same, whose kernel or driver is taken to lack something.
+    /// Like `past_the_kernel`, but as if the kernel or the driver lacked something.
     pub(crate) fn past_a_kernel_without(lack: &str, flags: &[&str]) -> Option<Server> {
         Server::past_a_kernel(flags, &[("HYPOSTYLE_XDP_LACKS", lack)])
     }
@@ -126,7 +125,7 @@ impl Server {
         Some(server)
     }
 
-    /// Datagrams that the kernel of the server's own machine has had for sockets since the start.
+    /// Datagrams that the kernel of the server's namespace has received since the start.
     pub(crate) fn datagrams_by_the_kernel(&self) -> u64 {
         let Some((machines, before)) = &self.machines else { return 0 };
         datagrams_of_the_kernel(&machines[1]) - before
@@ -159,7 +158,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Polls for the file in which the server says which port it got.
+    /// Polls for the file in which the server writes its port.
     fn await_port(&mut self, port_file: &PathBuf) -> u16 {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -180,12 +179,11 @@ impl Server {
         }
     }
 
-    /// Where the server listens.
+    /// The server's TCP address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The server's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -195,7 +193,6 @@ impl Server {
         &self.name
     }
 
-    /// A new connection.
     pub(crate) fn connect(&self) -> Wire {
         let connect = |address| TcpStream::connect(address).unwrap();
         Wire::new(match &self.machines {
@@ -206,7 +203,7 @@ impl Server {
         })
     }
 
-    /// A client that sends datagrams, of a server that was started with `-U`.
+    /// Returns a client that sends datagrams to a server started with `-U`.
     pub(crate) fn send_datagrams(&self) -> Wire {
         let port = self.udp_port.unwrap();
         Wire::over(Link::Datagrams(match &self.machines {
@@ -218,7 +215,7 @@ impl Server {
         }))
     }
 
-    /// What `version` answers, without `VERSION ` and the line's end.
+    /// Returns the version in the answer to `version`.
     pub(crate) fn version(&self) -> String {
         let mut wire = self.connect();
         wire.send(b"version\r\n");
@@ -239,7 +236,7 @@ impl Drop for Server {
     }
 }
 
-/// One connection to a server, reading with a deadline.
+/// One connection to a server, read with a deadline.
 pub(crate) struct Wire {
     /// The longest wait for a reply.
     pub(crate) patience: Duration,
@@ -249,13 +246,13 @@ pub(crate) struct Wire {
     taken: usize,
 }
 
-/// What carries a wire's bytes.
+/// The transport of a wire's bytes.
 enum Link {
     Stream(TcpStream),
     Datagrams(Messages),
 }
 
-/// Why a read ended early.
+/// The reason why a read ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The server closed the connection.
@@ -275,7 +272,7 @@ impl Wire {
         Wire { patience: PATIENCE, link, arrived: Vec::new(), taken: 0 }
     }
 
-    /// Sends all of `bytes`; a connection closed by the peer meanwhile shows when it is read.
+    /// Sends all of `bytes`. If the peer has closed the connection, the next read says so.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let sent = match &mut self.link {
             Link::Stream(stream) => stream.write_all(bytes),
@@ -290,7 +287,7 @@ impl Wire {
         }
     }
 
-    /// The sending direction alone, to write while another thread reads.
+    /// Returns the sending direction alone, to write while another thread reads.
     pub(crate) fn sender(&self) -> Wire {
         match &self.link {
             Link::Stream(stream) => Wire::new(stream.try_clone().unwrap()),
@@ -306,7 +303,7 @@ impl Wire {
         }
     }
 
-    /// The next line, its end included.
+    /// Reads the next line, including its end.
     pub(crate) fn line(&mut self) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         let mut searched = 0;
@@ -320,7 +317,7 @@ impl Wire {
         }
     }
 
-    /// The next `bytes` bytes.
+    /// Reads the next `bytes` bytes.
     pub(crate) fn exactly(&mut self, bytes: usize) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         while self.arrived.len() - self.taken < bytes {
@@ -329,8 +326,8 @@ impl Wire {
         Ok(self.take(bytes))
     }
 
-    /// Everything up to and without `fence`, which must be the last that has arrived. What came
-    /// before the end stays readable by `rest` when this fails.
+    /// Reads everything up to `fence`, which must be the last to arrive, and drops the fence. On an
+    /// error, `rest` has the bytes that came.
     pub(crate) fn until(&mut self, fence: &[u8]) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -343,12 +340,12 @@ impl Wire {
         }
     }
 
-    /// All that arrived and was not taken yet, without waiting.
+    /// Returns everything that arrived and was not taken yet, without waiting.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         self.take(self.arrived.len() - self.taken)
     }
 
-    /// Waits until the server closes or `patience` is over; all that comes meanwhile is kept.
+    /// Waits until the server closes or `patience` is over; keeps all that comes meanwhile.
     pub(crate) fn ends(&mut self, patience: Duration) -> Stop {
         let deadline = Instant::now() + patience;
         loop {
@@ -358,8 +355,8 @@ impl Wire {
         }
     }
 
-    /// Nothing more comes before the answer to `question`, which is sent now; all that comes is
-    /// kept. For datagrams, which are answered in their order.
+    /// Waits for the answer to `question`, which is sent now; earlier answers are kept. For
+    /// datagrams only, which are answered in order.
     pub(crate) fn ask_behind(&mut self, question: &[u8]) -> Result<(), Stop> {
         match &mut self.link {
             Link::Stream(_) => panic!("a stream has an end"),
@@ -414,12 +411,12 @@ fn program() -> OsString {
     std::env::var_os("SERVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_hypostyle").into())
 }
 
-/// Datagrams that a machine's kernel has given to sockets, or had no socket for.
+/// Datagrams that a namespace's kernel has given to sockets, or had no socket for.
 fn datagrams_of_the_kernel(machine: &Namespace) -> u64 {
     machine.counted("Udp", "InDatagrams") + machine.counted("Udp", "NoPorts")
 }
 
-/// Bytes as a person reads them, a long text cut in its middle.
+/// Formats bytes for people; a long text is cut in its middle.
 pub(crate) fn show(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 400;
     if bytes.len() <= SHOWN_BYTES_MAX {
@@ -429,7 +426,7 @@ pub(crate) fn show(bytes: &[u8]) -> String {
     format!("{} … {} ({} bytes)", head.escape_ascii(), tail.escape_ascii(), bytes.len())
 }
 
-/// A path nobody else uses, for the server to write its port to.
+/// Returns a new path, for the server to write its port to.
 fn port_file() -> PathBuf {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     // Pairs with nothing: the counter only has to give each server another number.

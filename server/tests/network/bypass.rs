@@ -1,8 +1,7 @@
-//! UDP past the kernel's network stack: who serves what, and what becomes of it when the interface
-//! changes.
+//! UDP past the kernel's network stack: who is served by it, also when the interface changes.
 //!
 //! Where: `--xdp` on one end of a link, clients of the kernel on the other.
-//! Invariant: what is asked is answered once, by whichever way it came.
+//! Invariant: a request is answered once, whichever way it came.
 
 use super::{Network, Veth, datagrams, hit, settings};
 use crate::inprocess::wait_until;
@@ -13,13 +12,13 @@ use net::xdp::Mode;
 use protocol::Speak;
 use testing::namespace::WIRE;
 
-/// Settings of a server with `--xdp` that answers these networks, or all.
+/// Settings of a server with `--xdp` for these networks, or for all.
 pub(super) fn bypassing(columns: usize, allow: &[&str]) -> Settings {
     at_port(11211, columns, allow)
 }
 
-/// The same at another port. None that the system chooses: on its own machine a client may be given
-/// the same one, and what comes from the server's own ports is not answered.
+/// Like `bypassing`, but at another port. A fixed one: the system might give the same port to a
+/// client on its own machine, and datagrams from the server's ports are not answered.
 fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
     let (host, port) = (Some("0.0.0.0".to_owned()), Port::Number(port));
     Settings {
@@ -34,7 +33,7 @@ fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
 }
 
 impl Network {
-    /// UDP datagrams that the kernel's stack has given to sockets of the second machine.
+    /// UDP datagrams that the kernel has given to sockets of the server's machine.
     fn by_the_kernel(&self) -> u64 {
         self.far.counted("Udp", "InDatagrams")
     }
@@ -94,7 +93,7 @@ fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
         network.near.on(|| datagrams::Client::at("10.77.0.9".parse().unwrap(), server));
     allowed.ask("get none\r\n", "END\r\n");
     assert_eq!(network.by_the_kernel(), before + 1);
-    // Longer than the link carries: the kernel joins what it has cut.
+    // Longer than the link carries: the kernel reassembles the fragments.
     let set = format!("set k 0 0 20000\r\n{}\r\n", "v".repeat(20_000));
     allowed.ask(set, "STORED\r\n");
     assert_eq!(network.by_the_kernel(), before + 2);
@@ -105,7 +104,7 @@ fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
 fn each_queue_has_a_column_and_what_comes_by_others_is_served() {
     let (veth, settings) = (Veth { queues: 3, ..Veth::default() }, bypassing(2, &[]));
     let Some(mut network) = Network::of(veth, settings) else { return };
-    // By its flow a socket has a queue of its own: many sockets have all.
+    // A socket's flow selects its queue; many sockets reach all queues.
     for _ in 0..64 {
         network.client(false).ask("get none\r\n", "END\r\n");
     }
@@ -126,7 +125,7 @@ fn packets_lie_in_a_part_of_the_memory() {
     assert_eq!(memory["limit_maxbytes"], (64_u64 << 20).to_string());
     network.stream.ask("cache_memlimit 32\r\n", "OK\r\n");
     assert_eq!(network.count("limit_maxbytes"), 32 << 20);
-    // No more than the packets and 16 segments, or two of the largest items, may be left.
+    // The limit must leave more than the packets and 16 segments, or two of the largest items.
     let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
     network.stream.ask("cache_memlimit 9\r\n", refused);
     network.server.stop();

@@ -1,8 +1,8 @@
-//! Frames made by hand: what becomes of each, past the kernel, by the kernel, or nowhere.
+//! Ethernet frames made by hand: answered past the kernel, answered by the kernel, or dropped.
 //!
 //! Where: a packet socket on one end of a link, a server with `--xdp` on the other.
-//! Invariant: what asks is answered once, whichever way it had to take; what is damaged is counted
-//! and not answered; nothing of it keeps what comes next from being answered.
+//! Invariant: a request is answered once, whichever way it took; a damaged one is counted and not
+//! answered; none prevents the next request from being answered.
 
 use std::net::SocketAddr;
 
@@ -11,36 +11,36 @@ use protocol::udp::Header;
 use testing::forged::Frames;
 use testing::namespace::WIRE;
 
-/// Where the IP header begins, where the UDP header begins behind it, and where payload does.
+/// Offset of the IP header, and offsets of the UDP header by family.
 const IP: usize = 14;
 const UDP: [usize; 2] = [34, 54];
-/// Bytes of the headers over IPv4 and IPv6.
+/// Bytes of all headers over IPv4 and IPv6.
 const HEADERS: [usize; 2] = [42, 62];
-/// Numbers of headers behind that of IPv6.
+/// Protocol numbers of IPv6's extension headers.
 const HOP_BY_HOP: u8 = 0;
 const FRAGMENT: u8 = 44;
 const OPTIONS: u8 = 60;
 
-/// What becomes of a frame.
+/// The fate of an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// Answered past the kernel.
     Bypasses,
     /// Answered by way of the kernel's socket.
     Passes,
-    /// Taken, found to be damaged, and counted.
+    /// Received, found to be damaged, and counted.
     Damaged,
-    /// Taken, found to be longer than the interface sends, and counted.
+    /// Received, found to be longer than the interface may send, and counted.
     Long,
-    /// The kernel gives it to nobody.
+    /// Dropped by the kernel, for want of a receiver.
     Nobodys,
 }
 use Fate::*;
 
-/// What has been counted: answers, datagrams of the kernel, damaged ones, long ones.
+/// Counts of answers, the kernel's datagrams, damaged ones, long ones.
 type Counts = [u64; 4];
 
-/// A client whose frames are made by hand, over one family.
+/// A client that makes Ethernet frames by hand, over one IP family.
 struct Maker<'n> {
     network: &'n mut Network,
     client: datagrams::Client,
@@ -50,7 +50,7 @@ struct Maker<'n> {
 }
 
 impl Maker<'_> {
-    /// A frame with a request of the next number.
+    /// Returns an Ethernet frame with a request of the next id.
     fn frame(&mut self, text: &str) -> Vec<u8> {
         self.id += 1;
         let message = [&Header::request(self.id, 0).bytes()[..], text.as_bytes()].concat();
@@ -70,7 +70,8 @@ impl Maker<'_> {
         [sent, self.network.far.counted("Udp", "InDatagrams"), damaged, long]
     }
 
-    /// Sends frames, of which the last has this fate. A request behind them is answered as ever.
+    /// Sends Ethernet frames, the last of which meets this fate. A later request is answered as
+    /// ever.
     fn expect(&mut self, what: &str, frames: &[Vec<u8>], fate: Fate) {
         let before = self.counts();
         frames.iter().for_each(|frame| self.wire.send(frame));
@@ -92,19 +93,19 @@ impl Maker<'_> {
     }
 }
 
-/// `frame` with other bytes from `at` on.
+/// Returns `frame` with other bytes from `at` on.
 fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
 }
 
-/// The same with `bytes` before what stands `at`.
+/// Returns `frame` with `bytes` inserted at `at`.
 fn inserted(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     [&frame[..at], bytes, &frame[at..]].concat()
 }
 
-/// With the checksum of an IPv4 header put right, and the packet's length.
+/// Corrects an IPv4 header's length and checksum.
 fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     let header_bytes = usize::from(frame[IP] & 15) * 4;
     let bytes = u16::try_from(frame.len() - IP).unwrap();
@@ -119,7 +120,7 @@ fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// An IPv6 packet with one more header of eight bytes, which `number` names.
+/// Inserts an IPv6 extension header of eight bytes and this protocol number.
 fn extended(frame: &[u8], number: u8, header: [u8; 8]) -> Vec<u8> {
     let bytes = u16::try_from(frame.len() - UDP[1] + header.len()).unwrap();
     let frame = with(frame, IP + 4, &bytes.to_be_bytes());
@@ -175,7 +176,7 @@ fn of_both_families(maker: &mut Maker<'_>) {
         let frame = maker.frame_between((from, there), &message);
         maker.expect(&format!("from {from}"), &[frame], Damaged);
     }
-    // As many bytes more than a packet has as a VLAN's tag, which the link takes.
+    // The link takes up to four bytes more than its MTU, as for a VLAN tag.
     maker.network.near.ip(&format!("link set {WIRE} mtu 1504"));
     for (bytes, fate) in [(1500, Bypasses), (1501, Long), (1504, Long)] {
         let headers = HEADERS[usize::from(maker.is_v6)] - IP + 8;
@@ -208,7 +209,7 @@ fn of_v4(maker: &mut Maker<'_>) {
 fn of_v6(maker: &mut Maker<'_>) {
     let frame = with(&maker.frame("get k\r\n"), UDP[1] + 6, &[0, 0]);
     maker.expect("no checksum", &[frame], Damaged);
-    // Of options that say nothing; of a packet that is its only fragment.
+    // The extension headers: options that mean nothing, and a fragment that is the whole packet.
     let (padding, whole) = ([17, 0, 1, 4, 0, 0, 0, 0], [17, 0, 0, 0, 0, 0, 0, 9]);
     for (number, header) in [(HOP_BY_HOP, padding), (OPTIONS, padding), (FRAGMENT, whole)] {
         let frame = maker.frame("get k\r\n");

@@ -1,8 +1,8 @@
-//! A server on a machine of its own, which packets reach late, twice, from anybody or not at all.
+//! A server on another machine, whose packets come late, twice, from anybody, or not at all.
 //!
 //! Where: an in-process server in one network namespace, UDP by the kernel or past it; its clients
 //! in another.
-//! Invariant: what arrives is answered as if nothing else were sent, or dropped and counted.
+//! Invariant: each datagram is answered as if nothing else were sent, or dropped and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -27,22 +27,22 @@ use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::Speak;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// Two machines, and a server on the second.
+/// Two network namespaces, and a server in the second.
 struct Network {
     near: Namespace,
     far: Namespace,
     server: Server,
-    /// A connection to the server on its own machine.
+    /// A connection to the server within its own namespace.
     stream: Client,
 }
 
 impl Network {
-    /// With a server of one column that has UDP at all addresses of both families. None: skipped.
+    /// Starts a server of one column, with UDP at all addresses of both families. None: skipped.
     fn new(veth: Veth, way: Way) -> Option<Network> {
         Network::of(veth, everywhere(Port::Number(11211), way))
     }
 
-    /// With a server of these settings. None: skipped.
+    /// Starts a server of these settings. None: skipped.
     fn of(veth: Veth, settings: Settings) -> Option<Network> {
         Some(Network::between(pair(veth)?, settings))
     }
@@ -53,14 +53,14 @@ impl Network {
         Network { near, far, server, stream }
     }
 
-    /// A client on the first machine, of the server at its IPv4 or IPv6 address.
+    /// Returns a client in the first namespace, of the server's IPv4 or IPv6 address.
     fn client(&self, is_v6: bool) -> datagrams::Client {
         let (here, there) = self.hosts(is_v6);
         let server = self.asks(there);
         self.near.on(|| datagrams::Client::at(here, server))
     }
 
-    /// The addresses of the two machines.
+    /// The addresses of client and server.
     fn hosts(&self, is_v6: bool) -> (IpAddr, IpAddr) {
         match is_v6 {
             true => (self.near.v6.into(), self.far.v6.into()),
@@ -68,14 +68,14 @@ impl Network {
         }
     }
 
-    /// Where the server is asked at `host`.
+    /// The server's UDP address at `host`.
     fn asks(&self, host: IpAddr) -> SocketAddr {
         let addresses = self.server.datagram_addresses();
         let of_family = |address: &&SocketAddr| address.is_ipv6() == host.is_ipv6();
         SocketAddr::new(host, addresses.iter().find(of_family).unwrap().port())
     }
 
-    /// A counter of all columns.
+    /// The sum of a counter over all columns.
     fn count(&mut self, name: &str) -> u64 {
         self.stream.stat(name)
     }
@@ -90,7 +90,7 @@ enum Way {
 
 const WAYS: [Way; 2] = [Way::Sockets, Way::Xdp];
 
-/// Settings of a server with UDP at all addresses.
+/// Settings of a server of one column, with UDP at all addresses.
 fn everywhere(port: Port, way: Way) -> Settings {
     let listen = |host: &str| Listen { host: Some(host.into()), port, protocol: Speak::Auto };
     let xdp = Xdp::of(WIRE);

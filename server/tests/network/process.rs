@@ -1,8 +1,8 @@
-//! A server's process past the kernel: killed, stopped, nobody's, and with a link that goes.
+//! A server's process past the kernel: killed, stopped, run as nobody, or without its link.
 //!
 //! Where: the program itself on one end of a link, clients of the kernel on the other.
-//! Invariant: whatever befell the process or its interface, what is asked afterwards is answered
-//! past the kernel, or by the kernel's sockets once the interface is gone; and it is told.
+//! Invariant: whatever happened to the process or its interface, later requests are answered past
+//! the kernel, or by the kernel's sockets once the interface is gone; and the log says so.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,23 +19,23 @@ use rustix::process::{Pid, Signal, kill_process};
 use testing::namespace::{Namespace, WIRE, pair};
 
 const PORT: u16 = 11211;
-/// Nothing here takes so long unless it hangs.
+/// Longer than anything here takes unless it hangs.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// The program, killed when it is dropped.
 struct Process {
     child: Child,
-    /// What it has said so far.
+    /// Its log so far.
     said: Arc<Mutex<String>>,
 }
 
 impl Process {
-    /// Started on a machine, with UDP past its kernel, as `user`; it serves already.
+    /// Starts the program as `user`, with UDP past the kernel, and waits until it serves.
     fn on(machine: &Namespace, user: &str) -> Process {
         Process::with(machine, &["-u", user], &[])
     }
 
-    /// The same, with further words, and with this in its environment.
+    /// Like `on`, but with any further options and environment.
     fn with(machine: &Namespace, words: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut child = machine.on(|| {
             Command::new(env!("CARGO_BIN_EXE_hypostyle"))
@@ -72,7 +72,7 @@ impl Process {
         wait_until(word, || self.said().contains(word));
     }
 
-    /// Stops it. What comes from here on it does not see before it goes on.
+    /// Stops it. Whatever arrives now is seen only after `go_on`.
     fn stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
         let tasks = procfs::process::Process::new(self.child.id().try_into().unwrap()).unwrap();
@@ -93,7 +93,7 @@ impl Drop for Process {
     }
 }
 
-/// What listens may not be served yet, nor have become the user that it is to be.
+/// Waits for an answer: a socket may listen before it is served and before the user changes.
 fn is_answered(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -105,7 +105,7 @@ fn client(near: &Namespace, far: &Namespace) -> datagrams::Client {
     near.on(|| datagrams::Client::at(near.v4.into(), (far.v4, PORT).into()))
 }
 
-/// What is asked is answered, and not by the kernel's sockets.
+/// Asserts that requests are answered, and not by the kernel's sockets.
 fn answers_past_the_kernel([near, far]: &[Namespace; 2]) {
     let before = far.counted("Udp", "InDatagrams");
     let mut client = client(near, far);
@@ -187,7 +187,8 @@ fn what_came_while_a_server_was_stopped_is_answered_or_counted_and_then_all_is()
 
 #[test]
 fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
-    /// More than a port has chunks: nothing comes behind it, of which the kernel would tell.
+    /// More than a port has chunks: the last datagrams are dropped, so no later one makes the
+    /// kernel report the earlier ones.
     const FLOOD: u64 = 20_000;
     let Some(machines) = pair(Veth::default()) else { return };
     let [near, far] = &machines;
@@ -200,18 +201,18 @@ fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
     }
     far.ip(&format!("link set {WIRE} down"));
     process.go_on();
-    // It looks for events, and the kernel says of an interface that is down that there are none.
+    // The server polls for events; the kernel reports none for an interface that is down.
     stream.ask("mn\r\n", "MN\r\n");
     far.ip(&format!("link set {WIRE} up"));
     wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
-    // It looks at its queue once a second; until then the kernel has no chunk, and drops all.
+    // It looks at its queue once a second; until then the kernel drops all for want of chunks.
     wait_until("the flood is received", || stream.stat("udp_received") > 0);
     answers_past_the_kernel(&machines);
     let counts = ["udp_received", "xdp_dropped"].map(|name| stream.stat(name));
     assert_eq!(counts.iter().sum::<u64>(), FLOOD + 301, "{counts:?}");
 }
 
-/// Answers that are on their way when the link goes down stay in the ring, and would for ever.
+/// Answers that are on their way when the link goes down stay in the ring for ever.
 #[test]
 fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
     const CLIENTS: usize = 4;
@@ -234,7 +235,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
         wait_until("load", || stream.stat("udp_received") > 1000);
         drop(stream);
-        // Amid its work: it goes on with what has come already, whatever the link does.
+        // The process is stopped amid its work, with requests to answer after the link is down.
         process.stop();
         far.ip(&format!("link set {WIRE} down"));
         process.go_on();
@@ -249,7 +250,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
 
 #[test]
 fn who_listens_elsewhere_is_told_the_interfaces_addresses() {
-    // The link goes with either of its ends.
+    // The other end must be held: the link vanishes with either of its ends.
     let Some([_near, far]) = pair(Veth::default()) else { return };
     let output = far.on(|| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hypostyle"));
@@ -262,7 +263,7 @@ fn who_listens_elsewhere_is_told_the_interfaces_addresses() {
     assert!(said.contains(&words), "{said}");
 }
 
-/// Ends what a scope's threads do, also if the test fails.
+/// Ends the work of a scope's threads, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -307,10 +308,10 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     // Each end that went down has forgotten its neighbours and its IPv6 addresses.
     let mut client = network.client(false);
     client.socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // What others have asked is answered before this.
+    // The answers to earlier requests come first.
     client.ask("get k\r\n", hit("k", &value));
     let before = ["udp_received", "udp_sent", "udp_unsent"].map(|name| network.count(name));
-    // More than there are chunks, if any were lost.
+    // More than there are chunks: lost ones would be missed.
     for _ in 0..10_000 {
         client.ask("get k\r\n", hit("k", &value));
     }
@@ -320,7 +321,7 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     network.server.stop();
 }
 
-/// A driver takes metadata and ignores them; a kernel before 6.8 takes none.
+/// A driver may take the metadata and ignore it; a kernel before 6.8 does not take it.
 #[test]
 fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none() {
     for lack in ["sums", "metadata"] {
@@ -334,7 +335,7 @@ fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none
             client(near, far),
             near.on(|| datagrams::Client::at(near.v6.into(), (far.v6, PORT).into())),
         ];
-        // Of one part, of two, and of several datagrams, with ends at every parity.
+        // The values take one part, two, and several datagrams, and end at even and odd offsets.
         let lengths = [1, 2, 3, 255, 1301, 1302, 2031, 2032, 2033, 2034, 3501, 9001, 20_000];
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
@@ -352,7 +353,7 @@ fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none
     }
 }
 
-/// As a kernel before 6.6 does, and a driver that uses our memory itself.
+/// The faults stand for a kernel before 6.6, and for a driver without zero copy.
 #[test]
 fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_memory() {
     let lacks = [("parts", "native, copied"), ("copies", "native, not copied")];
@@ -396,7 +397,7 @@ fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_m
         for (of, name) in none {
             assert_eq!(row(of, name), 0, "{name}, {lack}, {zero_copy}");
         }
-        // As many as without `-o zero_copy`.
+        // The same size without `-o zero_copy`.
         assert_eq!(row("memory", "ring_bytes"), 4096 * 2048, "{lack}");
     }
 }

@@ -1,14 +1,13 @@
-//! Datagrams that a network loses, doubles and has overtake each other.
+//! Datagrams that a network loses, duplicates and reorders.
 //!
 //! ```text
 //! requests -> parts -> relay: lost, doubled, late -> server -> answers, part by part as they left
 //!                       |-> model: what arrives, put together and executed -> answers expected
 //! ```
 //!
-//! Where: between a few clients of one machine and a server of one column, which executes what
-//! arrives in its order.
-//! Invariant: each datagram of each answer is the one expected next by its client, to the byte; and
-//! what the server has counted is what the relay has passed on.
+//! Where: between a few clients on one machine and a server of one column, which executes in order.
+//! Invariant: each datagram of each answer is the next one that its client expects, byte for byte;
+//! and the server has counted exactly what the relay passed on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
@@ -28,14 +27,14 @@ use testing::Random;
 
 const CLIENTS: usize = 3;
 const REQUESTS: u16 = 3000;
-/// Requests whose datagrams may overtake each other.
+/// Requests whose datagrams may be reordered among each other.
 const TOGETHER: u16 = 12;
-/// For how many minutes packets past the kernel are lost, doubled and late: see the Makefile.
+/// Minutes for which packets past the kernel are lost, duplicated and delayed: see the Makefile.
 const MINUTES: &str = "HYPOSTYLE_LOSS_MINUTES";
-/// The time that columns are shown.
+/// The time on the columns' clocks.
 const NOON_MS: u64 = 3_600_000;
 
-/// What the network does, drawn from a seed.
+/// A network with faults drawn from a seed.
 struct Relay {
     random: Random,
     lost: u64,
@@ -44,7 +43,7 @@ struct Relay {
 }
 
 impl Relay {
-    /// What arrives of these, and in which order.
+    /// Returns the datagrams that arrive, in order of arrival.
     fn pass<T: Clone>(&mut self, sent: impl IntoIterator<Item = T>) -> Vec<T> {
         let mut arrives = Vec::new();
         for (at, datagram) in (0..).zip(sent) {
@@ -66,7 +65,7 @@ impl Relay {
     }
 }
 
-/// A request of a few keys, whose value tells the request.
+/// Returns a request for one of a few keys, whose value names the request.
 fn request(random: &mut Random, number: u16) -> String {
     let key = random.below(8);
     let bytes = random.pick(&[0, 1, 30, 700, 1380, 1400, 5000, 20_000]);
@@ -79,7 +78,7 @@ fn request(random: &mut Random, number: u16) -> String {
     }
 }
 
-/// What a server has, in the simplest way.
+/// The simplest model of a store.
 #[derive(Default)]
 struct Store {
     values: BTreeMap<String, String>,
@@ -87,7 +86,7 @@ struct Store {
 }
 
 impl Store {
-    /// Executes the requests of one message.
+    /// Executes the requests of one message. Returns the replies.
     fn execute(&mut self, mut message: &str) -> String {
         let mut replies = String::new();
         while let Some((line, rest)) = message.split_once("\r\n") {
@@ -124,19 +123,19 @@ impl Store {
     }
 }
 
-/// What the server is expected to do with what arrives.
+/// The model of a server: what it answers to the datagrams that arrive.
 #[derive(Default)]
 struct Expected {
     parts: Model,
     store: Store,
-    /// Of each client, the datagrams that come next.
+    /// The next datagrams that each client is to receive.
     answers: [VecDeque<Vec<u8>>; CLIENTS],
     ignored: u64,
     gone: u64,
 }
 
 impl Expected {
-    /// A datagram of a client arrives.
+    /// Adds a datagram from a client.
     fn arrive(&mut self, client: usize, from: SocketAddr, datagram: &[u8]) {
         let (header, bytes) = Header::read(datagram).unwrap();
         let mut whole = bytes.to_vec();
@@ -164,7 +163,7 @@ impl Expected {
     }
 }
 
-/// Receives the answers of all clients, as they are expected. The number of datagrams.
+/// Receives the expected answers of all clients. Returns the number of datagrams.
 fn receive(sockets: &[UdpSocket], expected: &mut Expected) -> u64 {
     let (mut buffer, mut count) = ([0; 65_536], 0);
     for (socket, answers) in sockets.iter().zip(&mut expected.answers) {
@@ -179,8 +178,8 @@ fn receive(sockets: &[UdpSocket], expected: &mut Expected) -> u64 {
     count
 }
 
-/// Each client sends its requests, by the relay, and receives what is expected. The number of
-/// datagrams that the server received, and that it sent.
+/// Sends each client's requests through the relay, and receives the expected answers. Returns the
+/// numbers of datagrams that the server received and sent.
 fn exchange(
     network: &Network,
     is_v6: bool,
@@ -193,14 +192,14 @@ fn exchange(
     let addresses = [0, 1, 2].map(|at: usize| sockets[at].local_addr().unwrap());
     for socket in &sockets {
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
-        // They are not read before all is sent.
+        // Nothing is read before all is sent.
         set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
     }
     let (mut received, mut sent) = (0, 0);
     for first in (0..REQUESTS).step_by(TOGETHER.into()) {
         let mut datagrams = Vec::new();
         for id in first..first + TOGETHER {
-            // All clients give their requests the same numbers.
+            // All clients use the same request ids.
             for client in 0..CLIENTS {
                 let text = request(&mut relay.random, id);
                 let parts: Vec<&[u8]> = text.as_bytes().chunks(1000).collect();
@@ -221,7 +220,7 @@ fn exchange(
     (received, sent)
 }
 
-/// What a thread sends from one processor arrives in that order; from two it need not.
+/// A thread's datagrams arrive in order only if all are sent from one CPU.
 fn stay_on_this_processor() {
     let mut processors = CpuSet::new();
     processors.set(sched_getcpu());
@@ -238,7 +237,7 @@ fn what_arrives_is_answered_where_values_stay_in_the_packets_that_brought_them()
     answers_what_arrives(Way::Xdp, ZeroCopy::Full);
 }
 
-/// Once over each family; past the kernel for as many minutes as the environment says.
+/// Runs an exchange over each IP family; past the kernel, for the minutes in the environment.
 fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let settings = everywhere(Port::Number(11211), way);
     let settings = Settings { zero_copy, zero_copy_bytes_min: 1, ..settings };
@@ -269,7 +268,7 @@ fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     }
     let Relay { lost, doubled, late, .. } = relay;
     assert!(lost > 1000 && doubled > 1000 && late > 5000, "{lost} {doubled} {late}");
-    // All that waits is late when the next datagram comes.
+    // Every incomplete message is too old when the next datagram comes.
     for step in 0..=PARTS_WAIT_MS_MAX / LOOP_MS_MAX {
         network.server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX);
         (0..2).for_each(|_| network.stream.ask("mn\r\n", "MN\r\n"));

@@ -1,8 +1,8 @@
-//! Datagrams from senders that are to get no answer.
+//! Datagrams whose senders must not be answered.
 //!
 //! Where: packets with headers of the test's making.
-//! Invariant: what is not answered has nothing executed and is counted by its reason; two servers
-//! never keep each other busy.
+//! Invariant: a datagram that is not answered is not executed, and is counted by its reason; two
+//! servers never keep each other busy.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,7 +17,7 @@ fn message(id: u16, text: impl AsRef<[u8]>) -> Vec<u8> {
     [&Header::request(id, 0).bytes()[..], text.as_ref()].concat()
 }
 
-/// Datagrams that a machine's sockets have sent, and that it has received and given to a socket.
+/// Number of datagrams that a machine's sockets have sent and received.
 pub(super) fn sent_and_received(machine: &Namespace) -> (u64, u64) {
     (machine.counted("Udp", "OutDatagrams"), machine.counted("Udp", "InDatagrams"))
 }
@@ -41,7 +41,7 @@ fn answers_no_forged_sender(way: Way) {
             false => &["10.77.0.255", "255.255.255.255", "224.0.0.1"],
         };
         let many = groups.iter().map(|group| group.parse::<IpAddr>().unwrap());
-        // From a sender that has no port, from the server's own port, and to many.
+        // A sender without a port; a sender with the server's port; and addresses of many hosts.
         let port = client.socket.local_addr().unwrap().port();
         let mut forged = vec![(0, there), (server.port(), there)];
         forged.extend(many.map(|group| (port, group)));
@@ -54,7 +54,7 @@ fn answers_no_forged_sender(way: Way) {
             }
             let what = format!("a drop of what came from port {port} to {to}, {way:?}");
             wait_until(&what, || network.stream.stat("udp_dropped_sender") == refused);
-            // What goes to many is the kernel's in any case.
+            // Multicast and broadcast are the kernel's in any case.
             let by_the_kernel = if way == Way::Sockets || to.ip() != there { 3 } else { 0 };
             let after = sent_and_received(&network.far);
             assert_eq!(after, (before.0, before.1 + by_the_kernel), "{port} to {to}, {way:?}");
@@ -62,8 +62,8 @@ fn answers_no_forged_sender(way: Way) {
         assert!(client.is_silent());
         client.ask("get k\r\n", "END\r\n");
     }
-    // The kernel itself takes no packets from a group or from everybody; past it such ones count as
-    // damaged. From all of a network it takes them.
+    // The kernel drops packets from a multicast or the limited broadcast address, and past it they
+    // count as damaged; it takes those from a network's broadcast address.
     let before = sent_and_received(&network.far);
     for group in ["224.0.0.1", "255.255.255.255", "10.77.0.255"] {
         let from = SocketAddr::new(group.parse().unwrap(), 4000);
@@ -82,7 +82,7 @@ fn answers_no_forged_sender(way: Way) {
     network.server.stop();
 }
 
-/// Two servers on two machines, at ports of their own or at the same one.
+/// Two servers on two machines, at different ports or at the same one.
 struct Two {
     machines: [Namespace; 2],
     servers: [Server; 2],
@@ -100,7 +100,7 @@ impl Two {
         Some(Two { machines, servers, streams })
     }
 
-    /// Where each of them is asked.
+    /// The UDP address of each server.
     fn asked(&self, is_v6: bool) -> [SocketAddr; 2] {
         [0, 1].map(|at| {
             let machine = &self.machines[at];
@@ -143,19 +143,20 @@ fn are_quiet_at_once(way: Way) {
     for is_v6 in [false, true] {
         let [first, second] = two.asked(is_v6);
         for text in texts {
-            // The first is asked, by all it can see, by the second.
+            // To the first server this looks like a request from the second.
             two.machines[1].forge(second, first, &message(1, text));
             asked += 1;
             wait_until("one answer", || two.streams[0].stat("udp_sent") >= asked);
         }
     }
     wait_until("the answers", || two.counts("udp_dropped_answer")[1] == asked);
-    // An answer longer than any request. The other says so, which is an answer again.
+    // A reply that the other server takes for a request too long, and answers with an error, to
+    // which the first does not reply.
     let [first, second] = two.asked(false);
     two.machines[1].forge(second, first, &message(2, b"get large\r\n"));
     wait_until("what that is answered", || two.counts("udp_dropped_answer") == [1, asked]);
     let counts = ["udp_sent", "udp_received"].map(|name| two.counts(name));
-    // Datagrams that follow say that those before them have been looked at.
+    // Later datagrams show that all earlier ones have been looked at.
     for at in [0, 1] {
         let (server, machine) = (two.asked(false)[at], &two.machines[at]);
         let here = if at == 0 { machine.v4 } else { two.machines[1].v4 };

@@ -1,7 +1,7 @@
-//! Datagrams as long as the link carries, and addresses as they were asked.
+//! Datagrams as long as the link carries, and answers from the address that was asked.
 //!
-//! Where: a link with a maximum of its own.
-//! Invariant: no answer is cut by anybody but the server.
+//! Where: a link with an MTU of its own.
+//! Invariant: nobody but the server splits its answers.
 
 use super::{Network, Veth, WAYS, Way, datagrams, hit};
 use hypostyle::limits::MESSAGE_BYTES_MAX;
@@ -11,7 +11,7 @@ use testing::namespace::{Namespace, WIRE};
 /// Bytes of the headers of IPv6 and UDP.
 const HEADERS_BYTES: usize = 40 + 8;
 
-/// The number of packets that a machine has cut into fragments.
+/// Number of fragments that a machine has made.
 fn fragments(machine: &Namespace) -> u64 {
     machine.counted("Ip", "FragCreates")
 }
@@ -26,7 +26,7 @@ fn answers_are_as_long_as_the_link_carries_and_requests_of_any_length_come() {
             let mut client = network.client(is_v6);
             let value = "v".repeat(50_000);
             let set = format!("set k 0 0 50000\r\n{value}\r\n");
-            // Longer than any link carries: the client's machine cuts it, the server's joins it.
+            // Longer than any link carries: one kernel fragments it, the other reassembles it.
             client.ask(set, "STORED\r\n");
             for part_bytes in [1000, 7000] {
                 let key = format!("in-parts-of-{part_bytes}");

@@ -1,9 +1,9 @@
-//! Queues of an interface from which idle columns take: by which queue answers leave, and what
-//! becomes of them when the link goes.
+//! Idle columns steal from an interface's queues: the answers leave by the queue of the request,
+//! even after the link went down.
 //!
-//! Where: a client past the kernel on one end of a link, which sees the queue by which each answer
-//! comes; a server with `--xdp` on the other.
-//! Invariant: what was asked by a queue is answered by it, once, whoever answers.
+//! Where: a client past the kernel on one end of a link, which sees the queue of each answer; a
+//! server with `--xdp` on the other.
+//! Invariant: a request is answered once, by the queue it came by, whichever column answers.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,17 +19,17 @@ use protocol::udp::Header;
 use testing::namespace::WIRE;
 
 const OWN_PORT: u16 = 40_000;
-/// Most requests that the client has under way. A veth's queue holds 256 packets and drops what
-/// comes beyond; attempts of `is_answered` may stand in it too.
+/// Most requests that the client has in flight. A veth's queue drops all beyond 256 packets, and
+/// may also hold attempts of `is_answered`.
 const WINDOW: usize = 128;
-/// Time for which an attempt waits for its answer.
+/// Longest wait of an attempt for its answer.
 const ATTEMPT: Duration = Duration::from_millis(20);
 const REQUESTS: u16 = 2000;
-/// Keys of a request, none of which is there.
+/// Keys of a request, all absent.
 const MISSES: usize = 700;
-/// Datagrams that each thief is to steal.
+/// Datagrams that each thief must steal.
 const STOLEN: u64 = 100;
-/// The queue that is asked.
+/// The queue by which the client sends.
 const ASKED: usize = 0;
 
 /// A client with all queues of its end.
@@ -64,8 +64,8 @@ impl Client {
         Client { ports, to: Peer::at(ends), request, calls: Calls::default() }
     }
 
-    /// Asks by one queue, with as much under way as may be, and is answered by the same one: each
-    /// request once.
+    /// Sends `REQUESTS` by one queue, `WINDOW` in flight; each must be answered once, by that
+    /// queue.
     fn ask(&mut self) {
         let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
         let until = Instant::now() + DEADLINE;
@@ -85,7 +85,7 @@ impl Client {
                 for datagram in port.inbox.datagrams() {
                     let (header, text) = Header::read(datagram.bytes).unwrap();
                     assert_eq!((queue, text), (ASKED, &b"END\r\n"[..]));
-                    // What `is_answered` asked may be answered late.
+                    // Late answers to attempts of `is_answered`.
                     let is_due = missing.remove(&header.id) || header.id == REQUESTS;
                     assert!(is_due, "{} is answered twice", header.id);
                 }
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// An answer has come, maybe to one of several attempts.
+    /// True if an answer comes, perhaps to an earlier attempt.
     fn is_answered(&mut self) -> bool {
         let head = Header::request(REQUESTS, 0).bytes();
         self.ports[ASKED].outbox.add(&self.to, &head, [&b"get n\r\n"[..]]);
@@ -110,7 +110,7 @@ impl Client {
         false
     }
 
-    /// Something has come.
+    /// True if anything has come.
     fn hears(&mut self) -> bool {
         let port = &mut self.ports[ASKED];
         let _ = port.inbox.receive(&self.calls);
@@ -124,7 +124,7 @@ fn columns(network: &Network) -> Vec<Sums> {
     network.server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// Until each column but the asked one has stolen enough since `before`.
+/// Sends until every thief has stolen enough.
 fn drive(network: &Network, client: &mut Client) {
     let before = columns(network);
     let until = Instant::now() + DEADLINE;
@@ -136,7 +136,7 @@ fn drive(network: &Network, client: &mut Client) {
     }
 }
 
-/// One thief has a queue, and one has none.
+/// One thief has a queue of its own, and one has none.
 #[test]
 fn answers_leave_by_the_queue_that_was_asked_also_after_the_link_was_down() {
     let veth = Veth { queues: 2, ..Veth::default() };

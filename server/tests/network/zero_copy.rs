@@ -1,9 +1,9 @@
-//! Values that lie where packets lie, are sent from there, and stay where they came.
+//! Values in the arena beside packets: sent from where they lie, and kept where they came.
 //!
 //! Where: `--xdp` with `-o zero_copy=send` or `full` on one end of a link, clients of the kernel on
 //! the other.
-//! Invariant: who asks gets what a server without it answers, to the byte, and the kernel finds
-//! nothing to object to.
+//! Invariant: each reply is, byte for byte, that of a server without zero copy, and the kernel
+//! finds no descriptor invalid.
 
 use super::bypass::bypassing;
 use super::{Network, Veth, hit};
@@ -14,7 +14,7 @@ use protocol::Speak;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use testing::namespace::pair;
 
-/// With values of this length and longer in the arena.
+/// Settings that put values of at least `bytes_min` bytes into the arena.
 fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
     let settings = bypassing(1, &[]);
     let listen = |host: &str| Listen {
@@ -33,12 +33,12 @@ fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
 }
 
 impl Network {
-    /// A row of `stats NAME`.
+    /// A number of `stats NAME`.
     pub(super) fn row(&mut self, of: &str, name: &str) -> u64 {
         self.stream.stats(of)[name].parse().unwrap()
     }
 
-    /// Waits until so many bytes of the arena are free, which are all.
+    /// Waits until the whole arena, `bytes` bytes, is free.
     pub(super) fn await_free_chunks(&mut self, bytes: u64) {
         wait_until("all chunks are free", || self.row("memory", "arena_free_bytes") == bytes);
     }
@@ -63,7 +63,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
             let set = format!("set k{number} 0 0 {bytes}\r\n{value}\r\n");
-            // Half of them come past the kernel as well.
+            // Every second value comes past the kernel.
             match number % 2 {
                 0 => network.stream.ask(set, "STORED\r\n"),
                 _ => {
@@ -77,7 +77,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
                 let mut client = network.client(is_v6);
                 client.ask(format!("get k{number}\r\n"), hit(&format!("k{number}"), &value));
                 let in_place = network.row("udp", "zero_copy_bytes") - before;
-                // Each byte, for no part is too short: the server was told that none is.
+                // Every byte is sent in place: `zero_copy_min=1`.
                 assert_eq!(in_place, bytes as u64, "{mode:?}, {mtu}");
             }
             network.stream.ask(format!("get k{number}\r\n"), hit(&format!("k{number}"), &value));
@@ -96,13 +96,13 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
     }
 }
 
-/// Chunks that hold a value which comes in datagrams that carry so many bytes of its request.
+/// Number of chunks that hold a value which comes in datagrams of `part_bytes` each.
 fn chunks(request_bytes: usize, part_bytes: usize, mtu: usize) -> usize {
     let (mut left, mut chunks) = (request_bytes, 0);
     while left > 0 {
         let part = left.min(part_bytes);
         let frame_bytes = 14 + 40 + 8 + 8 + part;
-        // What the kernel keeps before a packet is no room.
+        // The headroom that the kernel keeps before a packet holds nothing.
         chunks += if mtu == 1500 { 1 } else { frame_bytes.div_ceil(4096 - 256) };
         left -= part;
     }
@@ -127,7 +127,7 @@ fn values_stay_in_the_packets_and_frames_that_brought_them_and_none_is_copied() 
             for (how, rest, reply) in [("set", "0 0 ", "STORED\r\n"), ("ms", "", "HD\r\n")] {
                 let request = format!("{how} {how}{number} {rest}{bytes}\r\n{value}\r\n");
                 let mut client = network.client(true);
-                // A part of a value counts as a page of it.
+                // The socket's buffer counts a page for each part of a value.
                 set_socket_recv_buffer_size_force(&client.socket, 8 << 20).unwrap();
                 let order = |datagrams: &mut Vec<Vec<u8>>| datagrams.reverse();
                 client.send_parts(request.as_bytes(), part_bytes, order);
@@ -147,7 +147,7 @@ fn values_stay_in_the_packets_and_frames_that_brought_them_and_none_is_copied() 
         for counter in ["udp_unsent", "xdp_dropped", "xdp_invalid"] {
             assert_eq!(network.count(counter), 0, "{counter}, {mode:?}");
         }
-        // What changes a value copies it.
+        // A command that changes a value copies it.
         network.stream.ask("append set2 0 0 3\r\nend\r\n", "STORED\r\n");
         network.stream.ask("touch ms2 1000\r\n", "TOUCHED\r\n");
         network.stream.ask("flush_all\r\n", "OK\r\n");
@@ -184,7 +184,7 @@ fn what_no_chunk_is_free_for_is_copied_and_nothing_is_evicted() {
     network.server.stop();
 }
 
-/// A value for `key`.
+/// The value of `key`.
 fn text(key: usize, of: &str) -> String {
     format!("{of} {key},").chars().cycle().take(100 + 150 * key).collect()
 }
@@ -210,7 +210,7 @@ fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
     let ids: Vec<u16> = (0..KEYS).map(|key| client.send(format!("get k{key}\r\n"))).collect();
     let bytes: usize = (0..KEYS).map(|key| text(key, "old").len()).sum();
     wait_until("all are sent", || network.row("udp", "zero_copy_bytes") == bytes as u64);
-    // Each key goes another way, and what replaces it as well.
+    // Keys are removed in different ways, and so are their successors.
     for key in 0..KEYS {
         let (ask, reply) = match key % 4 {
             0 => (set(format!("k{key}"), &text(key, "new")), "STORED\r\n"),
@@ -236,7 +236,7 @@ fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
     }
     network.stream.ask("flush_all\r\n", "OK\r\n");
     wait_until("nothing else is kept", || network.row("memory", "arena_bytes") <= stored);
-    // A few packets have left; what the others send from has its chunk still.
+    // A few packets have left; the values of those that wait keep their chunks.
     let waiting = network.far.behind_dam();
     assert!(waiting > bytes as u64 / 1400 / 2, "{waiting} packets wait");
     let kept = network.row("memory", "arena_bytes");

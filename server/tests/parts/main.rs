@@ -1,7 +1,7 @@
-//! Requests in several datagrams, put together, against a model.
+//! Reassembly of requests in several datagrams, against a model.
 //!
-//! Where: no server; `fuzz/fuzz_targets/datagrams.rs` runs the same with other bytes.
-//! Invariant: the one of `script.rs`.
+//! Where: no server; `fuzz/fuzz_targets/datagrams.rs` runs the same scripts from other bytes.
+//! Invariant: that of `script.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod model;
@@ -14,7 +14,7 @@ fn whatever_parts_come_in_whatever_order_a_whole_is_what_was_cut() {
     let mut all = [0; 6];
     for seed in 0..60 {
         let mut random = Random::new(seed);
-        // Some scripts have a few senders with requests of a few parts, which become whole.
+        // Two of three scripts have few senders or few parts, so that requests become whole.
         let few = u8::try_from(seed % 3).unwrap();
         let bytes: Vec<u8> = (0..1500)
             .flat_map(|_| {

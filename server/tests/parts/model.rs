@@ -1,8 +1,8 @@
-//! What requests that come in several datagrams come to, told in the simplest way.
+//! A simple model of how requests in several datagrams are put together.
 //!
-//! Where: tests of `server/src/datagram/assembly.rs`, and of a server that datagrams reach late,
-//! doubled or never.
-//! Invariant: the limits are the server's; nothing else is.
+//! Where: tests of `server/src/datagram/assembly.rs`, and of a server whose datagrams come late,
+//! twice or never.
+//! Invariant: it shares the server's limits, and no code.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use hypostyle::limits::{
 };
 use protocol::udp::Header;
 
-/// What a part comes to.
+/// The outcome of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
     Waits,
@@ -37,7 +37,7 @@ struct Request {
 pub(crate) struct Model(Vec<Request>);
 
 impl Model {
-    /// A part has come. The requests that had to go for it come second.
+    /// Adds a part. Returns its outcome, and the number of requests evicted for it.
     pub(crate) fn add(
         &mut self,
         from: SocketAddr,
@@ -76,12 +76,12 @@ impl Model {
         (if is_new { Came::Waits } else { Came::Ignored }, gone)
     }
 
-    /// A request has been executed.
+    /// Removes a request that has been executed.
     pub(crate) fn finish(&mut self, from: SocketAddr, id: u16) {
         self.0.retain(|one| (one.from, one.id) != (from, id));
     }
 
-    /// The requests that have waited for too long go. How many of them nobody was told about.
+    /// Removes requests that waited too long. Returns the number of those not refused before.
     pub(crate) fn drop_late(&mut self, now_ms: u64) -> u64 {
         let is_late = |one: &Request| one.since_ms + PARTS_WAIT_MS_MAX <= now_ms;
         let late = self.0.iter().filter(|one| is_late(one) && !one.is_refused).count();

@@ -1,4 +1,4 @@
-//! Datagrams made of any bytes, to the assembly and to its model.
+//! Runs any bytes as a script of datagrams, on the assembly and on its model.
 //!
 //! ```text
 //! 0    | 0: four bytes and a datagram as it stands  1: four bytes say it   seven bits: host, port
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Where: the test beside this file and the fuzz target include it.
-//! Invariant: after each datagram the two agree on what it came to, on what is whole, byte for
-//! byte, and on what waits; and the assembly holds no more memory than its limits say.
+//! Invariant: after each datagram the assembly and the model agree on its outcome, on whole
+//! requests byte for byte, and on what waits; the assembly holds no more memory than its limits.
 //! Source: `server/src/datagram/assembly.rs`.
 
 use std::net::SocketAddr;
@@ -22,14 +22,14 @@ use protocol::udp::Header;
 
 use crate::model::{Came, Model};
 
-/// Bytes that say one datagram.
+/// Bytes of the script per datagram.
 const STEP_BYTES: usize = 5;
-/// Milliseconds that pass before a datagram, by four bits.
+/// Milliseconds that pass before a datagram, by four bits of the script.
 const PASSES_MS: [u64; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 10, 100, 500, 999, 1000];
-/// Buffers double as they grow, and the whole request has one more than those that wait.
+/// Buffers double as they grow, and the whole request has one in addition to those that wait.
 const HELD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX * (ASSEMBLIES_MAX + 1);
 
-/// What a script came to: how often each thing.
+/// Number of times each outcome occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) waits: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Counts {
     pub(crate) late: u64,
 }
 
-/// Runs a script.
+/// Runs a script. Returns the number of each outcome.
 pub(crate) fn run(mut script: &[u8]) -> Counts {
     let (mut assembly, mut model) = (Assembly::default(), Model::default());
     let (mut counts, mut now_ms) = (Counts::default(), 0);
@@ -91,7 +91,7 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
     counts
 }
 
-/// A datagram that a few bits say, so that many of them belong together.
+/// Makes a datagram of a few bits, so that many datagrams belong to the same request.
 fn said(id: u8, number: u8, total: u8, size: u8) -> Vec<u8> {
     let most = u16::try_from(PARTS_MAX).unwrap();
     let total = match total {

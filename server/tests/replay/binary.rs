@@ -1,8 +1,8 @@
-//! Replays binary frames: puts the server's CAS uniques into requests, and in replies replaces CAS
-//! uniques by numbers and removes the version.
+//! Replays binary frames: puts the server's CAS uniques into requests, replaces CAS uniques in
+//! replies by numbers, and removes the version.
 //!
 //! Where: between a recording and the wire.
-//! Invariant: nothing of a reply but its CAS unique and the text of VERSION is changed.
+//! Invariant: only the CAS unique of a reply and the text of VERSION are changed.
 //! Source: `../data/oracle/README.md`.
 
 use crate::form::{Form, Uniques};
@@ -10,17 +10,17 @@ use crate::live::frame::{Frame, HEADER_BYTES, NOOP, REPLY, REQUEST, VERSION};
 use crate::live::{Stop, Wire, show};
 use crate::recording::Exchange;
 
-/// No recorded request carries it.
+/// An opaque that no recorded request has.
 const FENCE_OPAQUE: u32 = u32::from_be_bytes(*b"HYPO");
 
-/// Where the CAS unique stands in a frame.
+/// The CAS unique's bytes in a binary frame.
 const CAS: std::ops::Range<usize> = 16..24;
 
 pub(crate) struct Binary(Uniques);
 
 impl Binary {
     pub(crate) fn new() -> Binary {
-        // In a frame 0 stands for no unique, so the recording counts from 1.
+        // In a binary frame 0 means no unique, so the recording counts from 1.
         Binary(Uniques::from(1))
     }
 }
@@ -82,7 +82,7 @@ impl Form for Binary {
     }
 }
 
-/// What the recording has in the place of a version.
+/// The form of a version's reply in the recording.
 pub(crate) fn without_version(frame: Frame) -> Frame {
     Frame { body_bytes: 0, body: Vec::new(), ..frame }
 }
@@ -91,7 +91,7 @@ fn noop(magic: u8) -> Frame {
     Frame { opaque: FENCE_OPAQUE, ..Frame::new(magic, NOOP, &[], &[], &[]) }
 }
 
-/// The key of a request whose lengths are right; of another, as much as there is.
+/// The key of a request with correct lengths; else as much of it as there is.
 fn key(request: &[u8]) -> &[u8] {
     let key_bytes = usize::from(u16::from_be_bytes([request[2], request[3]]));
     let rest = request.get(HEADER_BYTES + usize::from(request[4])..).unwrap_or_default();

@@ -12,17 +12,17 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// The most requests sent before their replies are read.
+/// Most requests sent before their replies are read.
 const PIPELINE_REQUESTS_MAX: usize = 64;
 
-/// How a replay cuts the stream of requests into writes.
+/// How a replay splits the stream of requests into writes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Delivery {
     /// Each request, its fence included, in one write.
     Whole,
     /// Each request in pieces of 1 to 20 bytes, large values in pieces of up to 8 KiB.
     Pieces,
-    /// Up to `PIPELINE_REQUESTS_MAX` requests in one write, as long as none needs an answer first.
+    /// Up to `PIPELINE_REQUESTS_MAX` requests in one write, if none depends on an earlier reply.
     Pipelined,
 }
 
@@ -75,7 +75,7 @@ impl<F: Form> Replay<F> {
         self.differences
     }
 
-    /// Sends some requests at once, then reads and compares the reply of each.
+    /// Sends some requests at once, then reads and compares each reply.
     fn exchange(&mut self, exchanges: &[Exchange], range: Range<usize>, delivery: Delivery) {
         let mut sent = VecDeque::new();
         let mut stream = Vec::new();
@@ -106,13 +106,12 @@ impl<F: Form> Replay<F> {
         }
     }
 
-    /// One request's reply, and how it ended.
+    /// Reads one request's reply. Returns it, and the state of the connection.
     fn reply(&mut self, expected: &Answer) -> (Vec<u8>, State) {
         let mut reply = Vec::new();
         let read = match expected.state {
             State::Ok | State::Closed => F::read(&mut self.wire, &mut reply),
-            // After this request no reply is right: a reply that comes within a short while is a
-            // fault.
+            // No reply to this request is right: one that comes within a short while is a fault.
             State::Hang => self.wire.exactly(expected.output.len()).and_then(|bytes| {
                 reply = bytes;
                 Err(self.wire.ends(SILENCE))
@@ -128,8 +127,8 @@ impl<F: Form> Replay<F> {
     }
 }
 
-/// How many of the next requests can be sent at once: a request that quotes a CAS unique starts a
-/// new group, since the reply before it may bring one; one that is not answered ends its group.
+/// Number of the next requests that can be sent at once. A request that quotes a CAS unique starts
+/// a new group, since an earlier reply may bring it; a request without a reply ends its group.
 fn together<F: Form>(exchanges: &[Exchange], delivery: Delivery) -> usize {
     if delivery != Delivery::Pipelined {
         return 1;

@@ -1,35 +1,32 @@
-//! The two forms of exchanges that are replayed, text lines and binary frames, and the names of CAS
-//! uniques, which both use.
+//! The two forms of replayed exchanges, text and binary; and the numbers of CAS uniques, for both.
 //!
 //! Where: between a recording and the wire.
-//! Invariant: a form says what differs between two runs of one exchange, not which differences are
-//! allowed.
+//! Invariant: a form undoes what may differ between two runs of an exchange; it does not decide
+//! which differences are allowed.
 //! Source: `../data/oracle/README.md`.
 
 use crate::live::{Stop, Wire};
 use crate::recording::Exchange;
 use std::collections::HashMap;
 
-/// How one kind of protocol is replayed.
+/// One kind of protocol in a replay.
 pub(crate) trait Form {
-    /// A request that follows each recorded one. Its reply marks the end of the recorded request's
-    /// replies.
+    /// The request after each recorded one; its reply marks the end of the recorded one's.
     fn fence() -> Vec<u8>;
 
-    /// Whether a request quotes a CAS unique that an earlier reply showed.
+    /// True if a request quotes a CAS unique from an earlier reply.
     fn quotes_unique(exchange: &Exchange) -> bool;
 
-    /// The recorded request as it has to be sent now.
+    /// Returns the recorded request with the server's uniques and times.
     fn request(&self, exchange: &Exchange) -> Vec<u8>;
 
-    /// Reads the reply to one request, and the fence behind it. Where the fence does not come,
-    /// `reply` has what was taken from the wire until then.
+    /// Reads a reply, and the fence after it. If the fence does not come, `reply` has what did.
     fn read(wire: &mut Wire, reply: &mut Vec<u8>) -> Result<(), Stop>;
 
-    /// A reply as the recording would write it; takes note of the CAS uniques in it.
+    /// Returns a reply in the form of the recording, and notes its CAS uniques.
     fn reply(&mut self, request: &[u8], reply: &[u8]) -> Vec<u8>;
 
-    /// A reply as a person reads it.
+    /// Formats a reply for people.
     fn show(reply: &[u8]) -> String;
 }
 
@@ -37,13 +34,13 @@ pub(crate) trait Form {
 pub(crate) struct Uniques {
     /// The last unique seen for each key.
     last: HashMap<Vec<u8>, u64>,
-    /// Each unique's number, counting first appearances.
+    /// The number of each unique, in order of first appearance.
     numbers: HashMap<u64, u64>,
     first: u64,
 }
 
 impl Uniques {
-    /// The first unique to appear gets the number `first`.
+    /// Starts numbering at `first`.
     pub(crate) fn from(first: u64) -> Uniques {
         Uniques { last: HashMap::new(), numbers: HashMap::new(), first }
     }
@@ -52,7 +49,7 @@ impl Uniques {
         self.last.get(key).copied()
     }
 
-    /// The number of a unique that a reply shows for `key`.
+    /// Returns the number of a unique that a reply shows for `key`.
     pub(crate) fn number(&mut self, key: &[u8], unique: u64) -> u64 {
         self.last.insert(key.to_vec(), unique);
         let next = self.first + u64::try_from(self.numbers.len()).unwrap();

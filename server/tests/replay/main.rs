@@ -1,12 +1,12 @@
 //! Replays recorded exchanges with memcached 1.6.45 and compares every reply, byte for byte.
 //!
 //! Where: client side, over TCP.
-//! Invariant: every line of a recording is sent, in order, and every difference is reported; one is
-//! enough to fail.
+//! Invariant: every line of a recording is sent, in order, and every difference is reported; a
+//! single one fails the test.
 //! Source: `../data/oracle/README.md`.
 //!
-//! - `SERVER=path`: replay to that server, for instance memcached itself.
-//! - `RECORDING=path`: replay that recording of text or meta commands too (JSON lines, zstd).
+//! - `SERVER=path`: replays to that server, for instance memcached itself.
+//! - `RECORDING=path`: also replays that recording of text or meta commands (JSON lines, zstd).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -108,7 +108,7 @@ fn a_wrong_binary_recording_is_found() {
         assert_found(Binary::new(), &exchanges, at);
         exchanges[at].answer.output[wrong] ^= 1;
     }
-    // A status taken for another, its text unchanged; a reply where there is none.
+    // Another status with unchanged text; a reply where there is none.
     let at = exchanges.iter().position(|one| one.answer.output.get(7) == Some(&5)).unwrap();
     exchanges[at].answer.output[7] = 1;
     assert_found(Binary::new(), &exchanges, at);
@@ -137,7 +137,7 @@ fn a_named_reply_differs_as_named_only() {
     assert_eq!(named, 22, "the replies that meta.others.jsonl names");
 }
 
-/// The first exchanges of a recording: enough of them to plant a fault in.
+/// The first exchanges of a recording, enough to plant a fault in.
 fn beginning(name: &str) -> Vec<Exchange> {
     let mut exchanges = load(name);
     exchanges.truncate(300);

@@ -1,9 +1,9 @@
-//! Loads a recording: zstd-compressed JSON lines, one exchange a line. A file beside the recording
-//! may list further replies that are correct.
+//! Loads a recording: zstd-compressed JSON lines, one exchange per line. A file beside the
+//! recording may list further correct replies.
 //!
 //! Where: test data.
-//! Invariant: strings are latin-1, so that each character is one byte on the wire; a further reply
-//! is exact as well.
+//! Invariant: strings are latin-1, one character per byte on the wire; further replies are exact
+//! too.
 //! Source: `../data/oracle/README.md`.
 
 use crate::binary;
@@ -13,37 +13,37 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// One request and what memcached did.
+/// One request and memcached's answer.
 pub(crate) struct Exchange {
     pub(crate) input: Vec<u8>,
     pub(crate) answer: Answer,
-    /// What may come in the place of `answer`.
+    /// Answers that are correct as well.
     pub(crate) others: Vec<Other>,
-    /// The key whose last CAS unique belongs into the header of a binary request.
+    /// The key whose last CAS unique belongs in the header of a binary request.
     pub(crate) unique_of: Option<Vec<u8>>,
 }
 
 #[derive(PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Text, or the bytes of frames whose CAS uniques are their numbers.
+    /// Text, or the bytes of binary frames, with numbers for CAS uniques.
     pub(crate) output: Vec<u8>,
     pub(crate) state: State,
 }
 
 pub(crate) struct Other {
     pub(crate) answer: Answer,
-    /// Only where a request may arrive in parts.
+    /// True if this answer is correct only for a request that may arrive in parts.
     pub(crate) in_parts: bool,
 }
 
 impl Exchange {
-    /// Whether this may come; `in_parts` says that the request may have arrived in parts.
+    /// True if this answer is correct; the request may have arrived in parts if `in_parts`.
     pub(crate) fn allows(&self, answer: &Answer, in_parts: bool) -> bool {
         let mut others = self.others.iter().filter(|other| in_parts || !other.in_parts);
         *answer == self.answer || others.any(|other| *answer == other.answer)
     }
 
-    /// Whether the connection is sure to serve the next request.
+    /// True if the connection surely serves the next request.
     pub(crate) fn goes_on(&self) -> bool {
         let mut others = self.others.iter().map(|other| &other.answer);
         self.answer.state == State::Ok && others.all(|answer| answer.state == State::Ok)
@@ -59,7 +59,7 @@ pub(crate) enum State {
     Hang,
 }
 
-/// All exchanges of the recording at `path`, in order.
+/// Loads all exchanges of the recording at `path`, in order.
 pub(crate) fn load(path: &Path) -> Vec<Exchange> {
     let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut text = String::new();
@@ -88,7 +88,7 @@ fn exchange(line: &str) -> Exchange {
     Exchange { input, answer, others: Vec::new(), unique_of }
 }
 
-/// One line of the named replies: the request at `index` may also be answered so.
+/// Adds a line of the file of further replies: a correct answer to the request at `index`.
 fn add_other(exchanges: &mut [Exchange], line: &str) {
     let value: Value = serde_json::from_str(line).unwrap();
     let index = usize::try_from(value["index"].as_u64().unwrap()).unwrap();

@@ -10,13 +10,13 @@ use crate::live::{Stop, Wire, show};
 use crate::recording::Exchange;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The server's clock when the recording began: its absolute times lie 500 s after.
+/// The server's clock when the recording began; its absolute times are 500 s later.
 const RECORDED_AT_S: u64 = 1_795_214_630;
 
 /// Numbers in this range are absolute times of the recording.
 const RECORDED_TIMES_S: std::ops::Range<u64> = 1_795_214_000..1_795_216_000;
 
-/// Quoted for a key whose CAS unique no reply has shown: in a classic and in a meta command.
+/// Quoted if no reply has shown the key's CAS unique: in a classic and in a meta command.
 const UNSEEN_CLASSIC: u64 = 12_345_678;
 const UNSEEN_META: u64 = 99;
 
@@ -96,7 +96,7 @@ impl Text {
         result
     }
 
-    /// Absolute times lie as far ahead of now as they did of the recording.
+    /// Moves absolute times, so that they lie as far ahead of now as of the recording.
     fn with_times(&self, line: &[u8]) -> Vec<u8> {
         let mut result = Vec::with_capacity(line.len());
         for token in line.split_inclusive(|&byte| byte == b' ') {
@@ -114,7 +114,7 @@ impl Text {
         result
     }
 
-    /// Writes one line of a reply; returns the bytes of the value that follows it.
+    /// Adds one line of a reply. Returns the bytes of the value that follows it.
     fn line(&mut self, request: &[u8], line: &[u8], result: &mut Vec<u8>) -> usize {
         let trimmed = line.strip_suffix(b"\r\n").unwrap_or(line);
         let mut words = trimmed.split(|&byte| byte == b' ');
@@ -179,7 +179,7 @@ impl Text {
     }
 
     fn name(&mut self, key: &[u8], unique: &[u8]) -> Vec<u8> {
-        // What is no number, or one too large, stays as it came.
+        // Words that are not numbers, or too large, stay unchanged.
         let Some(unique) = number(unique) else { return unique.to_vec() };
         format!("CAS{}", self.uniques.number(key, unique)).into_bytes()
     }

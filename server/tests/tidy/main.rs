@@ -14,13 +14,13 @@ mod source;
 use rules::Rule;
 use source::{Kind, Source};
 
-/// Fails with all that breaks a rule.
+/// Fails, with every fault printed, if a file of the tree breaks the rule.
 fn holds(rule: Rule) {
     let broken: Vec<String> = source::tree().iter().flat_map(rule).collect();
     assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
 }
 
-/// Whether a rule finds fault with a file of this path and text.
+/// True if the rule finds a fault in a file of this path and text.
 fn finds(rule: Rule, path: &str, text: &str) -> bool {
     !rule(&Source::new(path, text)).is_empty()
 }
@@ -145,7 +145,7 @@ fn each_policy_is_a_file_and_a_row() {
     let row = |name: &str| rows.lines().any(|line| line.contains(&format!(" in {name}, \"")));
     let files = std::fs::read_dir(source::root().join("store/src/policy")).unwrap();
     let names = files.map(|file| file.unwrap().path().file_stem().unwrap().display().to_string());
-    // `room` is what all of them go by.
+    // `room` is what the policies share, and none itself.
     let without: Vec<String> = names.filter(|name| name != "room" && !row(name)).collect();
     assert!(without.is_empty() && row("clock2q") && !row("lru"), "no row: {without:?}");
 }

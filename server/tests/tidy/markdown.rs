@@ -33,7 +33,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What the links of a line lead to.
+/// The targets of the links in a line.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
@@ -58,7 +58,7 @@ fn leads_somewhere(source: &Source, target: &str) -> bool {
     })
 }
 
-/// The anchor that a heading gets.
+/// GitHub's anchor of a heading.
 fn anchor(heading: &str) -> String {
     let title = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = |one: &char| one.is_alphanumeric() || matches!(one, ' ' | '-' | '_');
@@ -90,7 +90,7 @@ pub(crate) fn changelog(source: &Source) -> Vec<String> {
     broken
 }
 
-/// `1.2.3 - 2026-11-20`.
+/// True for a release's heading, such as `1.2.3 - 2026-11-20`.
 fn is_release(text: &str) -> bool {
     let Some((version, date)) = text.split_once(" - ") else { return false };
     let shape = |text: &str| -> String {

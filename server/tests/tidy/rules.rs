@@ -1,4 +1,4 @@
-//! The rules for code and for the tree. Each is a function from a file to its faults.
+//! Tests of code and of the tree: each rule is a function that gives the faults of a file.
 //!
 //! Where: the tree's files.
 //! Invariant: no rule for code applies to comments or strings.
@@ -12,16 +12,16 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
-/// How far above unsafe code its proof may begin.
+/// Most lines between unsafe code and the start of its proof above it.
 const PROOF_LINES_MAX: usize = 25;
 
-/// Which of our crates each crate may use, tests included.
+/// The crates of this workspace that each crate may use, tests included.
 const ARROWS: [(&str, &[&str]); 9] = [
     ("memory", &[]),
     ("net", &["memory", "testing"]),
     ("protocol", &[]),
     ("store", &["memory", "testing"]),
-    // The load generator for its benches alone: no dependency of what is shipped.
+    // The load generator is for the server's benches only; nothing that ships depends on it.
     ("server", &["memory", "net", "protocol", "store", "blaster", "testing"]),
     ("simulate", &["store", "testing"]),
     ("blaster", &["net", "protocol", "simulate", "testing"]),
@@ -29,18 +29,18 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("fuzz", &["net", "protocol", "server"]),
 ];
 
-/// Names that do I/O. The crates that do none must not use them.
+/// Modules that do I/O. The crates that do none must not use them.
 const IO: [&str; 4] = ["std::net", "std::fs", "rustix::net", "rustix::fs"];
 const WITHOUT_IO: [&str; 2] = ["protocol", "store"];
 
 /// Words that say nothing in a name.
 const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "impl"];
 
-/// Where the clock on the wall is read, which may be set: once at the start, and for lines of
-/// `watch`.
+/// The only files that may read the wall clock, which an operator can set: once at the start, and
+/// for the times in the lines of `watch`.
 const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/watch.rs"];
 
-/// Where unsafe code may stand.
+/// Places where unsafe code may stand.
 const UNSAFE_PLACES: [&str; 5] =
     ["memory/", "net/", "store/", "server/src/process.rs", "testing/src/allocations.rs"];
 
@@ -128,7 +128,7 @@ fn functions(code: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// The bytes up to the end of a function's body; none where a `;` comes first.
+/// The length of a function up to the end of its body; none for a declaration that ends in `;`.
 fn body(code: &str) -> Option<usize> {
     let mut depth = 0;
     let mut brackets = 0;
@@ -167,7 +167,7 @@ pub(crate) fn names(source: &Source) -> Vec<String> {
     broken
 }
 
-/// The words of an identifier, in lower case.
+/// Returns the words of an identifier, in lower case.
 fn words(name: &str) -> impl Iterator<Item = String> {
     let mut words = vec![String::new()];
     for one in name.chars() {
@@ -201,7 +201,7 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
     broken
 }
 
-/// What looks into a request's form, or has a protocol's line end, outside of `protocol`.
+/// Finds code of the server that looks into a request's form or contains a protocol's line end.
 pub(crate) fn forms(source: &Source) -> Vec<String> {
     let mut broken = Vec::new();
     if !source.path.starts_with("server/src/") || source.is_test() {
@@ -219,8 +219,7 @@ pub(crate) fn forms(source: &Source) -> Vec<String> {
     broken
 }
 
-/// Of what is shipped as the server, what reads the clock on the wall: exptimes must not leap with
-/// it.
+/// Finds code of the shipped server that reads the wall clock, on which exptimes must not depend.
 pub(crate) fn clocks(source: &Source) -> Vec<String> {
     let shipped = ["memory/src/", "net/src/", "protocol/src/", "store/src/", "server/src/"];
     let is_shipped = shipped.iter().any(|folder| source.path.starts_with(folder));

@@ -1,4 +1,4 @@
-//! The files of the tree, each as it is and without its comments and strings.
+//! The text files of the tree, each whole and with its comments and strings blanked.
 //!
 //! Where: the tree's files.
 //! Invariant: a line has the same number in both forms.
@@ -6,11 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold nothing of ours.
+/// Folders with nothing of ours to check.
 const LEFT_OUT: [&str; 7] =
     ["target", ".git", "tests/.peers", "fuzz/target", "fuzz/corpus", "fuzz/artifacts", ".jj"];
 
-/// Files that others write.
+/// Files that no person of this project writes: generated, or a licence.
 const GENERATED: [&str; 2] = ["Cargo.lock", "LICENSE"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) kind: Kind,
     pub(crate) text: String,
-    /// Of Rust: the text with comments and strings blanked.
+    /// A Rust file's text with comments and strings blanked; empty for other kinds.
     pub(crate) code: String,
 }
 
@@ -40,7 +40,7 @@ impl Source {
         Source { path: path.to_owned(), kind, text: text.to_owned(), code }
     }
 
-    /// The crate's folder.
+    /// The first folder of the path, which is the crate's for a crate's file.
     pub(crate) fn folder(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
@@ -51,7 +51,7 @@ impl Source {
     }
 }
 
-/// Where the workspace stands.
+/// The workspace's root.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -70,7 +70,7 @@ pub(crate) fn tree() -> Vec<Source> {
             if path.is_dir() {
                 folders.push(path);
             } else if !GENERATED.iter().any(|file| name.ends_with(file)) {
-                // What is not text is data.
+                // Files that are not UTF-8 are data, and skipped.
                 let text = fs::read_to_string(&path);
                 sources.extend(text.ok().map(|text| Source::new(&name, &text)));
             }
@@ -80,7 +80,7 @@ pub(crate) fn tree() -> Vec<Source> {
     sources
 }
 
-/// Rust text with the inside of comments, strings and character literals blanked.
+/// Blanks the comments, strings and character literals of Rust text.
 fn code(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -142,7 +142,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     Some(1 + hashes + 1 + at + end.len())
 }
 
-/// A character literal's bytes; 0 for a lifetime.
+/// The length of a character literal; 0 for a lifetime.
 fn character(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match (chars.next(), chars.next()) {

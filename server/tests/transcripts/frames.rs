@@ -1,22 +1,22 @@
 //! Binary frames in transcripts: `set key=k flags=7 value=abc`, as requests and as replies.
 //!
 //! Where: test data.
-//! Invariant: an unknown field fails the test, and so does a byte of a reply that the line does not
-//! describe.
+//! Invariant: an unknown field fails the test, and so does a byte of a reply that no field
+//! describes.
 //! Source: the format in `README.md`.
 
 use crate::live::frame::{Frame, OPCODES, REPLY, REQUEST};
 use crate::script::{Piece, Values, braces, unescape};
 use std::fmt::{self, Display, Formatter};
 
-/// The fields of a frame that one line names.
+/// The fields of a binary frame named in one line.
 pub(crate) struct FrameLine {
     text: String,
     opcode: u8,
     fields: Vec<(String, Vec<Piece>)>,
 }
 
-/// The fields a request may name, and a reply.
+/// The fields that a request may name, and those of a reply.
 const OF_REQUESTS: [&str; 15] = [
     "magic", "keylen", "extlen", "datatype", "vbucket", "bodylen", "opaque", "cas", "extras",
     "flags", "exptime", "delta", "initial", "key", "value",
@@ -24,7 +24,7 @@ const OF_REQUESTS: [&str; 15] = [
 const OF_REPLIES: [&str; 8] =
     ["status", "opaque", "cas", "extras", "flags", "key", "number", "value"];
 
-/// Reads the lines that follow `>>`, `>+` and `<<`: one, or as many as `*500` at its start says.
+/// Parses the text after `>>`, `>+` or `<<`: one frame, or many if a count like `*500` comes first.
 pub(crate) fn frame_lines(text: &str, reply: bool) -> Option<Vec<FrameLine>> {
     let known = if reply { &OF_REPLIES[..] } else { &OF_REQUESTS };
     let Some((count, text)) = text.strip_prefix('*').and_then(|rest| rest.split_once(' ')) else {
@@ -35,7 +35,7 @@ pub(crate) fn frame_lines(text: &str, reply: bool) -> Option<Vec<FrameLine>> {
 }
 
 fn frame_line(text: &str, known: &[&str]) -> Option<FrameLine> {
-    // The value is the rest of the line, spaces and all.
+    // The value is the rest of the line, including spaces.
     let (head, value) = match text.split_once(" value=") {
         Some((head, value)) => (head, Some(value)),
         None => (text, None),
@@ -75,7 +75,7 @@ impl FrameLine {
         self.field(name).map(|pieces| values.fill(pieces)).unwrap_or_default()
     }
 
-    /// A field's number, if the line names it.
+    /// The number of a field, if the line names the field.
     fn said<T: TryFrom<u64>>(&self, name: &str, values: &Values) -> Option<T> {
         let text = String::from_utf8(values.fill(self.field(name)?)).unwrap();
         let number = match text.strip_prefix("0x") {
@@ -90,7 +90,7 @@ impl FrameLine {
         self.said(name, values).unwrap_or_default()
     }
 
-    /// The extras of a request: as given, else what its opcode takes.
+    /// The extras of a request: as given, or else those of its opcode.
     fn extras(&self, values: &Values) -> Vec<u8> {
         if self.field("extras").is_some() {
             return hex(&self.bytes("extras", values));
@@ -108,15 +108,15 @@ impl FrameLine {
                 let delta: u64 = self.said("delta", values).unwrap_or(1);
                 [&delta.to_be_bytes()[..], &initial(), &exptime()].concat()
             }
-            // Touch, gat and gatk; flush where it is delayed.
+            // Touch, gat and gatk; a delayed flush.
             0x1c..=0x1e | 0x23 | 0x24 => exptime().to_vec(),
             0x08 | 0x18 if self.field("exptime").is_some() => exptime().to_vec(),
             _ => Vec::new(),
         }
     }
 
-    /// The request's bytes. A field of the header that the line names has the line's number, even
-    /// if it is wrong.
+    /// The request's bytes. Header fields that the line names have the line's numbers, even wrong
+    /// ones.
     pub(crate) fn request(&self, values: &Values) -> Vec<u8> {
         let (key, value) = (self.bytes("key", values), self.bytes("value", values));
         let truth = Frame::new(REQUEST, self.opcode, &self.extras(values), &key, &value);
@@ -134,14 +134,14 @@ impl FrameLine {
         frame.encode()
     }
 
-    /// True if `got` is a reply before the one of this line in a sequence: it has a key, and
-    /// another key than the line's.
+    /// True if `got` is an earlier reply of a sequence than the one of this line: its key is not
+    /// empty, and not the line's.
     pub(crate) fn is_later(&self, values: &Values, got: &Frame) -> bool {
         let (_, key, _) = got.parts();
         got.opcode == self.opcode && !key.is_empty() && key != self.bytes("key", values)
     }
 
-    /// Compares a reply with what the line says, taking note of the unique it shows.
+    /// Compares a reply with the line, and notes its CAS unique.
     pub(crate) fn matches(&self, values: &mut Values, got: &Frame) -> Result<(), String> {
         let (_, key, value) = got.parts();
         let extras = match self.said::<u32>("flags", values) {

@@ -1,12 +1,11 @@
-//! Runs the transcripts beside this file: what a client sends and, byte for byte, what it receives.
+//! Runs the transcripts beside this file: what a client sends and, byte for byte, receives.
 //!
 //! Where: client side, over TCP, UDP and AF_XDP.
-//! Invariant: a transcript lists every byte of the replies, and after the last one the server sends
-//! nothing.
-//! Source: each transcript was first run against memcached 1.6.45; the second test runs them
-//! against the memcached at hand. The format is in `README.md`.
+//! Invariant: a transcript lists every byte of the replies; after the last one nothing comes.
+//! Source: each transcript was first run against memcached 1.6.45; `memcached_answers_as_written`
+//! runs all against the memcached at hand. The format is in `README.md`.
 //!
-//! - `TRANSCRIPT=name`: run only the transcripts whose name contains this.
+//! - `TRANSCRIPT=name`: runs only the transcripts whose name contains this.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -26,7 +25,7 @@ use std::time::Duration;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
-/// Transcripts that only connections can have, and why.
+/// Transcripts that need a connection, and why.
 const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("binary_half_closed", "a message has no end that a client could send"),
     ("binary_header", "which protocol is spoken is told from each message"),
@@ -42,11 +41,11 @@ const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("watch", "a message has no client who could go on reading"),
 ];
 
-/// And those that only the kernel can have.
+/// Transcripts that cannot run past the kernel, and why.
 const OF_THE_KERNEL: [(&str, &str); 1] =
     [("memlimit", "memory cannot become less than packets take")];
 
-/// And those that say from which address they connect.
+/// Transcripts that depend on the client's address, and why.
 const OF_LOOPBACK: [(&str, &str); 2] =
     [("connections", "stats conns tells addresses"), ("watch", "a connection tells its address")];
 
@@ -81,7 +80,7 @@ fn the_server_answers_messages_past_the_kernel_as_written() {
     messages_past_the_kernel_as_written(&|flags| Server::past_the_kernel(&[OBEYS, flags].concat()));
 }
 
-/// All that messages may be, of a server past the kernel, if this process may start one.
+/// Runs the transcripts that messages can have against a server past the kernel, if it may start.
 fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server>) {
     let Some(server) = start(&[]) else { return };
     drop(server);
@@ -89,13 +88,13 @@ fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server
     run_all(None, start, Some(&left_out));
 }
 
-/// Each value that is set in one piece, however short, lies in the arena.
+/// A server that puts each value set in one piece, however short, into the arena.
 fn with_values_beside_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=send,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
 }
 
-/// And that comes past the kernel stays where it came.
+/// Like `with_values_beside_packets`, but values that come in packets stay there.
 fn with_values_in_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
@@ -111,7 +110,7 @@ fn the_server_answers_messages_as_written_where_values_stay_in_packets() {
     messages_past_the_kernel_as_written(&with_values_in_packets);
 }
 
-/// The same is asked for, of a driver that uses our memory itself: values are copied.
+/// The same options with a driver without zero copy: values are copied.
 fn with_a_driver_that_does_not_copy(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_a_kernel_without("copies", &all)
@@ -135,7 +134,7 @@ fn what_is_left_to_connections_and_to_the_kernel_is_known_by_name() {
     let names: Vec<String> = transcripts().iter().map(|path| name(path)).collect();
     for (left_out, why) in OF_CONNECTIONS.iter().chain(&OF_THE_KERNEL) {
         assert!(names.iter().any(|name| name == left_out), "no transcript {left_out}");
-        // Half a second is enough for what goes well, and what does not needs no more.
+        // Half a second is enough for a good answer, and a bad one needs no more.
         let times = Times { patience: Duration::from_millis(500), silence: SILENCE };
         let script = Script::parse(left_out, &text(left_out), None);
         let past = |flags: &[&str]| Server::past_the_kernel(flags);
@@ -148,12 +147,10 @@ fn what_is_left_to_connections_and_to_the_kernel_is_known_by_name() {
     }
 }
 
-/// A transcript's name.
 fn name(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
-/// What it says.
 fn text(name: &str) -> String {
     std::fs::read_to_string(Path::new(FOLDER).join(name).with_extension("txt")).unwrap()
 }
@@ -168,7 +165,7 @@ fn memcached_answers_as_written() {
 #[test]
 fn each_command_has_a_transcript() {
     let texts = all_texts();
-    // `> get k`, or on a connection of its own `a> get k`.
+    // One of `> get k`, or with a connection's name `a> get k`.
     let requests: Vec<&str> = texts
         .lines()
         .filter_map(|line| line.split_once("> "))
@@ -184,7 +181,7 @@ fn each_command_has_a_transcript() {
 #[test]
 fn each_binary_command_has_a_transcript() {
     let texts = all_texts();
-    // `>> get key=k`, `>+ get key=k`, `>> *50 get key=k`; or on a connection of its own `a>> get`.
+    // One of `>> get key=k`, `>+ get key=k`, `>> *50 get key=k`; or named, as in `a>> get`.
     let lines = texts.lines().map(|line| line.trim_start_matches(|one: char| one.is_lowercase()));
     let requests = lines.filter_map(|line| line.strip_prefix(">> ").or(line.strip_prefix(">+ ")));
     let sent: Vec<&str> = requests
@@ -200,7 +197,6 @@ fn each_binary_command_has_a_transcript() {
     assert!(without.is_empty(), "no transcript sends {without:?}");
 }
 
-/// All transcripts, one after the other.
 fn all_texts() -> String {
     transcripts().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
@@ -231,8 +227,7 @@ fn a_wrong_transcript_is_found() {
         (">> stat\n<+ stat key=nosuch value={*}\n", 2),
     ];
     let start = |flags: &[&str]| Some(Server::under_test(flags));
-    // Some of these scripts wait in vain, for as long as a loaded machine may delay an answer: so
-    // all run at once.
+    // Some scripts wait in vain, as long as an answer may take: all run at once.
     let times = Times { patience: Duration::from_secs(10), silence: Duration::from_secs(10) };
     std::thread::scope(|scope| {
         for (text, line) in wrong {
@@ -248,13 +243,13 @@ fn a_wrong_transcript_is_found() {
 /// How long steps wait.
 #[derive(Clone, Copy)]
 struct Times {
-    /// For what is sure to come.
+    /// For answers that surely come.
     patience: Duration,
-    /// For what must not come. Too short a time finds less, and never fails what is right.
+    /// For answers that must not come. If too short, it finds less, but fails no correct server.
     silence: Duration,
 }
 
-/// Runs all transcripts; by messages those that are not left out, where some are.
+/// Runs all transcripts over streams; or by messages, without those in `left_out`, if it is given.
 fn run_all(
     program: Option<&str>,
     start: &impl Fn(&[&str]) -> Option<Server>,
@@ -295,7 +290,7 @@ fn transcripts() -> Vec<PathBuf> {
     paths
 }
 
-/// Runs one transcript; the error begins with its name and line.
+/// Runs one transcript. An error begins with its name and line.
 fn run(
     script: &Script,
     start: &impl Fn(&[&str]) -> Option<Server>,
@@ -325,7 +320,7 @@ fn expect_end(expected: Stop, got: Stop, rest: &[u8]) -> Result<(), String> {
     Err(format!("expected {expected:?}, got {got:?} after {}", show(rest)))
 }
 
-/// A transcript being run.
+/// A running transcript.
 struct Play {
     server: Option<Server>,
     wires: BTreeMap<char, Open>,
@@ -336,7 +331,7 @@ struct Play {
 
 struct Open {
     wire: Wire,
-    /// Frames that wait for what is sent next.
+    /// Bytes of binary frames, held back until the next write.
     held: Vec<u8>,
     /// True if the first bytes sent were a binary frame.
     is_binary: Option<bool>,
@@ -374,7 +369,7 @@ impl Play {
                 }
                 line.matches(&mut self.values, &frame)?;
             }
-            // A message has no end of its own: what it asks for behind this point is not answered.
+            // After a message nothing more is answered: the next message's answer must come alone.
             Step::Closed(name) | Step::Waits(name) if self.by_messages => {
                 let question = self.question(*name).0;
                 let mut wire = self.take(*name);
@@ -437,7 +432,7 @@ impl Play {
         self.wires.remove(&name).unwrap().wire
     }
 
-    /// Reads what one `<` line promises.
+    /// Reads what one `<` line describes.
     fn expect(&mut self, name: char, pieces: &[Piece]) -> Result<(), String> {
         self.open(name);
         let wire = &mut self.wires.get_mut(&name).unwrap().wire;
@@ -459,7 +454,7 @@ impl Play {
         Ok(())
     }
 
-    /// What is asked to see that nothing else has been answered, and the answer.
+    /// A question that shows that nothing else was answered, and its answer.
     fn question(&mut self, name: char) -> (Vec<u8>, Vec<u8>) {
         if self.open(name).is_binary == Some(true) {
             let noop = |magic| Frame { opaque: 77, ..Frame::new(magic, NOOP, &[], &[], &[]) };
@@ -469,7 +464,7 @@ impl Play {
         }
     }
 
-    /// No open connection may have sent more, and each must still answer.
+    /// Checks that no open connection has sent more, and that each still answers.
     fn finish(&mut self) -> Result<(), String> {
         for name in self.wires.keys().copied().collect::<Vec<_>>() {
             let (question, answer) = self.question(name);

@@ -18,10 +18,10 @@ pub(crate) enum Step {
     Start(Vec<String>),
     Send(char, Vec<Piece>),
     Expect(char, Vec<Piece>),
-    /// Frames to send in one write; now, or together with what is sent next.
+    /// Binary frames to send in one write; now, or together with the next ones.
     SendFrames(char, Vec<FrameLine>, When),
     ExpectFrames(char, Vec<FrameLine>),
-    /// Skips frames until one with the key of this one.
+    /// Skips binary frames until one with this key.
     ExpectLater(char, FrameLine),
     Closed(char),
     Waits(char),
@@ -35,24 +35,24 @@ pub(crate) enum When {
     WithNext,
 }
 
-/// A part of a line.
+/// A piece of a line.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Bytes(Vec<u8>),
-    /// A CAS unique: taken from the first reply that shows it, the same from then on.
+    /// A CAS unique: the first reply that shows it sets it; it must be the same from then on.
     Cas(String),
     /// A time, in seconds from now.
     Now(i64),
-    /// Anything up to the bytes that follow it; at the end of a frame's field, all the rest.
+    /// Any bytes up to those of the next piece; at the end of a frame's field, all the rest.
     Any,
 }
 
-/// The connection of lines that name none.
+/// The name of the connection for lines that name none.
 const UNNAMED: char = '-';
 
 impl Script {
-    /// Reads a transcript, without what only another `program` answers; none is the server under
-    /// test, which answers everything.
+    /// Parses a transcript. Lines for another `program` only are skipped; none is the server under
+    /// test, which answers all lines.
     pub(crate) fn parse(name: &str, text: &str, program: Option<&str>) -> Script {
         let mut script = Script { name: name.to_owned(), steps: Vec::new() };
         let mut only = None;
@@ -102,7 +102,7 @@ fn step(line: &str) -> Option<Step> {
     }
 }
 
-/// A line's text as pieces; its end is CRLF unless the text ends with a backslash.
+/// A line's text as pieces; it ends in CRLF, unless the text ends with a backslash.
 fn pieces(text: &str) -> Option<Vec<Piece>> {
     let (text, end) = match text.strip_suffix('\\') {
         Some(text) => (text, ""),
@@ -115,7 +115,7 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// A text as pieces, its braces understood.
+/// Parses text with braces into pieces.
 pub(crate) fn braces(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -155,8 +155,7 @@ fn braced(inside: &str) -> Option<Piece> {
     Some(Piece::Bytes(repeat(text, count.parse().ok()?)?))
 }
 
-/// Repeats `text`. Each `#` in it becomes the number of the repetition, from 1. Repetitions within
-/// `text` are expanded first.
+/// Repeats `text`, whose own repetitions are expanded first. `#` becomes the number, from 1.
 fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
     if !text.contains('#') {
         return Some(once(text)?.repeat(count));
@@ -183,7 +182,7 @@ fn once(text: &str) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// `\r \n \t \\ \s` (a space where one would not be seen) and `\xHH`.
+/// Resolves `\r \n \t \\ \s` (a space where it could not be seen) and `\xHH`.
 pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut result = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -208,7 +207,7 @@ pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// Pieces as a transcript writes them.
+/// Formats pieces as in a transcript.
 fn shown(pieces: &[Piece]) -> String {
     let shown = pieces.iter().map(|piece| match piece {
         Piece::Bytes(bytes) => bytes.escape_ascii().to_string(),
@@ -219,14 +218,14 @@ fn shown(pieces: &[Piece]) -> String {
     shown.collect()
 }
 
-/// The CAS uniques seen so far, by the names the transcript gives them.
+/// The CAS uniques seen so far, by their names in the transcript.
 #[derive(Default)]
 pub(crate) struct Values {
     uniques: HashMap<String, Vec<u8>>,
 }
 
 impl Values {
-    /// The bytes of a line, its open pieces filled in.
+    /// The bytes of a line, with its pieces filled in.
     pub(crate) fn fill(&self, pieces: &[Piece]) -> Vec<u8> {
         let mut result = Vec::new();
         for piece in pieces {
@@ -244,7 +243,7 @@ impl Values {
         result
     }
 
-    /// Compares a line with pieces, taking note of the uniques it shows.
+    /// Compares a line with pieces, and notes the CAS uniques it shows.
     pub(crate) fn matches(&mut self, pieces: &[Piece], line: &[u8]) -> Result<(), String> {
         let error = || format!("expected {}, got {}", shown(pieces), line.escape_ascii());
         let mut rest = line;
