@@ -150,7 +150,7 @@ pub struct Delta<'a> {
     pub delta: u64,
     /// The CAS unique that the item must have; 0 for none.
     pub cas: u64,
-    /// What to store if there is no such key; `None` answers a miss.
+    /// The item to create if there is no such key; `None` answers a miss.
     pub initial: Option<Initial>,
     /// How the request is answered.
     pub form: Form,
