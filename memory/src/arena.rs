@@ -63,7 +63,6 @@ pub struct Arena {
     /// True if received bytes may stay in their chunk as a value's.
     keeps: bool,
     chains: Chains,
-    /// The free chunks.
     vacant: Vacant,
     /// For each chunk of a value, the offset and the length of its bytes.
     extents: Words,
@@ -216,8 +215,8 @@ impl Arena {
         word.store(upper | (offset as u64) << 16 | bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns the offset and the length of a chunk's value; the caller has a reference to its
-    /// chain.
+    /// Returns the offset and the length of a chunk's value, to whose chain the caller has a
+    /// reference.
     #[must_use]
     pub fn extent(&self, chunk: u32) -> (usize, usize) {
         let extent = low(self.extents.word(chunk as usize).load(Ordering::Relaxed)); // as it is set
@@ -263,8 +262,8 @@ impl Arena {
     fn overwrite(&self, chunk: u32) {
         if cfg!(all(debug_assertions, not(loom))) {
             plain_access(self.at(chunk), self.chunk_bytes, true);
-            // SAFETY: the last reference to the chunk has gone, and it is not free yet: nobody
-            // reads it or takes it.
+            // SAFETY: the last reference has gone and the chunk is not free yet: nobody reads or
+            // takes it.
             unsafe { self.at(chunk).write_bytes(OVERWRITTEN, self.chunk_bytes) };
         }
     }

@@ -6,9 +6,8 @@
 //!
 //! Where: under the frames of the region and under the chunks of the arena.
 //! Invariant: one owner writes a chain before it is published; the chain never changes afterwards,
-//! and is freed when its last reference goes. Each piece holds a reference to the next one; items
-//! and readers hold references to the first one, and a descriptor that is being sent holds one to
-//! its own.
+//! and is freed when its last reference goes. Each piece holds a reference to the next; items and
+//! readers hold one to the first, and a descriptor that is being sent holds one to its own.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use crate::plant::{self, Fault};
@@ -20,7 +19,6 @@ use std::io;
 /// One reference, as a number to add to a piece's word.
 pub(crate) const ONE_REF: u64 = 1 << 32;
 
-/// A word for each piece.
 #[derive(Debug)]
 pub(crate) struct Chains {
     words: Words,
@@ -58,8 +56,8 @@ impl Chains {
 
     /// Has the chain at `next` follow `piece` in a chain that is not published yet; with `NONE`,
     /// `piece` is the last one. The caller's reference to `next` becomes that of `piece`. The
-    /// former successor of `piece` becomes a chain of its own again, and the caller gets its
-    /// reference.
+    /// former successor of `piece` becomes a chain of its own again, whose reference the caller
+    /// gets.
     ///
     /// Only the link in the piece's word changes, and its references stay: a reader that has the
     /// piece's number from a former item may hold a reference for a moment.
@@ -83,9 +81,8 @@ impl Chains {
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Drops a reference to a piece. The last one drops the piece's reference to the next one, and
-    /// so on; `free` gets each piece that has no reference left. Returns the number of pieces
-    /// freed.
+    /// Drops a reference to a piece. The last one drops the piece's reference to the next, and so
+    /// on; `free` gets each piece without references. Returns the number of pieces freed.
     pub(crate) fn release(&self, piece: u32, free: impl Fn(u32)) -> u32 {
         let (mut piece, mut freed) = (piece, 0);
         while piece != NONE {

@@ -35,8 +35,7 @@ const FRAME_BYTES_MAX: u32 = 16 << 10;
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
 /// Most segments that `scattered` looks at: 128 GiB of the largest.
 const LOOKS_MAX: u32 = 1 << 16;
-/// The bit of a frame's number that marks a chunk of the arena; the other bits are the chunk's
-/// number.
+/// The bit of a frame's number that marks a chunk of the arena; the others are the chunk's number.
 const ARENA: u32 = 1 << 31;
 
 /// True if this frame number is that of a chunk of the arena.
@@ -64,8 +63,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reserves `bytes` for a store of `columns` columns, and address space for `growth` times
-    /// that.
+    /// Reserves `bytes` for `columns` columns, and address space for `growth` times that.
     ///
     /// # Errors
     /// `bytes` is out of range, or the system refuses the address space.
@@ -182,8 +180,8 @@ impl Memory {
 
     /// Has the chain at `next` follow `frame` in a chain that is not published yet; with `NONE`,
     /// `frame` is the last one. The caller's reference to `next` becomes that of `frame`. The
-    /// former successor of `frame` becomes a chain of its own again, and the caller gets its
-    /// reference.
+    /// former successor of `frame` becomes a chain of its own again, whose reference the caller
+    /// gets.
     pub fn chain(&self, frame: u32, next: u32) {
         let (chains, at) = self.chains(frame);
         let next = if next == NONE { NONE } else { self.chains(next).1 };
@@ -227,7 +225,6 @@ pub struct Frames {
     frame_bytes: u32,
     per_segment: u32,
     chains: Chains,
-    /// The free frames of each segment.
     vacant: Vacant,
     /// Size of the frames of arriving values, in bytes.
     in_flight: AtomicUsize,
@@ -321,8 +318,8 @@ impl Frames {
         frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
-    /// Takes a frame from the lowest segment below `before` that has a free one, so that higher
-    /// segments become empty.
+    /// Takes a frame from the lowest segment below `before` that has one, so that higher ones
+    /// empty.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
         segments.get(segment).touch((frame + 1) * self.frame_bytes);
@@ -475,8 +472,7 @@ mod under_loom {
             let reader = {
                 let (memory, linked) = (memory.clone(), linked.clone());
                 thread::spawn(move || {
-                    // Reads like a lookup: takes a reference, and then checks that the item is
-                    // still linked.
+                    // Like a lookup: takes a reference, then checks that the item is still linked.
                     let head = linked.load(Ordering::Acquire);
                     if head != NONE && memory.hold(head) {
                         if linked.load(Ordering::Acquire) == head {

@@ -2,8 +2,7 @@
 //! share with packets, and quiescence.
 //!
 //! Where: below the store, which decides where things lie; no file here knows keys.
-//! Invariant: memory has one owner at a time, and is reused only when nobody can still read its old
-//! contents.
+//! Invariant: memory has one owner at a time, and is reused only when nobody can still read it.
 //! Source: the KV-Cache paper, section 4.1.3 (huge-page slabs, per-core caches), with segments in
 //! place of slabs.
 

@@ -107,8 +107,7 @@ impl Memory {
         true
     }
 
-    /// Populates and locks all free segments, and from now on locks every segment that comes into
-    /// use.
+    /// Populates and locks all free segments, and from now on locks each segment that is used.
     ///
     /// # Errors
     /// The system refuses to lock (RLIMIT_MEMLOCK), or has no memory for the segments.
@@ -171,8 +170,7 @@ mod tests {
         };
         let node = segments.nodes().of_column(2);
         let taken: Vec<u32> = (0..128).filter_map(|_| segments.take_near(0, node)).collect();
-        // Each node has 43 segments but the last, which has 42; the second is the nearest to the
-        // last.
+        // Each node has 43 segments but the last, which has 42 and is nearest to the second.
         assert_eq!(nodes_of(&taken), [43, 43, 42]);
         assert_eq!(nodes_of(&taken[..42]), [0, 0, 42]);
         assert_eq!(nodes_of(&taken[..85]), [0, 43, 42]);

@@ -12,8 +12,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_
 use rustix::mm::{mmap_anonymous, munlock, munmap};
 use std::{io, ptr::NonNull};
 
-/// Size of a huge page on x86-64. Mappings are aligned to it, so that the kernel can use such
-/// pages.
+/// Size of a huge page on x86-64, to which mappings are aligned so that the kernel can use one.
 const HUGE_BYTES: usize = 2 << 20;
 
 /// Size of the system's pages.
@@ -94,8 +93,7 @@ impl Map {
         let base = unsafe { start.add(skip) };
         // SAFETY: `skip + length` is at most `more + length`, the mapping's end.
         let behind = unsafe { base.add(length) };
-        // The bytes that alignment skips are unmapped, because they count where address space is
-        // limited.
+        // The skipped bytes are unmapped, because they count where address space is limited.
         unmap(start, skip);
         unmap(behind, more - skip);
         let [is_locked, wants_huge] = [AtomicBool::new(false), AtomicBool::new(false)];
@@ -138,8 +136,7 @@ impl Map {
 
     fn advise(&self, bytes: usize, advice: Advice) {
         let bytes = bytes.min(self.bytes);
-        // SAFETY: the range lies in this mapping, and advice about the size of pages changes no
-        // contents.
+        // SAFETY: the range lies in this mapping, and advice on page sizes changes no contents.
         let advised = unsafe { madvise(self.base.as_ptr().cast(), bytes, advice) };
         // Refused advice only costs speed.
         let _ = advised;

@@ -71,8 +71,7 @@ faults! {
     ContractedInPass: "loom store lib index::tests::under_loom::a_pass",
     /// A hit writes the slot even if its use counter is saturated.
     SaturatedWritten: "shuttle store lib shared_writes",
-    /// A drain drops an item that it took for dead, although the item turns out to be alive under
-    /// the lock.
+    /// A drain drops an item that it took for dead, although the item is alive under the lock.
     DrainDropsTheLiving: "plain store stress clocks",
     /// A segment is retired although its walk ended halfway.
     RetiredHalfway: "plain store basics a_working_set",
@@ -84,8 +83,7 @@ faults! {
     FlushInTwoSteps: "loom store lib log::epoch",
     /// The calendar reports a segment due one second late.
     DueOneLate: "plain store lib calendar",
-    /// A due second that is noted during a walk of its segment, while the calendar passes over it,
-    /// is lost.
+    /// A due second noted during a walk of its segment, while the calendar passes over it, is lost.
     DueUnannounced: "plain store lib calendar",
     /// A segment that a pass has left uncounted is sealed again like any other.
     PassForgotten: "plain store expiry what_dies_together",
@@ -114,11 +112,9 @@ faults! {
     TokenKept: "plain store limit large_values",
     /// The ghost is told the wrong queue of an evicted item.
     GhostMisled: "plain store policies who_comes",
-    /// The processor-specific copy of a value leaves out the last bytes; the portable copy does
-    /// not.
+    /// The processor-specific copy of a value omits the last bytes; the portable copy does not.
     LastPieceNotCopied: "plain store lib whole_and_cut",
-    /// The comparison of all tags of a line at once misses the last slot; the portable one does
-    /// not.
+    /// The comparison of all tags of a line at once misses the last slot.
     LastSlotNotSeen: "plain store lib at_once_and",
     /// A chunk whose datagram was copied is returned to the kernel twice.
     ChunkReturnedTwice: "plain net lib what_another_column_steals",
@@ -277,7 +273,6 @@ pub fn is(fault: Fault) -> bool {
 #[cfg(all(plant, not(any(loom, shuttle))))]
 #[allow(unsafe_code, reason = "a race, for a sanitizer to report")]
 pub(crate) fn write_plainly(number: &crate::sync::AtomicU64, value: u64) {
-    // SAFETY: the number is there and aligned. Other threads may read it meanwhile: that is the
-    // fault.
+    // SAFETY: the number is there and aligned. That others may read it meanwhile is the fault.
     unsafe { number.as_ptr().write(value) };
 }

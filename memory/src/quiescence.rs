@@ -161,8 +161,8 @@ mod under_loom {
     struct Shared {
         quiescence: Quiescence,
         linked: AtomicBool,
-        /// The memory that `linked` leads to. If it is reused while a reader reads it, loom reports
-        /// a race.
+        /// The memory behind `linked`. If it is reused while a reader reads it, loom reports a
+        /// race.
         memory: UnsafeCell<u32>,
     }
 
@@ -189,8 +189,7 @@ mod under_loom {
         shared.linked.store(false, Ordering::Release);
         let epoch = shared.quiescence.retire();
         if shared.quiescence.passed(epoch) {
-            // SAFETY: as in `read`: loom fails the model first if another thread may be reading or
-            // writing.
+            // SAFETY: as in `read`: loom fails the model first if another thread may be using it.
             shared.memory.with_mut(|at| unsafe { *at = 0xdb });
         }
     }

@@ -12,7 +12,7 @@ impl Random {
     /// Makes the numbers of column `id`.
     #[must_use]
     pub fn new(id: usize) -> Self {
-        // The factor is odd, and `id + 1` is not 0, so the state is not 0. A state of 0 would never
+        // The factor is odd, and `id + 1` is not 0, so the state is not 0, which would never
         // change.
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
     }

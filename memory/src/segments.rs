@@ -69,11 +69,10 @@ struct Heads {
 /// Numbers of free segments of all nodes together.
 #[derive(Debug)]
 struct Free {
-    /// Segments in all lists, without those that a thread is about to pop: never more than there
-    /// are.
+    /// Segments in all lists, without those about to be popped: never more than there are.
     all: AtomicU32,
-    /// Segments in the lists of fresh ones, with those about to be pushed there: never fewer than
-    /// there are.
+    /// Segments in the lists of fresh ones, and those about to be pushed: never fewer than there
+    /// are.
     fresh: AtomicU32,
 }
 
@@ -247,8 +246,7 @@ impl Segments {
         Some(self.pop_counted(|| self.nodes.nearest(node).iter().find_map(of_node)))
     }
 
-    /// Takes a free segment of any node, preferably a fresh one: for a caller that gives the memory
-    /// back anyway.
+    /// Takes a free segment of any node, preferably a fresh one: for a caller that needs no memory.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
         Some(self.pop_counted(|| self.fresh_of_any().or_else(|| self.warm_of_any())))
@@ -349,7 +347,7 @@ impl Segments {
                 self.give(segment);
                 // Relaxed: a hint. For a moment the segment counts both as free and as retired. If
                 // it counted as neither, another column would see no segment to wait for, and
-                // refuse a request.
+                // refuse.
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.push(&self.limbo, segment);

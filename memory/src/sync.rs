@@ -47,8 +47,7 @@ pub fn wait_a_little(rounds: &mut u32) {
     }
 }
 
-/// Locks a mutex that is never held for long. Does not sleep: while the mutex is locked, waits a
-/// little and tries again.
+/// Locks a mutex that is never held for long. Waits a little and retries instead of sleeping.
 pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut rounds = 0;
     loop {

@@ -67,8 +67,7 @@ impl Vacant {
     fn take_from(&self, group: u32) -> Option<u32> {
         let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
         let word = self.free.word(group as usize);
-        // Acquire pairs with the Release in `give`: former holders have finished their reads of the
-        // piece.
+        // Acquire pairs with the Release in `give`: former holders have finished reading the piece.
         let free = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?;
         Some(free.trailing_zeros())
     }

@@ -1,8 +1,7 @@
 //! A long array of atomic words in reserved address space.
 //!
 //! Where: under the index (lines, group words, overflow lines) and under frames.
-//! Invariant: a word is zero until first written, and its address never changes; only pages that
-//! were touched use memory.
+//! Invariant: a word is zero until first written, and never moves; only touched pages use memory.
 
 /// The low half of a word.
 #[inline]
@@ -115,8 +114,8 @@ mod mapped {
             }
         }
 
-        /// Like `give_back`, but if nothing from byte `to` on was ever written: also gives back the
-        /// page of byte `to`.
+        /// Like `give_back`, but also gives back the page of byte `to`, if nothing from there on
+        /// was written.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);

@@ -47,8 +47,7 @@ impl Stream {
         }
     }
 
-    /// Returns the result of connecting. Ask once the stream is writable; the socket forgets its
-    /// error when asked.
+    /// Returns the result of connecting. Ask once the stream is writable; asking clears the error.
     ///
     /// # Errors
     /// The reason why the connection could not be made.

@@ -26,8 +26,8 @@ use crate::calls::Calls;
 pub enum Interest {
     /// A stream has bytes to read, or its peer's end. Edge-triggered.
     Read,
-    /// A stream whose replies did not fit has room to write. Edge-triggered. A write then shows if
-    /// the peer is gone.
+    /// A stream whose replies did not fit has room. Edge-triggered. Only a write shows a peer's
+    /// end.
     Write,
     /// A client's stream that is connecting, or whose requests did not fit, has bytes to read or
     /// room to write. Edge-triggered.
@@ -63,8 +63,7 @@ pub enum Timeout {
     Zero,
     /// At most for this span, rounded up to whole milliseconds.
     Within(Duration),
-    /// At most for this span, as exactly as the kernel's timers allow: for a thread that sends at
-    /// planned times.
+    /// At most for this span, as exactly as the kernel's timers allow, to send at planned times.
     Exactly(Duration),
     /// Until there is an event.
     Never,
@@ -79,8 +78,7 @@ pub struct Event {
     pub readable: bool,
     /// True if there is room to write.
     pub writable: bool,
-    /// True if the peer has shut down its side, or the connection is broken: reads will reach the
-    /// end.
+    /// True if the peer has shut down its side, or the connection broke: reads will reach the end.
     pub ended: bool,
 }
 
@@ -98,8 +96,8 @@ pub struct Epoll {
 unsafe impl Send for Epoll {}
 
 impl AsFd for Epoll {
-    /// The instance's own descriptor, readable when there are events, so that another instance may
-    /// watch it.
+    /// The instance's own descriptor, readable when there are events; another instance may watch
+    /// it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -130,8 +128,7 @@ impl Epoll {
         Ok(epoll::add(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Watches `descriptor` for another readiness. If it is ready for that already, the next `wait`
-    /// reports it.
+    /// Watches for another readiness. If `descriptor` has it already, the next `wait` reports it.
     ///
     /// # Errors
     /// `descriptor` is not watched here.

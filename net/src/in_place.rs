@@ -114,8 +114,8 @@ impl Stream {
         switch_on(self, libc::SOL_SOCKET, libc::SO_ZEROCOPY)
     }
 
-    /// Sends from `bytes` by reference; more must follow. Copies instead if the kernel has no room
-    /// to report another send.
+    /// Sends from `bytes` by reference; more must follow. Copies if the kernel cannot report more
+    /// sends.
     #[must_use]
     pub fn refer(&self, bytes: &'static [u8], calls: &Calls) -> Sent {
         calls.writes.add(1);

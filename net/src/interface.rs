@@ -25,8 +25,8 @@ const XDP: u16 = 43;
 const KIND: u16 = 1;
 const XDP_PLACE: u16 = 2;
 const XDP_PROGRAM: u16 = 4;
-/// Attributes of an IP address: that of the other end of a point-to-point link, our own, and the
-/// broadcast address.
+/// Attributes of an IP address: a point-to-point link's other end, our own address, the broadcast
+/// address.
 const IP_ADDRESS: u16 = 1;
 const IP_LOCAL: u16 = 2;
 const IP_BROADCAST: u16 = 4;
@@ -107,7 +107,6 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     /// The Ethernet address; `None` if this is not an Ethernet interface.
     pub(crate) mac: Option<Mac>,
-    /// Most bytes of an IP packet.
     pub(crate) mtu: u32,
     /// The kind of a virtual interface, such as `veth`; empty for a network card.
     pub(crate) kind: String,
@@ -118,14 +117,12 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// Returns the interface with this name.
     pub(crate) fn named(netlink: &Netlink, name: &str) -> io::Result<Interface> {
         let mut question = vec![0; LINK_BYTES];
         put(&mut question, NAME, &[name.as_bytes(), &[0]].concat());
         Interface::ask(netlink, &question)
     }
 
-    /// Returns the interface with this index.
     pub(crate) fn numbered(netlink: &Netlink, index: u32) -> io::Result<Interface> {
         let mut question = [0; LINK_BYTES];
         question[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -177,7 +174,6 @@ impl Interface {
         Ok(vlans)
     }
 
-    /// Returns the IP addresses of this interface.
     pub(crate) fn addresses(&self, netlink: &Netlink) -> io::Result<Vec<IpAddr>> {
         let all = addresses(netlink)?.into_iter();
         Ok(all.filter(|(index, ..)| *index == self.index).map(|(_, ip, _)| ip).collect())

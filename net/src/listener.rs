@@ -29,7 +29,6 @@ use crate::stream::Stream;
 
 /// Attempts to lock a directory that another process has locked.
 const LOCK_ATTEMPTS_MAX: usize = 100;
-/// The pause between two such attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The address that a listener listens on.
@@ -138,8 +137,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Returns the local address of a TCP, UDP or Unix socket; `None` if it has none, or the system
-/// gives none.
+/// Returns the local address of a TCP, UDP or Unix socket; `None` if it has none.
 pub fn own_endpoint(socket: impl AsFd) -> Option<Endpoint> {
     let name = getsockname(socket).ok()?;
     if let Ok(address) = SocketAddr::try_from(name.clone()) {

@@ -1,10 +1,8 @@
-//! The settings of a network interface, as `ethtool` shows them: offloads, coalescing, rings,
-//! queues.
+//! A network interface's settings, as `ethtool` shows them: offloads, coalescing, rings, queues.
 //!
 //! Where: beside a packet's path. A load generator records the settings with its measurements.
-//! Invariant: only reads (but for a test), by commands that need no privilege; a setting that the
-//! driver does not report is left out. Unsafe because the kernel fills a buffer that a structure
-//! points to.
+//! Invariant: only reads (but for a test), by commands that need no privilege; settings unknown to
+//! the driver are left out. Unsafe because the kernel fills a buffer that a structure points to.
 //! Source: linux/ethtool.h, SIOCETHTOOL; `dev_ethtool` says which commands need no privilege.
 
 #![allow(unsafe_code, reason = "rustix has no safe SIOCETHTOOL")]
@@ -91,8 +89,8 @@ fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the descriptor is open, for `socket` is borrowed. The kernel reads and writes
     // `request` and `words`, to which `ifru_data` points; both live on this stack, and nothing else
-    // refers to them until the call has returned. The kernel uses 8, 36 or 92 bytes of `words`, the
-    // size of the command's structure, and `words` has 128. It is aligned for the structure's u32
+    // refers to them until the call has returned. The kernel uses 8, 36 or 92 of the 128 bytes of
+    // `words`, the size of the command's structure; `words` is aligned for the structure's u32
     // fields.
     let outcome = unsafe {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, std::ptr::from_mut(&mut request))

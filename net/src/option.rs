@@ -8,7 +8,6 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Switches an option on.
 pub(crate) fn switch_on(
     socket: impl AsFd,
     level: libc::c_int,
@@ -27,8 +26,8 @@ pub(crate) fn set_option<T>(
     let fd = socket.as_fd().as_raw_fd();
     let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
     // SAFETY: the kernel reads `bytes` bytes of `value`, which has that number and outlives the
-    // call. If `T` holds a pointer, the caller answers for it that the pointer's target outlives
-    // the call too.
+    // call. The caller answers for it that the target of any pointer in a `T` outlives the call
+    // too.
     let failed = unsafe { libc::setsockopt(fd, level, option, (&raw const *value).cast(), bytes) };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -75,8 +75,8 @@ impl Datagrams {
         Ok(Datagrams(fd))
     }
 
-    /// Makes a socket at `address` that receives from every sender; for port 0 the system chooses a
-    /// free one.
+    /// Makes a socket at `address` that receives from all; for port 0 the system chooses a free
+    /// one.
     ///
     /// # Errors
     /// The port is taken; the address is not this machine's; no such protocol.

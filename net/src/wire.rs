@@ -222,8 +222,7 @@ pub fn read(frame: &[u8], sums: Sums) -> Result<Packet, NotOurs> {
     read_parted(frame, std::iter::empty(), sums)
 }
 
-/// Like `read`, but for a frame that continues in `pieces`. The first piece, `frame`, has all
-/// headers.
+/// Like `read`, but for a frame that continues in `pieces`, while `frame` has all headers.
 ///
 /// # Errors
 /// Like `read`.

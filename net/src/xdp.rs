@@ -1,5 +1,4 @@
-//! AF_XDP: packets pass between an interface's queue and a column without the kernel's network
-//! stack.
+//! AF_XDP: passes packets between an interface's queue and a column, past the kernel's stack.
 //!
 //! ```text
 //! interface -> program -> queue's socket -> Inbox  | datagram | datagram | ...

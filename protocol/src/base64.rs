@@ -1,8 +1,7 @@
 //! Base64 of keys (meta flag `b`), with memcached's leniency.
 //!
 //! Where: the executor decodes such a key before looking it up, and encodes it to show it.
-//! Invariant: works in fixed buffers; decoding never yields more than 3/4 of the length of its
-//! input.
+//! Invariant: works in fixed buffers; decoding yields at most 3/4 of the length of its input.
 //! Source: memcached 1.6.45 `base64.c`: bytes outside the alphabet are skipped, and the first block
 //! with padding ends the text.
 

@@ -1,7 +1,6 @@
 //! The binary protocol: frames of 24 bytes and a body.
 //!
-//! Where: the session calls `parse`; `Form` and `Show` call `write`; a client reads answers by
-//! `frame`.
+//! Where: the session calls `parse`; `Form` and `Show` call `write`; clients read by `frame`.
 //! Invariant: lengths are checked before any bytes are taken for a key or a value.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `proto_bin.c`.
 //!

@@ -15,8 +15,7 @@ pub struct Command {
     /// The form of its arguments, for people and for the fuzzer.
     pub usage: &'static str,
     /// The command's most expensive lines, without their ends; `{text*N}` repeats the text N times,
-    /// and `#` in it is the number of each. A test holds all of them to the server's limits, on
-    /// every way in.
+    /// with `#` for the number of each. A test holds them to the server's limits, on every way in.
     pub worst: &'static [&'static str],
 }
 

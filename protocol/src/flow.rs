@@ -11,13 +11,11 @@
 //! Where: at clients, which choose a flow by this function. A server shows its name and version and
 //! never calls it, because any column can answer for any key.
 //! Invariant: the function has no seed, and its result for a key never changes: a better function
-//! would have another name or version. It has nothing in common with the hash that places keys in
-//! the index. It takes five lines in any language that has numbers of 32 bits; see the test
-//! vectors.
+//! would have another name or version. It is unrelated to the hash that places keys in the index,
+//! and takes five lines in any language that has numbers of 32 bits; see the test vectors.
 //! Source: FNV-1a of 32 bits (Fowler, Noll, Vo) and the finish of MurmurHash3 (Appleby, `fmix32`).
 //! CRC-32 and FNV-1a alone will not do: clients place keys on servers by these, modulo the number
-//! of servers, so that all keys of one server would belong to a few columns. The finish spreads
-//! them.
+//! of servers, so that all keys of one server would belong to a few columns.
 
 use std::num::NonZeroU16;
 

@@ -121,8 +121,7 @@ impl Form {
     }
 
     /// True if `stats` with these non-empty `arguments` asks for the statistics called `name`. Like
-    /// in memcached, a prefix of the name is enough in text, and more may follow the name in
-    /// binary.
+    /// in memcached, text may give a prefix of the name, and binary more than the name.
     #[must_use]
     pub fn asks_for(self, name: &[u8], arguments: &[u8]) -> bool {
         match self {
@@ -136,8 +135,7 @@ fn first_word(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
 }
 
-/// Evaluates `$then` with `$show`, the `Show` of the form of `$get`. `$then` is compiled once for
-/// each form.
+/// Evaluates `$then` with `$show`, the `Show` of `$get`'s form; compiles it once for each form.
 #[macro_export]
 macro_rules! shown_by {
     ($get:expr, $show:ident => $then:expr) => {{

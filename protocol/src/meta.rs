@@ -1,7 +1,6 @@
 //! The flags of a meta command.
 //!
-//! Where: the executor parses the flags before it acts, then walks them again to answer in their
-//! order.
+//! Where: the executor parses the flags before it acts, then walks them again to answer in order.
 //! Invariant: flags that parse without error are known, and no letter occurs twice. A command
 //! ignores flags that mean nothing to it, like in memcached.
 //! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
@@ -112,7 +111,7 @@ impl Flags {
                 Err(Refusal::FlagInvalid) => {
                     return Err(by_verb(meta.verb, Refusal::FlagInvalid));
                 }
-                // The last of several mistakes is reported, but a wrong `F` only if it stands alone.
+                // The last mistake is reported, but a wrong `F` only if it stands alone.
                 Err(Refusal::BadFormat) => wrong = wrong.or(Some(Refusal::BadFormat)),
                 Err(refusal) => wrong = Some(refusal),
             }
@@ -162,8 +161,7 @@ impl Flags {
         }
     }
 
-    /// Returns the changes that the flags of `meta` make to its item, in the order in which they
-    /// are made.
+    /// Returns the changes that the flags of `meta` make to its item, in order.
     ///
     /// memcached creates a missing item before it looks at any flag, and stops at an opaque token
     /// that is too long: an `N` behind that token only has the item created.
@@ -282,8 +280,7 @@ impl Looks {
         | bit(b't')
         | VALUE;
 
-    /// Reads the flags of `meta`; `None` if there are other flags, which `Flags::parse` reads or
-    /// refuses.
+    /// Reads the flags of `meta`; `None` if `Flags::parse` must read or refuse others.
     #[inline]
     #[must_use]
     pub fn of(meta: &Meta<'_>) -> Option<Looks> {
@@ -393,8 +390,7 @@ mod tests {
         assert_eq!(changes(b"v T3 Oxx N5 R7"), [touch, vivify, recache]);
         assert_eq!(changes(b"R7 N5 k T3"), [recache, vivify, touch]);
         assert_eq!(changes(b"v q"), []);
-        // Behind an opaque token that is too long, flags count only in that an item is created,
-        // first.
+        // Behind an opaque token that is too long, `N` only has an item created, first.
         let behind = |flags: &[u8]| [flags, b" O", &[b'x'; 40], b" N5 R7"].concat();
         assert_eq!(changes(&behind(b"T3")), [Change::Vivify(0), touch]);
         assert_eq!(changes(&behind(b"v")), [Change::Vivify(0)]);

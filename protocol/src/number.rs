@@ -69,8 +69,7 @@ pub fn loose_u32(text: &[u8]) -> Option<u32> {
     if wrapped >> 63 == 1 { None } else { Some(truncated(wrapped)) }
 }
 
-/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses a number that does not fit 64
-/// bits.
+/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses more than 64 bits.
 #[must_use]
 pub fn loose_i32(text: &[u8]) -> Option<i32> {
     let (negative, magnitude) = scan(text)?;
@@ -92,8 +91,7 @@ fn truncated(number: u64) -> u32 {
     number as u32
 }
 
-/// Reads sign and magnitude like C's `strtoul`; white space, NUL or the end of `text` must follow
-/// the number.
+/// Reads sign and magnitude like C's `strtoul`; only white space, NUL or the end may follow.
 fn scan(text: &[u8]) -> Option<(bool, u64)> {
     let mut rest = text;
     while let [byte, tail @ ..] = rest {

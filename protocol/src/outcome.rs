@@ -1,7 +1,6 @@
 //! The result of a request, as data that no protocol has put into words yet.
 //!
-//! Where: the executor hands an `Outcome` to the request's `Form`, and the form's protocol writes
-//! it.
+//! Where: the executor gives an `Outcome` to the request's `Form`, whose protocol writes it.
 //! Invariant: one outcome is one answer in every protocol, and writing it takes nothing but the
 //! request's form. Answers that show a value, a number or a statistic have functions of their own.
 //! Source: the answers of memcached 1.6.45.

@@ -1,8 +1,7 @@
 //! Reads a server's reply lines, on the client's side.
 //!
 //! Where: a load generator's half of the text protocol.
-//! Invariant: reading any bytes neither panics nor waits for more than `LINE_BYTES_MAX` without a
-//! line end.
+//! Invariant: reading never panics, nor waits for more than `LINE_BYTES_MAX` without a line end.
 //! Source: memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;

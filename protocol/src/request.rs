@@ -170,8 +170,7 @@ pub struct Initial {
 pub struct Meta<'a> {
     /// The verb.
     pub verb: MetaVerb,
-    /// The key as sent: in base64 if flag `b` is given, and perhaps too long; `meta::Flags::parse`
-    /// checks it.
+    /// The key as sent: with flag `b` in base64, perhaps too long; `meta::Flags::parse` checks it.
     pub key: &'a [u8],
     /// The flag tokens, as sent.
     pub flags: Args<'a>,

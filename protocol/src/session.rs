@@ -1,9 +1,9 @@
 //! One connection's parser: turns a stream of bytes, cut anywhere, into requests.
 //!
 //! Where: the connection calls `next` on the bytes that it has received until it yields `More`.
-//! Invariant: every step but `More` and `Body` consumes bytes, or answers a `swallow` of none;
-//! bytes once consumed are not needed again. Given `LINE_BYTES_MAX` bytes or more, `next` never
-//! yields `More`.
+//! Invariant: every step but `More` and `Body` consumes bytes, or answers a `swallow` of none.
+//! Consumed bytes are not needed again. Given `LINE_BYTES_MAX` bytes or more, `next` never yields
+//! `More`.
 //! Source: memcached 1.6.45 `try_read_command_negotiate`, `conn_swallow`.
 
 mod text;
@@ -70,8 +70,7 @@ impl Session {
         Session { state }
     }
 
-    /// The state at the start of a message, which has all of its requests, and at least a first
-    /// byte.
+    /// The state at the start of a whole message, of which at least the first byte is there.
     #[must_use]
     pub fn of_message(speak: Speak, message: &[u8]) -> Session {
         Session::new(match speak {
@@ -98,8 +97,7 @@ impl Session {
         }
     }
 
-    /// Returns the retrieval that `next` would yield, if a short cut finds it; `None` says to call
-    /// `next`.
+    /// Returns the retrieval that `next` would yield, by a short cut; `None` says to call `next`.
     #[inline(always)]
     pub fn next_get<'a>(&mut self, input: &'a [u8]) -> Option<(Get<'a>, usize)> {
         match self.state {
@@ -141,8 +139,7 @@ impl Session {
         self.state = State::Value { bytes, answer };
     }
 
-    /// Returns the state after the bytes skipped before `answer`: the start of a line or of a
-    /// frame.
+    /// Returns the state after the bytes skipped before `answer`.
     fn next_request(answer: Answer) -> State {
         match answer.form {
             Form::Text { .. } => State::Line,

@@ -39,7 +39,6 @@ pub struct Short {
 }
 
 impl Short {
-    /// The empty text.
     pub(crate) const NONE: Short = Short { text: 0, bytes: 0 };
 
     /// Makes a text of the first `bytes` bytes of a word.
@@ -49,7 +48,6 @@ impl Short {
         Short { text, bytes }
     }
 
-    /// Makes a short text of `text`.
     #[inline(always)]
     pub(crate) const fn of<const N: usize>(text: &[u8; N]) -> Short {
         const { assert!(N <= BYTES_MAX) };
@@ -88,7 +86,6 @@ impl Short {
         Short::word(self.text | (more.text << (8 * (self.bytes & 7))), bytes)
     }
 
-    /// Appends the text to `out`.
     #[inline(always)]
     pub(crate) fn append(self, out: &mut Vec<u8>) {
         let end = out.len() + self.bytes as usize;

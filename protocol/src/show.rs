@@ -1,7 +1,6 @@
 //! Shows a lookup's result in the form that its request asks for.
 //!
-//! Where: between the executor, which looks a key up, and the protocols' `write` files, which write
-//! the answer.
+//! Where: between the executor, which looks a key up, and the `write` files, which answer.
 //! Invariant: the executor's code for a lookup is compiled once for each form (`shown_by!` in
 //! `form`), so that an answer never branches on its form again.
 //! Source: none; an answer must cost no more instructions than in a server of one protocol.
@@ -85,9 +84,8 @@ pub trait Show: Copy {
     /// Returns all that stands around the value. `None` if its numbers have too many digits, or if
     /// the request asks for more than a `Surround` can hold; the caller then uses `head` and `end`.
     fn around(&self, found: &impl Found) -> Option<Surround>;
-    /// Appends the answer's part before the value, and says whether the value follows. `None` if
-    /// the request asks for a field that is not known without the item's lock; the caller then
-    /// removes what was appended.
+    /// Appends the part before the value; true if the value follows. `None` if a field is not known
+    /// without the item's lock; the caller then removes what was appended.
     fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool>;
     /// Appends the answer's part behind the value, or behind `head` if no value follows.
     fn end(&self, out: &mut Vec<u8>);

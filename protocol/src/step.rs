@@ -1,8 +1,7 @@
 //! The steps in which a session consumes its input.
 //!
 //! Where: between the parsers, which make a step, and the connection, which takes it.
-//! Invariant: a request with a value is yielded with the whole value, or as a `Body` without any of
-//! it.
+//! Invariant: a request with a value is yielded with the whole value, or as a `Body` without any.
 //! Source: memcached 1.6.45 `conn_nread`, `conn_swallow`.
 
 use crate::request::Request;

@@ -7,22 +7,20 @@
 //!
 //! Where: between a datagram and the protocol's bytes; a load generator writes and reads it.
 //! Invariant: `read` returns the header that `bytes` wrote, and refuses only datagrams shorter than
-//! a header: the caller decides which numbers and totals are valid. All fields are big-endian, like
-//! memcached's.
+//! a header: the caller decides which numbers and totals are valid. All fields are big-endian.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; `try_read_udp`, `build_udp_header` (1.6.45).
 //! memcached answers a datagram whose total is 1 and that has a payload, whatever its number and
-//! its two last bytes, which the protocol reserves; here those two are the flow, like in the
-//! KV-Cache paper (section 4.1.2). memcached sends each value of a multiget as an answer of its
-//! own, all with the same id and numbered anew; and where a quiet request has no answer, an empty
-//! datagram, number 0 of 0.
+//! its two last bytes, which the protocol reserves; here those are the flow, as in the KV-Cache
+//! paper (section 4.1.2). memcached sends each value of a multiget as an answer of its own, all
+//! with the same id and numbered anew; and where a quiet request has no answer, an empty datagram,
+//! number 0 of 0.
 
 use crate::binary::MAGIC_REPLY;
 
 /// Size of the header.
 pub const HEADER_BYTES: usize = 8;
 
-/// Most bytes that memcached puts into a datagram it sends, header included
-/// (`UDP_MAX_PAYLOAD_SIZE`).
+/// Most bytes of a datagram that memcached sends, header included (`UDP_MAX_PAYLOAD_SIZE`).
 pub const ANSWER_BYTES_MAX: usize = 1400;
 
 /// Most bytes of a request in one datagram over IPv4, header included.

@@ -46,7 +46,6 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..300)
 }
 
-/// The numbers of a request.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     client_flags: u32,

@@ -6,8 +6,7 @@
 //!                  -- let_go -> the ring's; the chain has one reference less
 //! ```
 //!
-//! Where: between an inbox, which shows the bytes received into a chunk, and a value that lies
-//! there.
+//! Where: between an inbox, which shows the bytes in a chunk, and a value that lies there.
 //! Invariant: `keep` and `let_go` exchange one chunk for one, so that a ring always has the same
 //! number. Kept bytes do not change: their chunk becomes a ring's only after the last reference has
 //! gone, and whoever still reads the packet has one.
@@ -31,8 +30,7 @@ pub struct Kept {
 
 impl Arena {
     /// Keeps received bytes in their chunk. `None` if the arena does not keep, the bytes lie
-    /// elsewhere, their chunk has kept bytes already, or no chunk is free to give to the ring in
-    /// exchange.
+    /// elsewhere, their chunk has kept bytes already, or no chunk is free for the ring in exchange.
     ///
     /// The bytes must be shown by their receiver, who gives their chunk to `let_go` afterwards.
     #[inline]
@@ -59,8 +57,7 @@ impl Arena {
         }
         let extent = u64::from(spare) << 32 | (offset as u64) << 16 | bytes as u64;
         // Relaxed, paired with the loads in `extent` and `let_go`: whoever lets go of the chunk has
-        // shown the bytes to this thread, and knows by other means that nobody looks at them any
-        // more.
+        // shown the bytes to this thread, and knows by other means that this has ended.
         self.extents.word(chunk as usize).store(extent, Ordering::Relaxed);
         true
     }
@@ -91,7 +88,6 @@ impl Kept {
         self.arena.set_extent(self.chunk, offset + range.start, range.len());
     }
 
-    /// The arena in which the bytes lie.
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }

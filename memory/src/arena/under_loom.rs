@@ -38,8 +38,7 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
         let reader = {
             let (arena, linked) = (arena.clone(), linked.clone());
             thread::spawn(move || {
-                // Reads like a lookup: takes a reference, and then checks that the item is still
-                // linked.
+                // Like a lookup: takes a reference, then checks that the item is still linked.
                 let head = linked.load(Ordering::Acquire);
                 if head != NONE && arena.hold(head) {
                     if linked.load(Ordering::Acquire) == head {
@@ -63,8 +62,7 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
     });
 }
 
-/// A value is overwritten and its chunks are taken again, while the descriptor of its second chunk
-/// completes.
+/// A value is overwritten and its chunks are taken while its second chunk's descriptor completes.
 #[test]
 fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     model(|| {

@@ -1,8 +1,8 @@
 //! A reader's reference to the body of a large value.
 //!
 //! Where: a hit returns one to the connection, which sends the body straight from its frames.
-//! Invariant: the frames keep their contents as long as this reference lives, even if the item
-//! goes.
+//! Invariant: the frames keep their contents as long as this reference lives, even without the
+//! item.
 //! Source: none.
 
 #![allow(unsafe_code, reason = "reads frames in the mapping")]

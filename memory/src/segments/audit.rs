@@ -61,8 +61,7 @@ impl Segments {
         }
     }
 
-    /// Iterates over a list's segments. Ends after one more than there are segments, even if the
-    /// list has a cycle.
+    /// Iterates over a list's segments, even of a cyclic list, and at most one more than there are.
     fn list<'s>(&'s self, list: &AtomicU64) -> impl Iterator<Item = u32> + use<'s> {
         // Acquire, here and below, pairs with the Release in `push`.
         let mut next = low(list.load(Ordering::Acquire));

@@ -1,7 +1,6 @@
 //! One segment's entry: its state, its fill, and the number of its live bytes.
 //!
-//! Where: columns append to open segments, unlink items and choose a segment to drain by the
-//! entries alone.
+//! Where: columns append, unlink items and choose a segment to drain by the entries alone.
 //! Invariant: a thread whose `change` of the state succeeds owns the segment. A segment is
 //! drainable when it is sealed and its committed bytes equal its end.
 //! Source: none.
@@ -296,8 +295,8 @@ impl Segment {
     }
 
     /// Counts all items as unlinked and returns the number of their bytes. If another column has
-    /// unlinked an item but not counted that yet, the sum becomes negative later, which
-    /// `miscounted` shows.
+    /// yet to count an item that it unlinked, the sum becomes negative later, which `miscounted`
+    /// shows.
     pub fn unlink_all(&self) -> u32 {
         self.lived.live.swap(0, Ordering::AcqRel) // as `unlink`
     }
@@ -341,15 +340,13 @@ impl Segment {
         }
     }
 
-    /// The earliest exptime of the segment's items, or an earlier one; `u32::MAX` if no item
-    /// expires.
+    /// The earliest exptime of the segment's items, or an earlier one; `u32::MAX` if none expires.
     #[must_use]
     pub fn min_exp(&self) -> u32 {
         self.lived.min_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// The latest exptime of the segment's items, or a later one; `u32::MAX` if an item never
-    /// expires.
+    /// The latest exptime of the segment's items, or a later one; `u32::MAX` for never.
     #[must_use]
     pub fn max_exp(&self) -> u32 {
         self.lived.max_exp.load(Ordering::Relaxed) // a hint
@@ -435,8 +432,8 @@ impl Segment {
         self.lived.state.store(state as u32, Ordering::Release); // pairs with `is`, `change`
     }
 
-    /// Changes the state from `from` to `to`; false if the state was another one. If true, the
-    /// caller owns the segment.
+    /// Changes the state from `from` to `to`, which makes the caller the owner; false if it was
+    /// another.
     pub fn change(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
         // AcqRel pairs with itself and with `set_state`.

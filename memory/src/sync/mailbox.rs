@@ -110,8 +110,7 @@ mod under_loom {
             kept
         }
 
-        /// Looks like a woken column: returns the sum of the letters taken, or 0 if it was not
-        /// woken.
+        /// Looks like a woken column: returns the sum of the letters taken, 0 if it was not woken.
         fn look(&self, last: &mut u32) -> u32 {
             let mut taken = Vec::new();
             if self.0.1.swap(false, Ordering::Acquire) {
@@ -141,7 +140,7 @@ mod under_loom {
         });
     }
 
-    /// While two senders put letters in, the owner closes the box: each letter is with one of the
+    /// The owner closes the box while two senders put letters in: each letter is with one of the
     /// three.
     #[test]
     fn a_letter_that_comes_while_the_owner_stops_is_not_lost() {

@@ -55,7 +55,6 @@ struct Arrival {
     bytes: usize,
     /// Number of bytes of each datagram but the last.
     each_bytes: usize,
-    /// Number of datagrams.
     datagrams: usize,
 }
 
@@ -66,7 +65,7 @@ pub struct Received {
     pub datagrams: usize,
     /// Number of datagrams that were longer than their slot.
     pub cut: usize,
-    /// Number of damaged frames (AF_XDP only; the kernel's sockets drop them).
+    /// Number of frames refused as damaged or not ours (AF_XDP only; the kernel drops others').
     pub damaged: usize,
     /// True if the socket is empty: an edge-triggered epoll will report the next datagram.
     pub is_drained: bool,

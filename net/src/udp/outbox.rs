@@ -10,8 +10,8 @@
 //! Where: a column's replies, after the turns that made them; a load generator's requests.
 //! Invariant: an outbox is only room, and keeps no datagrams: pieces and peers are borrowed until
 //! `Letters` ends, and datagrams not sent by then are gone. Nothing is allocated after `new`. The
-//! calls of one `post` are bounded by the number of datagrams: each call sends at least one, ends
-//! the post, or splits a run.
+//! number of datagrams bounds the calls of one `post`: each sends at least one, ends the post, or
+//! splits a run.
 //! Source: sendmmsg(2); udp(7), `UDP_SEGMENT`, and `UDP_MAX_SEGMENTS` for its limit.
 #![allow(unsafe_code, reason = "rustix lacks sendmmsg of runs to many peers; it is called as in C")]
 
@@ -75,15 +75,13 @@ struct Letter {
     to: *const Peer,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
-    /// True if no run continues from the letters before this one, because it is to another peer,
-    /// for example.
+    /// True if no run continues from the letters before this one, for example to another peer.
     begins: bool,
-    /// Index behind the letter's last piece. A letter of several datagrams has one piece and no
-    /// head.
+    /// Index behind the letter's last piece. With several datagrams it has one piece and no head.
     pieces_end: usize,
     /// Number of bytes of head and pieces.
     bytes: usize,
-    /// Number of bytes of each datagram but the last, which may be shorter; 0 only if there are no
+    /// Number of bytes of each datagram but the last, perhaps shorter; 0 only if there are no
     /// bytes.
     each_bytes: usize,
 }
@@ -115,8 +113,7 @@ impl Place {
         }
     }
 
-    /// Returns the place behind `letters` letters, which have `datagrams` together. This place is a
-    /// letter's beginning.
+    /// Returns the place behind `letters` letters, which have `datagrams` together and begin here.
     fn behind(self, letters: usize, datagrams: usize) -> Place {
         let datagrams = self.datagrams + datagrams;
         Place { letter: self.letter + letters, inside: 0, datagrams }
@@ -281,8 +278,8 @@ impl<'a> Letters<'a> {
     }
 
     /// Adds the datagrams in `bytes`, of `each_bytes` bytes each but for the last, which may be
-    /// shorter; empty `bytes` are one empty datagram. Together they take the room of one letter
-    /// with one piece.
+    /// shorter; empty `bytes` are one empty datagram. Together they take the room of a one-piece
+    /// letter.
     ///
     /// False, and nothing is added, like `add`.
     #[inline]
@@ -323,8 +320,7 @@ impl<'a> Letters<'a> {
         self.len() == 0
     }
 
-    /// Sends datagrams in their order, until all are sent or one cannot be. When all are sent, the
-    /// outbox is empty again.
+    /// Sends datagrams in order, until all are sent, which empties the outbox, or one cannot be.
     #[must_use]
     pub fn post(&mut self, socket: &Datagrams, calls: &Calls) -> Posted {
         let before = self.next.datagrams;
@@ -403,8 +399,7 @@ impl<'a> Letters<'a> {
                     return Call::Stopped(Obstacle::Full);
                 }
                 Some(libc::EINTR | libc::ECONNREFUSED) => {}
-                // The run is too long for the path with its headers, or the device computes no
-                // checksums.
+                // The run is too long for the path, or the device computes no checksums.
                 Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE) if is_run => {
                     self.outbox.runs.refused += 1;
                     return Call::RunRefused(first);
@@ -459,13 +454,11 @@ impl<'a> Letters<'a> {
     }
 }
 
-/// The messages of one call.
 struct Batch {
     headers: [MaybeUninit<libc::mmsghdr>; BATCH_MAX],
     controls: [MaybeUninit<Control>; BATCH_MAX],
     /// For each message, the place behind it.
     ends: [Place; BATCH_MAX],
-    /// Number of messages.
     messages: usize,
 }
 

@@ -32,7 +32,7 @@ pub struct Peer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) bytes: [u8; ADDRESS_BYTES],
-    /// Number of bytes in use; the others are zero, for all addresses of a socket have the same
+    /// Number of bytes in use; the others are zero, for all of a socket's addresses have one
     /// length.
     pub(super) len: libc::socklen_t,
 }

@@ -28,8 +28,7 @@ const FLOW_END: u32 = 8;
 /// Attempts to find a free port that is followed by other free ones.
 const ATTEMPTS_MAX: usize = 64;
 
-/// The program's result for no socket: the kernel then spreads senders over the group by their
-/// hash.
+/// The program's result for no socket: the kernel then spreads senders by their hash.
 const NOBODY: u32 = u32::MAX;
 
 /// The program: `if len >= 8 { u16 at 6 - 1 } else { NOBODY }`. Flow 0 results in `NOBODY` too. The

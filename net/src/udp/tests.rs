@@ -18,7 +18,6 @@ fn wait(socket: &Datagrams, calls: &Calls) {
     assert_eq!(epoll.wait(LIMIT, calls).unwrap().len(), 1, "nothing came");
 }
 
-/// Receives `count` datagrams.
 fn arrive(socket: &Datagrams, count: usize) -> Vec<(Vec<u8>, Peer)> {
     let (calls, mut inbox) = (Calls::default(), Inbox::new(BATCH_MAX, SLOT_BYTES_MAX));
     let mut came = Vec::new();
@@ -154,8 +153,8 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
         let (mut letters, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five of a kind to one peer, then to the other; some, all or none of each kind in
-            // adjacent pieces.
+            // Five of a kind to one peer, then to the other; some, all or none have adjacent
+            // pieces.
             let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - number % 5 / 4);
             let (cut, gap) = (number % 7, number % 3);
             let at = number * 3;

@@ -2,8 +2,8 @@
 //!
 //! Where: below `ipv4`, for its header, and `udp`, for a pseudo header, a header and a payload. The
 //! sender of a packet in parts adds up the parts behind the first.
-//! Invariant: the byte order of words does not matter: words are added in memory order, and the sum
-//! is in memory order too.
+//! Invariant: the byte order of words does not matter: words are added, and the sum is, in memory
+//! order.
 //! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
 
 use memory::plant::{Fault, is};
@@ -14,8 +14,8 @@ pub(crate) struct Sum(u64);
 
 impl Sum {
     /// Adds bytes that begin at a word's first byte. An odd last byte is padded with zero, so only
-    /// the last bytes added may have an odd length. Up to 2^32 words cannot overflow, which is more
-    /// than a packet has.
+    /// the last bytes added may have an odd length. 2^32 words, more than a packet's, do not
+    /// overflow.
     #[inline]
     #[must_use]
     pub(super) fn add(self, bytes: &[u8]) -> Sum {
@@ -35,13 +35,11 @@ impl Sum {
         if before_bytes.is_multiple_of(2) || is(Fault::OddPieceNotTurned) {
             return self.add(bytes);
         }
-        // The bytes begin at a word's second byte, so their sum is added with its two bytes
-        // swapped.
+        // The bytes begin at a word's second byte, so their sum is added with its bytes swapped.
         let sum = u16::from_ne_bytes(Sum::default().add(bytes).folded());
         Sum(self.0 + u64::from(sum.swap_bytes()))
     }
 
-    /// Adds another sum.
     #[inline]
     #[must_use]
     pub(super) fn with(self, other: Sum) -> Sum {

@@ -55,8 +55,7 @@ pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), 
     Ok((Ips::V4 { from: Ipv4Addr::new(f0, f1, f2, f3), to: to.into() }, rest, bytes - here))
 }
 
-/// Writes the header of a packet that is `packet` and `beyond` bytes more; returns the bytes behind
-/// the header.
+/// Writes the header of a packet that is `packet` and `beyond` bytes more; returns the rest.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],

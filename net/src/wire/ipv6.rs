@@ -44,8 +44,7 @@ pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), 
     Ok((Ips::V6 { from: (*from).into(), to: (*to).into() }, rest, later))
 }
 
-/// Writes the header of a packet that is `packet` and `beyond` bytes more; returns the bytes behind
-/// the header.
+/// Writes the header of a packet that is `packet` and `beyond` bytes more; returns the rest.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],

@@ -20,8 +20,7 @@ pub(super) const HEADER_BYTES: usize = 8;
 /// Offset of the checksum in the header.
 pub(super) const SUM_AT: u16 = 6;
 
-/// Reads the header of a packet with `beyond` bytes in the `pieces` that follow; returns the ports
-/// and the payload's length.
+/// Reads the header of a packet with `beyond` bytes in `pieces`; returns ports and payload length.
 #[inline]
 pub(super) fn read<'p>(
     packet: &[u8],

@@ -16,8 +16,7 @@ use memory::arena::Arena;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU32, Ordering};
 
-/// For each chunk of the arena, the number of a socket's descriptors that name it and have not
-/// completed.
+/// For each chunk of the arena, the number of incomplete descriptors of a socket that name it.
 #[derive(Debug)]
 pub(super) struct Flying {
     arena: Arc<Arena>,
@@ -42,8 +41,8 @@ impl Flying {
         if !plant::is(Fault::ValueSentUnheld) && !self.arena.hold(chunk) {
             return false;
         }
-        // Relaxed, here and below: one thread at a time changes these counts, under the lock of the
-        // queue's sending half.
+        // Relaxed, here and below: one thread at a time changes these, under the sending half's
+        // lock.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.sum.store(self.sum() + 1, Ordering::Relaxed);
         true
@@ -63,7 +62,6 @@ impl Flying {
         true
     }
 
-    /// Sum of all chunks' counts.
     #[inline]
     pub(super) fn sum(&self) -> u32 {
         self.sum.load(Ordering::Relaxed)

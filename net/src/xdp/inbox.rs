@@ -97,14 +97,12 @@ pub(super) struct Taken {
     strays: u64,
 }
 
-/// One datagram.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     peer: Peer,
     payload: Place,
 }
 
-/// The place of a payload.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Chunk(Span),
@@ -415,7 +413,6 @@ impl Taken {
     }
 }
 
-/// The result of taking a frame.
 enum Came {
     Whole(Arrival),
     NotOurs(NotOurs),

@@ -15,8 +15,7 @@ pub(super) enum Lack {
     /// sends pages in place (`IFF_TX_SKB_NO_LINEAR`); a kernel that feigns this lack is not one
     /// that was seen to obey metadata.
     Sums,
-    /// Frames in several descriptors, unknown to kernels before 6.6 and to many drivers that use
-    /// our memory themselves.
+    /// Frames in several descriptors, unknown to kernels before 6.6 and to many zero-copy drivers.
     Parts,
     /// Copying, which a driver that uses our memory itself does not do.
     Copies,

@@ -50,8 +50,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// The outbox has the `chunks` chunks from `first` on. A frame has at most `frame_bytes_max`
-    /// bytes.
+    /// The outbox has `chunks` chunks from `first` on. A frame has at most `frame_bytes_max` bytes.
     pub(super) fn new(
         (transmit, completion): Outgoing,
         first: u32,
@@ -118,8 +117,8 @@ impl Leaving {
         true
     }
 
-    /// Adds a datagram: copies its head to `own`, and leaves in place those pieces that the kernel
-    /// can send from the arena.
+    /// Adds a datagram: copies its head to `own`, and leaves in place the pieces that can be sent
+    /// so.
     fn add_in_place<'p>(
         &mut self,
         socket: &Socket,
@@ -216,8 +215,7 @@ impl Leaving {
 
 /// One of the outbox's chunks, none of whose descriptors is still incomplete. At most one `Free`
 /// exists per chunk: `Leaving::new` makes them; whoever sends a chunk notes in `sent` the number of
-/// descriptors that name it and drops the `Free`; `take_back` makes another when the last has
-/// completed.
+/// its descriptors and drops the `Free`; `take_back` makes another when the last has completed.
 #[derive(Debug)]
 struct Free(u32);
 
@@ -265,7 +263,6 @@ impl<'s> Draft<'s> {
         Draft { socket, chunk, room, from, to, parts, count: 0, own: 0, named_bytes, rest }
     }
 
-    /// Number of bytes of the frame.
     fn bytes(&self) -> usize {
         self.to - self.socket.umem.metadata_bytes() + self.named_bytes
     }
@@ -348,7 +345,6 @@ impl<'s> Draft<'s> {
         &self.parts[..self.count]
     }
 
-    /// Releases the chunks that are held.
     fn give_up(&self) {
         for part in self.parts() {
             let span = self.socket.umem.span(part.addr, 0);
@@ -359,8 +355,7 @@ impl<'s> Draft<'s> {
     }
 }
 
-/// Copies a head and pieces to `room` from `at` on; returns the end of the last one, or `None` if
-/// there is no room.
+/// Copies a head and pieces to `room` from `at` on; returns their end, `None` if there is no room.
 #[inline]
 fn gather<'p>(
     room: &mut [u8],

@@ -37,7 +37,6 @@ use crate::wire::{ETHERNET_BYTES, Sums};
 
 /// How long to wait for an earlier process of ours to take its program off the interface.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
-/// The pause between two attempts.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where on the interface the program runs.
@@ -109,10 +108,9 @@ pub struct Facts {
     pub queues: u32,
     /// Most bytes of an IP packet.
     pub mtu: u32,
-    /// True if the program runs in the driver, false if at the entry to the kernel's stack. At the
-    /// entry, packets may come that the kernel has joined, or that a sender on this machine has
-    /// left to a card to cut: several datagrams that together are no longer than a packet look like
-    /// one.
+    /// True if the program runs in the driver, false if at the entry to the kernel's stack. There,
+    /// packets may come that the kernel has joined, or that a sender on this machine has left to a
+    /// card to cut: several datagrams that together are no longer than a packet look like one.
     pub is_native: bool,
     /// True if the driver uses our memory itself; else the kernel copies each packet once.
     pub is_zero_copy: bool,
@@ -124,8 +122,7 @@ pub struct Facts {
     pub memory_bytes: usize,
     /// Number of bytes of the chunks for values.
     pub value_bytes: usize,
-    /// True if parts of values are sent in place; false if the kernel is too old, or if the driver
-    /// uses our memory itself.
+    /// True if parts of values are sent in place; false for an old kernel or a zero-copy driver.
     pub sends_in_place: bool,
 }
 
@@ -162,8 +159,7 @@ impl Watch {
         &self.facts
     }
 
-    /// The state of the interface now; `None` if the system has no memory to tell. Costs two system
-    /// calls.
+    /// The state of the interface now; `None` if the system lacks memory. Costs two system calls.
     #[must_use]
     pub fn health(&self) -> Option<Health> {
         match Interface::numbered(&self.netlink, self.index) {
@@ -191,8 +187,7 @@ pub enum Refused {
         /// Number of queues that it has.
         count: u32,
     },
-    /// The interface lacks an address that is wanted; or there are no addresses, too many, or no
-    /// ports.
+    /// The interface lacks a wanted address; or there are no addresses, too many, or no ports.
     Addresses(String),
     /// There are more networks than a program can hold.
     Networks(usize),
@@ -268,8 +263,7 @@ impl fmt::Display for Refused {
 
 /// Opens a port for each queue that is wanted, and directs the interface's packets for us there.
 ///
-/// Uses the calling thread's network namespace. Call it before the process drops its privileges;
-/// the ports need none.
+/// Uses the thread's network namespace, and privileges that may be dropped afterwards.
 ///
 /// # Errors
 /// The reason: what is missing, or who is in the way.
@@ -352,8 +346,7 @@ fn chunks(wanted: &Wanted<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, 
     Ok(1 << wanted.chunks.clamp(CHUNKS_MIN, CHUNKS_MAX).min(afforded).ilog2())
 }
 
-/// Makes an arena of `chunks` chunks for each of `ports` ports, and behind those the chunks for
-/// values.
+/// Makes an arena of `chunks` chunks for each of `ports` ports, and then those for values.
 fn arena(
     wanted: &Wanted<'_>,
     (chunks, ports): (u32, usize),
@@ -367,7 +360,7 @@ fn arena(
 }
 
 /// The checksums that are acceptable on an interface of this kind. A veth, or a bridge with a veth
-/// as a port, brings packets that never left this machine and have only a partial checksum.
+/// as a port, brings packets from this machine, which may have only a partial checksum.
 fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }

@@ -49,7 +49,6 @@ pub struct Letters<'q> {
 }
 
 impl Outbox {
-    /// The outbox of `queue`.
     pub(super) fn new(queue: Arc<Queue>) -> Outbox {
         Outbox { queue, tally: Tally::default() }
     }
@@ -77,8 +76,8 @@ impl Outbox {
     }
 
     /// Hands all datagrams to the kernel and has it send them. Datagrams that it cannot send now
-    /// stay with it (`waiting`) and leave with the next post. Those that the device has no room for
-    /// count as refused.
+    /// stay with it (`waiting`) for the next post; those without room in the device count as
+    /// refused.
     pub fn post_or_drop(&mut self, calls: &Calls) -> Tally {
         self.queue.post(std::mem::take(&mut self.tally), calls)
     }

@@ -39,9 +39,8 @@ impl Pieces {
         self.spans.iter().map(|span| unsafe { self.umem.read(*span) })
     }
 
-    /// Reads a frame that begins in `first` and continues in `spans`, all in chunks of the
-    /// caller's. Returns the packet and the span of the payload's first piece; `self` has the other
-    /// pieces.
+    /// Reads a frame that begins in `first` and continues in `spans`, all in the caller's chunks.
+    /// Returns the packet and the span of the payload's first piece; `self` has the others.
     ///
     /// # Errors
     /// Like `wire::read_parted`.

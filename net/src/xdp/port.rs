@@ -65,16 +65,13 @@ const _: () = assert!((CHUNKS_MIN / 2 * PARTS_PER_CHUNK) as usize >= 2 * PARTS_M
 /// it, and may have to wait for a processor. Two seconds were too short for two starts of 3,000,
 /// with sixteen threads that wanted two processors.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
-/// The pause between two attempts.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
-/// A socket and its memory.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
     pub(super) umem: Umem,
-    /// Declared behind the descriptor, so that references are given back after the kernel has
-    /// closed the socket.
+    /// Declared behind the descriptor: references are given back after the socket is closed.
     pub(super) flying: Flying,
 }
 
@@ -179,8 +176,7 @@ pub(super) struct Plan {
     /// True if the driver may be asked to use our memory itself.
     pub(super) may_zero_copy: bool,
     pub(super) sums: Sums,
-    /// True if the kernel may compute the checksum of a frame in several parts, if it knows
-    /// metadata.
+    /// True if the kernel may compute a frame's checksum over several parts, if it knows metadata.
     pub(super) kernel_sums: bool,
     /// Parts of values with at least this number of bytes are sent in place.
     pub(super) in_place_min: Option<usize>,
@@ -202,7 +198,6 @@ pub(super) enum Stopped {
 }
 
 impl Plan {
-    /// Most bytes of a frame.
     fn frame_bytes_max(&self) -> usize {
         self.mtu as usize + ETHERNET_BYTES
     }
@@ -257,8 +252,8 @@ impl Plan {
             is_zero_copy: false,
             sends_in_place: false,
         };
-        // A driver takes the chunks that are lent when the socket is bound; so `Queue::new` lends
-        // them first.
+        // A driver takes the chunks lent when the socket is bound; so `Queue::new` has lent them
+        // before.
         let fd = port.socket.fd.as_fd();
         let is_parted = self.bind(fd, shared, is_long)?;
         enter(fd).map_err(Stopped::Bind)?;
@@ -330,8 +325,7 @@ impl Plan {
     }
 }
 
-/// Makes the rings of a socket: `arriving` entries in the receiving ones, `leaving` in the sending
-/// ones.
+/// Makes the rings of a socket: `arriving` entries to receive with, `leaving` to send with.
 fn rings(fd: BorrowedFd<'_>, arriving: u32, leaving: u32) -> io::Result<(Incoming, Outgoing)> {
     let offsets = xdp_mmap_offsets(fd)?;
     let fill = Producing::new(fd, arriving, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;

@@ -5,8 +5,7 @@
 //! everything else                                                     ->  the kernel's stack
 //! ```
 //!
-//! Where: the kernel runs the program on every packet that the interface receives, before its own
-//! stack.
+//! Where: the kernel runs it on every packet that the interface receives, before its own stack.
 //! Invariant: the program passes everything that it does not know for certain to be ours: VLAN
 //! tags, fragments, options, extension headers, group addresses, and queues without a socket. It
 //! drops nothing and changes nothing. It reads no byte before it has checked that the byte is

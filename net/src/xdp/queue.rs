@@ -8,9 +8,8 @@
 //!
 //! Where: under a port's inbox and outbox, and under other columns that steal from the queue.
 //! Invariant: a ring is used only under the lock of its half. A lock is held while one receive
-//! copies, or while the datagrams of one post are added, and never during a call that sends;
-//! whoever holds it takes no other lock. A request is answered by the queue that brought it,
-//! whoever answers.
+//! copies, or while the datagrams of one post are added, and never during a call that sends; its
+//! holder takes no other. A request is answered by the queue that brought it, whoever answers.
 //! Source: `net/xdp/xsk.c` of Linux, whose socket takes one sender at a time.
 
 use std::ops::Range;
@@ -97,7 +96,6 @@ impl Queue {
         Queue { arriving: Mutex::new(arriving), leaving: Mutex::new(leaving), socket, frames }
     }
 
-    /// Locks the receiving half.
     #[inline]
     pub(super) fn arriving(&self) -> MutexGuard<'_, Arriving> {
         lock_soon(&self.arriving)
@@ -108,14 +106,12 @@ impl Queue {
         self.arriving.try_lock().ok()
     }
 
-    /// Locks the sending half.
     #[inline]
     pub(super) fn leaving(&self) -> MutexGuard<'_, Leaving> {
         lock_soon(&self.leaving)
     }
 
-    /// Number of descriptors that the kernel has not taken; a datagram in several parts has
-    /// several.
+    /// Number of descriptors that the kernel has not taken; a datagram may have several.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.leaving().waiting() as usize
@@ -130,7 +126,6 @@ impl Queue {
 }
 
 impl Arriving {
-    /// Number of chunks that the kernel has.
     pub(super) fn lent(&self) -> usize {
         self.is_lent.iter().filter(|is_lent| **is_lent).count()
     }
@@ -148,8 +143,8 @@ impl Arriving {
         last.map(|ahead| ahead + 1).or(is_as_long.then_some(there))
     }
 
-    /// Takes the chunk `ahead` entries on from the kernel; `None` if the chunk is not the inbox's,
-    /// or was not lent.
+    /// Takes the chunk `ahead` entries on from the kernel; `None` if it is not the inbox's, or not
+    /// lent.
     pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
         let descriptor = self.receive.peek(ahead);
         let span = umem.span(descriptor.addr, descriptor.len)?;

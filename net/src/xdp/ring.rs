@@ -137,8 +137,7 @@ pub(super) struct Producing<T> {
 }
 
 impl<T: Copy> Producing<T> {
-    /// Maps the ring at `page_offset`. `T` is the type of the kernel's entries, which holds only
-    /// integers.
+    /// Maps the ring at `page_offset`. `T` is the kernel's type of entries, only integers.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -165,9 +164,8 @@ impl<T: Copy> Producing<T> {
         }
         let place = self.ring.entry(self.written);
         plain_access(place.cast(), size_of::<T>(), true);
-        // SAFETY: the entry lies in the mapping and is aligned. `taken` says that the kernel has
-        // taken the entry before this one there, and it does not look at this one before it is
-        // published.
+        // SAFETY: the entry lies in the mapping and is aligned. By `taken`, the kernel has taken
+        // the old entry there, and it does not look at this one before it is published.
         unsafe { place.write(entry) };
         self.written = self.written.wrapping_add(1);
         true
@@ -181,8 +179,7 @@ impl<T: Copy> Producing<T> {
     /// Shows the kernel the entries written.
     #[inline]
     pub(super) fn publish(&self) {
-        // Release, paired with the kernel's acquire of the producer: the kernel sees the entries
-        // written.
+        // Release, paired with the kernel's acquire of the producer: the kernel sees the entries.
         self.ring.producer().store(self.written, Ordering::Release);
     }
 
@@ -197,8 +194,8 @@ impl<T: Copy> Producing<T> {
         // Acquire, paired with the kernel's release of the consumer: the kernel has read the
         // entries before we write over them.
         let taken = self.ring.consumer().load(Ordering::Acquire);
-        // A count beyond the entries written is ignored: believing it would let us overwrite
-        // entries.
+        // A count beyond the entries written is not believed: `waiting` would be huge, and a post
+        // endless.
         let waiting = self.written.wrapping_sub(self.taken);
         if self.written.wrapping_sub(taken) <= waiting || is(Fault::TakenBelieved) {
             self.taken = taken;
@@ -229,8 +226,7 @@ pub(super) struct Consuming<T> {
 }
 
 impl<T: Copy> Consuming<T> {
-    /// Maps the ring at `page_offset`. `T` is the type of the kernel's entries, which holds only
-    /// integers.
+    /// Maps the ring at `page_offset`. `T` is the kernel's type of entries, only integers.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -252,15 +248,14 @@ impl<T: Copy> Consuming<T> {
         self.written.wrapping_sub(self.taken).min(most)
     }
 
-    /// The entry `ahead` places behind the first that is not taken; `ahead` must be less than
-    /// `look` returned.
+    /// The entry `ahead` places behind the first not taken; `ahead` must be less than `look`
+    /// returned.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> T {
         let place = self.ring.entry(self.taken.wrapping_add(ahead));
         plain_access(place.cast(), size_of::<T>(), false);
-        // SAFETY: the entry lies in the mapping and is aligned, and any bytes are a valid `T`,
-        // which holds only integers. The kernel writes there again only after the entry is
-        // released.
+        // SAFETY: the entry lies in the mapping and is aligned, and any bytes are a valid `T`, only
+        // integers. The kernel writes there again only after the entry is released.
         unsafe { place.read() }
     }
 

@@ -25,7 +25,6 @@ use crate::wire::{Ends, Ips, Mac, Macs, Ports};
 
 /// How long to wait for a neighbour's MAC: the kernel asks three times, a second apart.
 const ANSWER_WAIT: Duration = Duration::from_secs(4);
-/// The pause between two looks.
 const ANSWER_PAUSE: Duration = Duration::from_millis(5);
 
 /// Attributes of a route.
@@ -70,8 +69,7 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// The ends of a datagram to `to` over an interface, from our port `own_port`. Needs the same
-/// privilege as `open`.
+/// The ends of a datagram to `to` from our port `own_port`. Needs the same privilege as `open`.
 ///
 /// # Errors
 /// Nobody is there.
@@ -91,7 +89,6 @@ pub fn reach(interface: &str, to: SocketAddr, own_port: u16) -> Result<Ends, Unr
     Ok(Ends { macs, ips, ports: Ports { from: own_port, to: to.port() } })
 }
 
-/// The route to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     own: IpAddr,

@@ -234,8 +234,7 @@ fn letters_find_room_again_when_those_before_them_have_left() {
         let before = calls.writes.get();
         let tally = port.outbox.post_or_drop(&calls);
         assert_eq!((tally.sent, tally.full, tally.too_long, tally.refused), (128, 0, 0, 0));
-        // One call if the kernel lets us set the number of packets per call, else a call for each
-        // 32.
+        // One call if the kernel lets us set the packets per call, else a call for each 32.
         let writes = calls.writes.get() - before;
         assert!(writes <= 5, "{writes} calls");
         for number in 0..128 {
@@ -424,8 +423,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
         send(&frame);
         expected[reason as usize] += 1;
     }
-    // Frames passed to the kernel never come here; once the last frame comes, the others have
-    // passed.
+    // Frames passed to the kernel never come here; when the last comes, the others have passed.
     let tag = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
     for frame in [tag(&v4), with(&v4, 20, &[0x20, 0]), with(&v6, 20, &[44]), v4[..30].to_vec()] {
         send(&frame);

@@ -119,7 +119,6 @@ impl Umem {
         Ok(set_xdp_umem_reg(socket, registration)?)
     }
 
-    /// The arena, whose other chunks hold values.
     #[inline]
     pub(super) fn arena(&self) -> &Arc<Arena> {
         &self.arena
@@ -131,12 +130,10 @@ impl Umem {
         self.metadata_bytes
     }
 
-    /// Number of bytes of all chunks.
     pub(super) fn bytes(&self) -> usize {
         self.arena.bytes()
     }
 
-    /// Size of a chunk in bytes.
     #[inline]
     pub(super) fn chunk_bytes(&self) -> usize {
         self.arena.chunk_bytes()
@@ -158,8 +155,8 @@ impl Umem {
         XdpDesc { addr, len, options: XdpDescOptions::empty() }
     }
 
-    /// Returns the span of these bytes in the arena, if they are a value's and the kernel can send
-    /// them in place.
+    /// Returns the span of these bytes in the arena, if they are a value's that can be sent in
+    /// place.
     #[inline]
     pub(super) fn value(&self, bytes: &[u8]) -> Option<Span> {
         let (chunk, at) = self.arena.value_chunk_of(bytes.as_ptr())?;
@@ -167,8 +164,7 @@ impl Umem {
         (at >= self.metadata_bytes && at + bytes.len() <= self.chunk_bytes()).then_some(span)
     }
 
-    /// Returns the span for an address and a length from the kernel; `None` if it does not lie
-    /// within one chunk.
+    /// Returns the span for an address and a length from the kernel, if it lies within one chunk.
     pub(super) fn span(&self, address: u64, bytes: u32) -> Option<Span> {
         let address = usize::try_from(address).ok().filter(|&address| address < self.bytes())?;
         let chunk = u32::try_from(address >> self.chunk_bytes().ilog2()).ok()?;

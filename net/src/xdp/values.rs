@@ -1,5 +1,4 @@
-//! Tests of values that are sent in place: a port on one end of a link, the kernel's sockets on the
-//! other.
+//! Tests of values sent in place: a port on one end of a link, the kernel's sockets on the other.
 //!
 //! Where: in network namespaces of their own, which need root.
 //! Invariant: a client gets each value as it was when it was sent, whatever became of the value
@@ -110,8 +109,7 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
                 let client = client(&near, to);
                 let (number, peer) = asked(&client, &mut ports);
                 used[number] = true;
-                // All of one part, or as much as a packet takes; the ends of two parts; pieces of
-                // three.
+                // All of one part, or as much as a packet takes; the ends of two; pieces of three.
                 let first = &parts[0].bytes()[..room.min(part_bytes)];
                 let [_, b, c] = &parts;
                 let two = [

@@ -1,8 +1,8 @@
 //! Reads a server's frames, on the client's side.
 //!
 //! Where: a load generator's half of the binary protocol.
-//! Invariant: reading any bytes neither panics nor waits for more than a frame claims, which is at
-//! most `BODY_BYTES_MAX`.
+//! Invariant: reading never panics, nor waits for more than a frame claims, `BODY_BYTES_MAX` at
+//! most.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
 pub use crate::decoded::Decoded;

@@ -20,11 +20,9 @@ pub(crate) enum Framed<'a> {
     More,
     /// A request, and the frame's length.
     Request(Request<'a>, usize),
-    /// A storage command without its value, the number of bytes before the value, and the value's
-    /// length.
+    /// A storage command without its value, the number of bytes before that, and its length.
     Value(Request<'a>, usize, u32),
-    /// Consumes the first number of bytes, skips the second number as they arrive, then gives this
-    /// answer.
+    /// Consumes the first number of bytes, skips the second as they arrive, then answers this.
     Swallow(usize, u32, Answer),
     /// Skips this number of bytes, then gives this answer, and the connection ends.
     Last(usize, Answer),
@@ -62,8 +60,8 @@ pub(crate) fn parse(input: &[u8]) -> Framed<'_> {
     let (extras, key) = body.split_at(extras_bytes);
     let head = Head { header, extras, key, tag, bytes };
     let Some(command) = command else {
-        // memcached consumes extras and key, which are a part of the body, and then skips the
-        // length of the whole body.
+        // memcached consumes extras and key, and then skips the length of the whole body, extras
+        // and key included.
         let unknown = form.refused(Refusal::UnknownCommand);
         return Framed::Swallow(bytes, header.body_bytes, unknown);
     };
@@ -124,15 +122,13 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<Framed<'a>> {
 }
 
 impl Head<'_> {
-    /// Length of the body without extras and key.
     fn value_bytes(&self) -> u32 {
         self.header.body_bytes
             - (u32::from(self.header.key_bytes) + u32::from(self.header.extras_bytes))
     }
 }
 
-/// Refuses a command that memcached has only if SASL is built in, after skipping a value of
-/// `value_bytes`.
+/// Refuses a command that memcached has only with SASL, after skipping a value of `value_bytes`.
 fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> Framed<'a> {
     let unknown = Form::Binary(head.tag).refused(Refusal::UnknownCommand);
     Framed::Swallow(head.bytes, value_bytes, unknown)

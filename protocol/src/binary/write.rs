@@ -40,8 +40,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
-        // The request does not have its command's form. No other refusal belongs to a binary
-        // request.
+        // The request lacks its command's form. No other refusal belongs to a binary request.
         _ => (0x04, "Invalid arguments"),
     }
 }
@@ -154,8 +153,7 @@ impl Show for Value<'_> {
 
     #[inline(always)]
     fn around(&self, found: &impl Found) -> Option<Surround> {
-        // TOUCH and the forms of GAT never come here, because they take the item's lock to change
-        // it.
+        // TOUCH and the forms of GAT never come here, because they take the item's lock.
         let key = matches!(self.tag.opcode, opcode::GETK | opcode::GETKQ);
         let key_bytes = if key { self.key.len() } else { 0 };
         let header = self.header(key_bytes, found.value_bytes(), found.cas());

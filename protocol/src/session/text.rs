@@ -1,8 +1,8 @@
 //! Parses lines: whole commands, and retrieval lines that are answered while they arrive.
 //!
 //! Where: the session's states of the text protocol.
-//! Invariant: a whole line is looked at once; only keys are yielded before the end of their line
-//! has arrived.
+//! Invariant: a whole line is looked at once; only keys are yielded before their line's end
+//! arrives.
 //! Source: memcached 1.6.45 `try_read_command_ascii`, `process_get_command`.
 
 use super::{SPACES_MAX, Session, State};
@@ -61,8 +61,7 @@ impl Session {
             return Step::More;
         }
         if spaces > 0 {
-            // memcached waits for the end of such a line, however long, and then finds no command
-            // in it.
+            // memcached waits for the end of such a line, and then finds no command in it.
             self.state = State::Rest { refusal: Refusal::UnknownCommand };
             return Step::Skip(input.len());
         }
@@ -135,8 +134,7 @@ fn line_bytes(input: &[u8]) -> Option<usize> {
     (bytes <= LINE_BYTES_MAX || retrieval(input).is_some()).then_some(bytes)
 }
 
-/// Finds the `get` or `gets` at the start of `input`: true for `gets`, and the number of spaces
-/// before it.
+/// Finds `get` or `gets` at the start of `input`: true for `gets`, and the spaces before it.
 fn retrieval(input: &[u8]) -> Option<(bool, usize)> {
     let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
     let cas = match &input[spaces..] {

@@ -15,9 +15,9 @@ pub const HEAD_BYTES_MAX: usize = 1 << 10;
 
 impl Request<'_> {
     /// Appends a short form of `header`, the bytes of this storage command before its value of
-    /// `value_bytes` bytes. The header of a frame is short already and is copied. The flags of an
-    /// `ms` must have been parsed without error: then none of them is longer than an opaque token
-    /// may be.
+    /// `value_bytes` bytes. A frame's header is short already and is copied. The flags of an `ms`
+    /// must have been parsed without error: then none of them is longer than an opaque token may
+    /// be.
     pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
         match self {
             Request::Store(store) => match store.form {

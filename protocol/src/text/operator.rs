@@ -195,8 +195,7 @@ fn signed(args: Args<'_>, at: usize) -> Option<i32> {
     args.token(at).and_then(number::strict_i32)
 }
 
-/// Reads a number that may have a fraction. Unlike memcached, this accepts no infinity, NaN or
-/// hexadecimal.
+/// Reads a number that may have a fraction, but unlike memcached no infinity, NaN or hexadecimal.
 fn fraction(args: Args<'_>, at: usize) -> Option<f64> {
     let text = args.token(at).filter(|text| text.len() <= FRACTION_BYTES_MAX)?;
     std::str::from_utf8(text).ok()?.parse::<f64>().ok().filter(|number| number.is_finite())

@@ -1,8 +1,7 @@
 //! Cuts a command line into tokens.
 //!
 //! Where: for every line that the session's short cuts do not take.
-//! Invariant: only spaces separate tokens; at most `TOKENS_MAX` tokens are seen, and the rest of
-//! the line is ignored.
+//! Invariant: only spaces separate tokens; tokens behind the first `TOKENS_MAX` are ignored.
 //! Source: memcached 1.6.45 `_mcmc_tokenize_meta`, `_process_token_len`.
 
 use crate::request::Args;
@@ -13,7 +12,6 @@ pub(crate) const TOKENS_MAX: usize = 23;
 /// Most bytes of a line that memcached sees.
 pub(crate) const SEEN_BYTES_MAX: usize = 65534;
 
-/// A line's tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokens<'a> {
     line: &'a [u8],
@@ -69,30 +67,25 @@ impl<'a> Tokens<'a> {
         tokens
     }
 
-    /// Number of tokens.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the token at `index`.
     pub(crate) fn get(&self, index: usize) -> Option<&'a [u8]> {
         let (start, stop) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..usize::from(stop)])
     }
 
-    /// Returns the last token.
     pub(crate) fn last(&self) -> Option<&'a [u8]> {
         self.get(self.count.checked_sub(1)?)
     }
 
-    /// Returns the text from the start of token `index` to the very end of the line, as C reads
-    /// numbers.
+    /// Returns the text from the start of token `index` to the line's very end, as C reads numbers.
     pub(crate) fn text_from(&self, index: usize) -> Option<&'a [u8]> {
         let (start, _) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..])
     }
 
-    /// Returns the tokens from `index` on.
     pub(crate) fn args_from(&self, index: usize) -> Args<'a> {
         let Some(&(start, _)) = self.spans[..self.count].get(index) else {
             return Args::default();

@@ -181,14 +181,12 @@ pub(crate) fn number(out: &mut Vec<u8>, number: u64, noreply: bool) {
     }
 }
 
-/// Appends the server's version.
 pub(crate) fn version(out: &mut Vec<u8>, version: &str) {
     for part in ["VERSION ", version, "\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
 }
 
-/// Appends one statistic.
 pub(crate) fn stat(out: &mut Vec<u8>, name: &str, value: Arguments<'_>) {
     // Writing to a `Vec` does not fail.
     let _ = write!(out, "STAT {name} {value}\r\n");

@@ -18,8 +18,7 @@ use protocol::{
 /// The first exptime that is a Unix time.
 const EXPTIME_PAST: i64 = 60 * 60 * 24 * 30 + 1;
 
-/// Appends the request's bytes. A text `Get` becomes a line of its own; an answer, which no client
-/// sends, becomes nothing.
+/// Appends the request's bytes: a line of its own for a text `Get`, nothing for an answer.
 pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
     if let Some(tag) = request.tag() {
         return frame(request, tag, out);
@@ -93,8 +92,7 @@ pub(crate) fn get_line<'k>(
     line(shape, &words, &[], Form::LINE, out);
 }
 
-/// Appends the line of the command of this shape: its name, words, numbers, and `noreply` if asked
-/// for.
+/// Appends the line of the command of this shape: name, words, numbers, perhaps `noreply`.
 fn line(shape: Shape, words: &[&[u8]], numbers: &[i128], form: Form, out: &mut Vec<u8>) {
     let command = COMMANDS.iter().find(|command| command.shape == shape).unwrap();
     out.extend_from_slice(command.name.as_bytes());
@@ -161,7 +159,6 @@ fn seconds(exptime: i64) -> [u8; 4] {
     u32::try_from(exptime).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// Appends the reply's bytes.
 pub(crate) fn reply(reply: &Reply<'_>, out: &mut Vec<u8>) {
     match *reply {
         Reply::Value { key, client_flags, cas, value } => {

@@ -1,8 +1,8 @@
 //! Feeds a stream of bytes, cut into pieces, to a session like a connection does.
 //!
 //! Where: the codec tests and the fuzz targets both include this file.
-//! Invariant: every step consumes at most the bytes there are, and every step but `More` and `Body`
-//! consumes some.
+//! Invariant: no step consumes more bytes than there are, and all but `More` and `Body` consume
+//! some.
 //! Source: the invariants of `protocol/src/session.rs`.
 
 use protocol::{Get, GetForm, LINE_BYTES_MAX, Request, Session, Speak, Step, meta};
@@ -26,7 +26,6 @@ impl Events {
     }
 }
 
-/// Feeds `pieces` one after the other.
 pub(crate) fn feed<'p>(speak: Speak, pieces: impl IntoIterator<Item = &'p [u8]>) -> Events {
     let mut session = Session::new(speak);
     let mut held = Vec::new();

@@ -248,8 +248,7 @@ fn a_driver_that_ran_out_of_chunks_is_woken_when_it_gets_some() {
     assert_eq!(calls.reads.get(), 1);
 }
 
-/// Takes 32 datagrams and returns `EAGAIN`, like a kernel before 6.17, which shows later what it
-/// took.
+/// Takes 32 datagrams and returns `EAGAIN`, like a kernel before 6.17, which shows that later.
 #[test]
 fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
     let (full, _peer) = UnixDatagram::pair().unwrap();
@@ -342,8 +341,7 @@ fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
     let first = stolen(&thief);
     assert!(first.iter().zip(&texts).all(|(bytes, text)| *bytes == text.as_bytes()));
     assert!(thief.halves().unwrap().0.all(|one| *one.peer == Peer::at(ends().turned())));
-    // The kernel has the chunks, each once, and writes to them, while the thief shows the old
-    // contents.
+    // The kernel has each chunk once, and writes to it, while the thief shows the old contents.
     assert_eq!(victim.lent().len(), 32);
     put(&mut victim, 0..8, 32);
     assert_eq!(stolen(&thief), first);
@@ -432,8 +430,7 @@ struct Kernels<'r> {
 }
 
 const FRAMES: u64 = 30_000;
-/// Neither the owner nor the thief takes more than this, so that each has to take some, whatever
-/// the scheduling.
+/// Neither the owner nor the thief takes more, so that each has to take some.
 const OWN_MAX: usize = 22_500;
 const STOLEN_MAX: usize = 15_000;
 

@@ -10,8 +10,7 @@ use memory::arena::Kept;
 
 use super::*;
 
-/// Makes a rig with four chunks to receive into, behind those of another port, and `values` for
-/// values.
+/// Makes a rig with four chunks to receive into, behind another port's, and `values` for values.
 fn keeping(values: u32) -> Rig {
     keeping_frames(values, (1514, false))
 }

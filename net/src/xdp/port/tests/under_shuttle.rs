@@ -11,7 +11,7 @@ use shuttle::thread;
 use testing::Random;
 use testing::schedules::explore_drawn;
 
-/// Length of each test in seconds, unless the environment sets it.
+/// Seconds of each test, unless `EXPLORE_SECONDS` or `EXPLORE_SCHEDULES` is set.
 const SECONDS: u64 = 10;
 
 /// The kernel's ends of the rings, and the datagrams that it is about to send.
