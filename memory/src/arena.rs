@@ -4,9 +4,9 @@
 //! | chunk | chunk | ... | chunk | chunk | ...
 //!   ring chunks: packets'   value chunks
 //!
-//! extent word, u64:   spare:32 | offset:16 | bytes:16     what of a chunk is its value's; while
-//!                                                         it is a packet's too, which chunk its
-//!                                                         ring gets in its place
+//! extent word, u64:   spare:32 | offset:16 | bytes:16     the value's bytes in the chunk; while a
+//!                                                         packet is there too, `spare` is the
+//!                                                         chunk that the ring gets in exchange
 //! ```
 //!
 //! Where: under the rings of an interface, which receive into the arena and send from it, and under

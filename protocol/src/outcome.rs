@@ -75,7 +75,7 @@ pub enum Refusal {
     MessageSpent,
     /// The answer takes several turns, and a message over UDP gets only one.
     ConnectionOnly,
-    /// Commands for operators are not accepted in datagrams.
+    /// Commands for operators are not accepted in datagrams (without `-o udp_admin`).
     OperatorOnly,
     /// `flush_all` is switched off (`-F`).
     FlushOff,

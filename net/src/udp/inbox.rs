@@ -65,7 +65,7 @@ pub struct Received {
     pub datagrams: usize,
     /// Number of datagrams that were longer than their slot.
     pub cut: usize,
-    /// Number of frames refused as damaged or not ours (AF_XDP only; the kernel drops others').
+    /// Number of frames refused as damaged or not ours; 0 for sockets, where the kernel drops them.
     pub damaged: usize,
     /// True if the socket is empty: an edge-triggered epoll will report the next datagram.
     pub is_drained: bool,

@@ -33,8 +33,8 @@ impl Flying {
         Flying { arena: Arc::clone(arena), counts, sum: AtomicU32::new(0) }
     }
 
-    /// Takes a reference to the chunk, until a descriptor that names it completes. False if nobody
-    /// else has a reference to it.
+    /// Takes a reference to the chunk, until a descriptor that names it completes. False if the
+    /// chunk has none.
     #[inline]
     pub(super) fn hold(&self, chunk: u32) -> bool {
         let Some(count) = self.counts.get(chunk as usize) else { return false };
