@@ -246,7 +246,7 @@ impl Segments {
         Some(self.pop_counted(|| self.nodes.nearest(node).iter().find_map(of_node)))
     }
 
-    /// Takes a free segment of any node, preferably fresh, whose memory the caller gives back anyway.
+    /// Takes a free segment of any node, preferably fresh; the caller gives its memory back anyway.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
         Some(self.pop_counted(|| self.fresh_of_any().or_else(|| self.warm_of_any())))
