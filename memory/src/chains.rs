@@ -1,13 +1,13 @@
-//! Reference words: who may read a piece of memory, and which piece follows it.
+//! Reference words: count the references to a piece of memory, and link the pieces of a chain.
 //!
 //! ```text
 //!   word, u64:   refs:32 | next piece:32        (next: NONE ends the chain)
 //! ```
 //!
 //! Where: under the frames of the region and under the chunks of the arena.
-//! Invariant: one owner writes a chain before it is published; it never changes afterwards, and is
-//! freed when its last reference goes. Each piece holds a reference to the next one; items and
-//! readers hold references to the first one, and a descriptor that is being sent one to its own.
+//! Invariant: one owner writes a chain before it is published; the chain never changes afterwards,
+//! and is freed when its last reference goes. Each piece holds a reference to the next; items and
+//! readers hold one to the first, and a descriptor that is being sent holds one to its own.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use crate::plant::{self, Fault};
@@ -16,10 +16,9 @@ use crate::sync::Ordering;
 use crate::words::{Words, low};
 use std::io;
 
-/// One reference, in a piece's word.
+/// One reference, as a number to add to a piece's word.
 pub(crate) const ONE_REF: u64 = 1 << 32;
 
-/// A word for each piece.
 #[derive(Debug)]
 pub(crate) struct Chains {
     words: Words,
@@ -30,7 +29,7 @@ impl Chains {
         Ok(Self { words: Words::new(pieces)? })
     }
 
-    /// How many pieces there may be.
+    /// Most pieces.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn len(&self) -> usize {
         self.words.len()
@@ -44,22 +43,23 @@ impl Chains {
         self.words.word(piece as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
     }
 
-    /// Makes a piece to which nobody has a reference a chain of its own with two: the caller's, and
-    /// that of whoever had the piece before. False if somebody has a reference.
+    /// Makes a piece that has no reference a chain of its own with two: one for the caller, and one
+    /// for whoever had the piece before. False if the piece has a reference.
     #[must_use]
     pub(crate) fn begin_shared(&self, piece: u32) -> bool {
         let refs = if plant::is(Fault::KeptReleasedEarly) { 1 } else { 2 };
         let begun = |word: u64| (word < ONE_REF).then_some((refs * ONE_REF) | u64::from(NONE));
         let word = self.words.word(piece as usize);
-        // Release as in `begin`.
+        // Release, as in `begin`.
         word.fetch_update(Ordering::Release, Ordering::Relaxed, begun).is_ok()
     }
 
-    /// Has the chain at `next` follow `piece` in a chain that is not published yet; `NONE`: `piece`
-    /// is its last one. The caller's reference to `next` becomes that of `piece`, and what followed
-    /// `piece` before becomes a chain of its own again, to which the caller has the reference.
+    /// Has the chain at `next` follow `piece` in a chain that is not published yet; with `NONE`,
+    /// `piece` is the last one. The caller's reference to `next` becomes that of `piece`. The
+    /// former successor of `piece` becomes a chain of its own again, whose reference the caller
+    /// gets.
     ///
-    /// Only the link of the piece's word changes, and its references stay: a reader that has the
+    /// Only the link in the piece's word changes, and its references stay: a reader that has the
     /// piece's number from a former item may hold a reference for a moment.
     pub(crate) fn chain(&self, piece: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
@@ -70,8 +70,8 @@ impl Chains {
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// Adds a reference to a piece; false if it has none, and so is free. The piece may have
-    /// become another chain's since the caller read its number.
+    /// Adds a reference to a piece; false if it has none, and so is free. The piece may have become
+    /// another chain's since the caller read its number.
     #[must_use]
     pub(crate) fn hold(&self, piece: u32) -> bool {
         let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
@@ -81,8 +81,8 @@ impl Chains {
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Drops a reference to a piece. The last one drops the piece's reference to the next one, and
-    /// so on; `free` gets each piece that has none left. Returns how many there were.
+    /// Drops a reference to a piece. The last one drops the piece's reference to the next, and so
+    /// on; `free` gets each piece without references. Returns the number of pieces freed.
     pub(crate) fn release(&self, piece: u32, free: impl Fn(u32)) -> u32 {
         let (mut piece, mut freed) = (piece, 0);
         while piece != NONE {
@@ -101,13 +101,13 @@ impl Chains {
         freed
     }
 
-    /// The piece behind this one in a chain to which the caller has a reference.
+    /// Returns the piece behind this one in a chain to which the caller has a reference.
     pub(crate) fn next(&self, piece: u32) -> u32 {
         // Relaxed: the link has not changed since the chain was published to the caller.
         low(self.words.word(piece as usize).load(Ordering::Relaxed))
     }
 
-    /// The references and the successor of a piece, as they are at this moment.
+    /// Returns the number of references and the successor of a piece at this moment.
     pub(crate) fn seen(&self, piece: u32) -> (u64, u32) {
         // Acquire pairs with the Release stores of this file.
         let word = self.words.word(piece as usize).load(Ordering::Acquire);

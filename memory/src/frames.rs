@@ -2,13 +2,13 @@
 //!
 //! Where: a large value is received straight into frames and sent straight from them; its item in
 //! the log names the first frame.
-//! Invariant: one owner writes a chain before it is published; it never changes afterwards, and is
-//! freed when its last reference goes. Each frame holds a reference to the next one; items and
-//! readers hold references to the first one.
+//! Invariant: one owner writes a chain before it is published; the chain never changes afterwards,
+//! and is freed when its last reference goes. Each frame holds a reference to the next one; items
+//! and readers hold references to the first one.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 //!
-//! A frame's number says where it lies: in a segment of the region or, with the top bit set, in
-//! the arena, of which it is a chunk. A chain lies in one of both.
+//! The top bit of a frame's number tells its place: if clear, a segment of the region; if set, the
+//! arena, whose chunk it is. All frames of a chain are in the same one of the two.
 
 #![allow(unsafe_code, reason = "reads and writes frames in the mapping")]
 
@@ -29,16 +29,16 @@ use crate::vacant::Vacant;
 use std::io;
 use std::sync::Arc;
 
-/// Bytes of the largest frame, except in segments of more than 64 times as many bytes.
+/// Size of the largest frame, except in segments of more than 64 times that size.
 const FRAME_BYTES_MAX: u32 = 16 << 10;
-/// Most frames of a segment, each of which has a bit in the segment's word.
+/// Most frames of a segment; each has a bit in the segment's word.
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
 /// Most segments that `scattered` looks at: 128 GiB of the largest.
 const LOOKS_MAX: u32 = 1 << 16;
-/// In a frame's number: it is a chunk of the arena, whose number there the other bits are.
+/// The bit of a frame's number that marks a chunk of the arena; the others are the chunk's number.
 const ARENA: u32 = 1 << 31;
 
-/// Is a frame of this number a chunk of the arena?
+/// True if this frame number is that of a chunk of the arena.
 #[inline]
 #[must_use]
 pub const fn is_chunk(frame: u32) -> bool {
@@ -48,23 +48,22 @@ pub const fn is_chunk(frame: u32) -> bool {
 /// All memory of one store.
 #[derive(Debug)]
 pub struct Memory {
-    /// The bytes themselves.
+    /// The mapping of all segments.
     pub region: Region,
-    /// What each segment of the region is used for.
+    /// The state of each segment of the region.
     pub segments: Segments,
     /// The frames of the segments that are cut into frames.
     pub frames: Frames,
-    /// Chunks that hold values which are sent from where they lie.
+    /// The arena, whose chunks hold values that are sent in place.
     arena: Option<Arc<Arena>>,
-    /// When retired segments may be reused.
+    /// Tells when retired segments may be reused.
     pub quiescence: Quiescence,
-    /// The number of segments that may be in use.
+    /// Number of segments that may be in use.
     pub(crate) allowed: CachePadded<AtomicU32>,
 }
 
 impl Memory {
-    /// Reserves `bytes` for a store of `columns` columns, and address space for `growth` times as
-    /// many bytes.
+    /// Reserves `bytes` for `columns` columns, and address space for `growth` times that.
     ///
     /// # Errors
     /// `bytes` is out of range, or the system refuses the address space.
@@ -72,10 +71,10 @@ impl Memory {
         Memory::on(Nodes::default(), bytes, growth, columns)
     }
 
-    /// The same, divided between nodes; `place` has the system know.
+    /// Like `new`, but divides the memory between nodes; `place` tells the system.
     ///
     /// # Errors
-    /// As `new`.
+    /// Like `new`.
     pub fn on(nodes: Nodes, bytes: usize, growth: usize, columns: usize) -> io::Result<Self> {
         let region = Region::new(bytes, growth)?;
         let segments = Segments::on(nodes, region.segments(), region.segments_max())?;
@@ -91,8 +90,8 @@ impl Memory {
         })
     }
 
-    /// Has the system back each segment with memory of its node, where that has some. To be called
-    /// before memory is used. On one node it does nothing.
+    /// Asks the system to back each segment with memory of the segment's node, if that node has
+    /// some. Call it before memory is used. On one node it does nothing.
     ///
     /// # Errors
     /// The system does not know the nodes, or does not allow it.
@@ -103,7 +102,7 @@ impl Memory {
         self.segments.blocks().try_for_each(|(block, node)| self.region.prefer(block, node))
     }
 
-    /// Has values lie in the arena as well.
+    /// Lets values lie in the arena as well.
     #[must_use]
     pub fn with_arena(self, arena: Option<Arc<Arena>>) -> Self {
         Self { arena, ..self }
@@ -116,19 +115,19 @@ impl Memory {
     }
 
     /// Takes a free frame, as a chain of its own with one reference. If no segment has a free
-    /// frame, cuts a free segment into frames, but only if more than `keep` segments are free; one
-    /// of the node at this place, or near it.
+    /// frame, cuts a free segment into frames, but only if more than `keep` segments are free. The
+    /// segment is one of the node `node` if possible, or else of a near one.
     pub fn take_frame(&self, keep: u32, node: usize) -> Option<u32> {
         self.frames.take(&self.segments, (keep, node)).map(|frame| self.begin_chain(frame))
     }
 
-    /// As `take_frame`, but only from a segment below `before` that is cut into frames already.
+    /// Like `take_frame`, but only from a segment below `before` that is cut into frames already.
     pub fn take_frame_before(&self, before: u32) -> Option<u32> {
         self.frames.take_cut(&self.segments, before).map(|frame| self.begin_chain(frame))
     }
 
     /// Takes a free chunk of the arena for `bytes` bytes of a value, as a chain of its own with one
-    /// reference. Returns where they are to be written as well.
+    /// reference. Also returns the address to write the bytes to.
     pub fn take_chunk(&self, bytes: usize) -> Option<(u32, *mut u8)> {
         let arena = self.arena.as_ref()?;
         let chunk = arena.take()?;
@@ -136,10 +135,10 @@ impl Memory {
         Some((chunk | ARENA, arena.piece(chunk).0))
     }
 
-    /// Has what is kept be a frame, as a chain of its own, of which the caller has the reference.
+    /// Makes kept bytes a frame, as a chain of its own; the caller gets its reference.
     ///
     /// # Panics
-    /// It lies in another arena.
+    /// The bytes lie in another arena.
     pub fn frame_of(&self, kept: Kept) -> u32 {
         let is_ours = self.arena.as_ref().is_some_and(|arena| Arc::ptr_eq(arena, kept.arena()));
         assert!(is_ours, "of the memory's own arena");
@@ -151,12 +150,12 @@ impl Memory {
         frame
     }
 
-    /// The arena, and the number of the chunk there that the frame is; none if it is of the region.
+    /// Returns the arena and the chunk's number there; `None` if the frame lies in the region.
     fn chunk(&self, frame: u32) -> Option<(&Arena, u32)> {
         self.arena.as_deref().filter(|_| is_chunk(frame)).map(|arena| (arena, frame & !ARENA))
     }
 
-    /// The chains in which this frame's is, and its number there.
+    /// Returns the chains that this frame belongs to, and its number there.
     fn chains(&self, frame: u32) -> (&Chains, u32) {
         self.chunk(frame)
             .map_or((&self.frames.chains, frame), |(arena, chunk)| (arena.chains(), chunk))
@@ -171,8 +170,7 @@ impl Memory {
         }
     }
 
-    /// Where the bytes of a value lie in a frame that is full: their address, and how many they
-    /// are.
+    /// Returns the address and the length of the value's bytes in a full frame.
     fn piece(&self, frame: u32) -> (*mut u8, usize) {
         match self.chunk(frame) {
             Some((arena, chunk)) => arena.piece(chunk),
@@ -180,9 +178,10 @@ impl Memory {
         }
     }
 
-    /// Has the chain at `next` follow `frame` in a chain that is not published yet; `NONE`: `frame`
-    /// is its last one. The caller's reference to `next` becomes that of `frame`, and what followed
-    /// `frame` before becomes a chain of its own again, to which the caller has the reference.
+    /// Has the chain at `next` follow `frame` in a chain that is not published yet; with `NONE`,
+    /// `frame` is the last one. The caller's reference to `next` becomes that of `frame`. The
+    /// former successor of `frame` becomes a chain of its own again, whose reference the caller
+    /// gets.
     pub fn chain(&self, frame: u32, next: u32) {
         let (chains, at) = self.chains(frame);
         let next = if next == NONE { NONE } else { self.chains(next).1 };
@@ -208,7 +207,7 @@ impl Memory {
         }
     }
 
-    /// The frame behind `frame` in a chain to which the caller has a reference.
+    /// Returns the frame behind `frame` in a chain to which the caller has a reference.
     fn next(&self, frame: u32) -> u32 {
         #[cfg(all(test, not(loom)))]
         tests::STEPS.with(|steps| steps.set(steps.get() + 1));
@@ -226,9 +225,8 @@ pub struct Frames {
     frame_bytes: u32,
     per_segment: u32,
     chains: Chains,
-    /// The free frames of each segment.
     vacant: Vacant,
-    /// Bytes of the frames of arriving values.
+    /// Size of the frames of arriving values, in bytes.
     in_flight: AtomicUsize,
 }
 
@@ -248,34 +246,33 @@ impl Frames {
         })
     }
 
-    /// Bytes of a frame: an eighth of a segment, but at most 16 KiB, but at least a 64th of a
-    /// segment.
+    /// Size of a frame: an eighth of a segment, at most 16 KiB, and at least a 64th of a segment.
     #[must_use]
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
     }
 
-    /// Bytes of the frames in use in a segment that is cut into frames.
+    /// Size of the frames in use in a segment that is cut into frames, in bytes.
     #[must_use]
     pub fn used_bytes(&self, segment: u32) -> u32 {
         let free = self.vacant.free(segment).count_ones();
         (self.per_segment - free.min(self.per_segment)) * self.frame_bytes
     }
 
-    /// Bytes of the tables, for a region of `segments`: a word for each frame and each segment.
+    /// Size of the tables for a region of `segments`: a word for each frame and each segment.
     #[must_use]
     pub fn table_bytes(&self, segments: u32) -> usize {
         segments as usize * (self.per_segment as usize + 1) * 8
     }
 
-    /// Bytes of the frames of arriving values.
+    /// Size of the frames of arriving values, in bytes.
     #[must_use]
     pub fn in_flight_bytes(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed) // as in `count_in_flight`
     }
 
-    /// Counts `frames` that were taken for an arriving value (`true`), or that are no longer those
-    /// of an arriving value (`false`): it was published or given up.
+    /// Counts `frames` taken for an arriving value (`true`), or no longer arriving (`false`),
+    /// because the value was published or given up.
     pub fn count_in_flight(&self, arriving: bool, frames: u32) {
         let bytes = self.frame_bytes as usize * frames as usize;
         // Relaxed, paired with the load in `in_flight_bytes`: a sum that orders nothing.
@@ -290,10 +287,10 @@ impl Frames {
         u64::MAX >> (64 - self.per_segment)
     }
 
-    /// How far the frames in use are scattered. Returns `(n, from)`: if the frames in use of
+    /// Tells how scattered the frames in use are. Returns `(n, from)`: if the frames in use of
     /// segments from `from` on moved to free frames of segments below `from`, `n` segments would
-    /// become free. Segments without a free frame are not counted; their frames stay. A hint, and
-    /// of the first `LOOKS_MAX` segments only.
+    /// become free. Segments without a free frame are not counted; their frames stay. A hint, which
+    /// considers only the first `LOOKS_MAX` segments.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
         let looks = segments.count().min(LOOKS_MAX);
         let free = |segment: u32| self.vacant.free(segment).count_ones();
@@ -321,8 +318,8 @@ impl Frames {
         frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
-    /// Takes a frame from the lowest segment below `before` that has a free one, so that higher
-    /// segments run empty.
+    /// Takes a frame from the lowest segment below `before` that has one, so that higher ones
+    /// empty.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
         segments.get(segment).touch((frame + 1) * self.frame_bytes);
@@ -344,7 +341,7 @@ impl Frames {
     fn give(&self, segments: &Segments, frame: u32) {
         let (segment, frame) = (frame / self.per_segment, frame % self.per_segment);
         let all_free = self.vacant.give(segment, frame) == self.all();
-        // Whoever closes it owns the segment.
+        // The thread that closes the group owns the segment.
         if all_free && self.vacant.close(segment, self.all()) {
             segments.give(segment);
         }
@@ -357,7 +354,7 @@ mod tests {
     use std::{cell::Cell, sync::Arc};
 
     thread_local! {
-        /// Calls of `next` on this thread.
+        /// Number of calls of `next` on this thread.
         pub(super) static STEPS: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -434,7 +431,7 @@ mod under_loom {
     use crate::region::REGION_BYTES_MIN;
     use loom::thread;
 
-    /// `segments` segments of two frames each.
+    /// Makes a memory of `segments` segments with two frames each.
     fn memory(segments: u32) -> Memory {
         let region = Region::new(REGION_BYTES_MIN, 1).expect("address space");
         let frames = Frames {
@@ -475,8 +472,7 @@ mod under_loom {
             let reader = {
                 let (memory, linked) = (memory.clone(), linked.clone());
                 thread::spawn(move || {
-                    // As a lookup does: it takes a reference, and then asks whether the item is
-                    // still linked.
+                    // Like a lookup: takes a reference, then checks that the item is still linked.
                     let head = linked.load(Ordering::Acquire);
                     if head != NONE && memory.hold(head) {
                         if linked.load(Ordering::Acquire) == head {
@@ -497,8 +493,8 @@ mod under_loom {
         });
     }
 
-    /// One column finds a segment without free frames and clears its hint, while another gives a
-    /// frame of it back. Whoever looks next finds that frame.
+    /// One column finds a segment without free frames and clears its hint, while another gives one
+    /// of its frames back. The next look finds that frame.
     #[test]
     fn a_frame_given_back_during_a_look_is_found_by_the_next() {
         model(|| {

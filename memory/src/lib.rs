@@ -1,9 +1,8 @@
 //! The memory of a store: the region, its segments, frames for large values, the arena that values
 //! share with packets, and quiescence.
 //!
-//! Where: below the store, which decides what lies where; nothing here knows a key.
-//! Invariant: memory has one owner at a time, and is reused only when nobody can still read what
-//! was there before.
+//! Where: below the store, which decides where things lie; no file here knows keys.
+//! Invariant: memory has one owner at a time, and is reused only when nobody can still read it.
 //! Source: the KV-Cache paper, section 4.1.3 (huge-page slabs, per-core caches), with segments in
 //! place of slabs.
 

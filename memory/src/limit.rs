@@ -1,9 +1,9 @@
-//! The limit: how many segments of a store may be in use, changed while the store serves.
+//! The limit on the number of segments in use, which may change while the store serves.
 //!
 //! Where: `cache_memlimit` sets it. A column that makes room, and background work, adjust the
 //! number of segments towards it.
-//! Invariant: the memory of a withheld segment is the system's. Segments keep their size and their
-//! addresses; only their number changes.
+//! Invariant: a withheld segment has no memory; the system has it. Segments keep their size and
+//! their addresses; only their number changes.
 
 #![allow(unsafe_code, reason = "gives memory back")]
 
@@ -16,11 +16,11 @@ use std::io;
 const CHANGED_MAX: u32 = 16;
 
 impl Memory {
-    /// Lets `segments` be in use from now on. If that is more than before, `adjust` adds them at
-    /// once; if it is fewer, segments must be emptied first.
+    /// Sets the number of segments that may be in use. If it is higher than before, `adjust` adds
+    /// segments at once; if it is lower, segments must be emptied first.
     ///
     /// # Errors
-    /// There is not address space for as many.
+    /// There is no address space for that number.
     pub fn allow(&self, segments: u32) -> io::Result<()> {
         if segments > self.segments.count_max() {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
@@ -30,37 +30,37 @@ impl Memory {
         Ok(())
     }
 
-    /// The number of segments that may be in use.
+    /// Number of segments that may be in use.
     #[inline]
     #[must_use]
     pub fn allowed(&self) -> u32 {
         self.allowed.load(Ordering::Relaxed) // as in `allow`
     }
 
-    /// The number of whole segments in `bytes`.
+    /// Number of whole segments in `bytes`.
     #[must_use]
     pub fn segments_of(&self, bytes: usize) -> u32 {
         let segments = bytes.min(REGION_BYTES_MAX) / self.region.segment_bytes() as usize;
         u32::try_from(segments).unwrap_or(u32::MAX)
     }
 
-    /// The number of segments that are not withheld.
+    /// Number of segments that are not withheld.
     #[inline]
     #[must_use]
     pub fn present(&self) -> u32 {
         self.segments.count().saturating_sub(self.segments.withheld())
     }
 
-    /// The number of segments that are present but no longer allowed.
+    /// Number of segments that are present but no longer allowed.
     #[inline]
     #[must_use]
     pub fn excess(&self) -> u32 {
         self.present().saturating_sub(self.allowed())
     }
 
-    /// Adjusts the number of segments present towards the number allowed, by a few: withholds free
+    /// Brings the number of segments present closer to the number allowed, by a few: withholds free
     /// segments, as long as more than `keep` are free, or adds free ones. True if the numbers are
-    /// equal now, or nothing can be done at present.
+    /// now equal, or if nothing more can be done at present.
     pub fn adjust(&self, keep: u32) -> bool {
         for _ in 0..CHANGED_MAX {
             let (present, allowed) = (self.present(), self.allowed());
@@ -92,14 +92,14 @@ impl Memory {
     /// Gives the memory of a segment back to the system. The caller has taken the segment off the
     /// free list.
     fn give_memory_back(&self, segment: u32) {
-        // SAFETY: a segment off the free list is the caller's alone. Whoever opens it later, or
-        // cuts it into frames, relies on none of its bytes.
+        // SAFETY: a segment off the free list is the caller's alone. Whoever opens the segment
+        // later, or cuts it into frames, does not rely on its bytes.
         unsafe { self.region.give_back(segment) };
         self.segments.get(segment).set_untouched();
     }
 
-    /// Gives the memory of a free segment back to the system, of a populated one if there is any.
-    /// False if no more than `keep` segments are free.
+    /// Gives the memory of a free segment back to the system, preferably of a populated one. False
+    /// if no more than `keep` segments are free.
     pub fn cool_one(&self, keep: u32) -> bool {
         let Some(segment) = self.segments.take_warm(keep) else { return false };
         self.give_memory_back(segment);
@@ -107,10 +107,10 @@ impl Memory {
         true
     }
 
-    /// Populates and locks all free segments, and from now on locks every segment that is used.
+    /// Populates and locks all free segments, and from now on locks each segment that is used.
     ///
     /// # Errors
-    /// The system refuses (RLIMIT_MEMLOCK), or has no memory for them.
+    /// The system refuses to lock (RLIMIT_MEMLOCK), or has no memory for the segments.
     pub fn lock(&self) -> io::Result<()> {
         self.region.lock()?;
         while self.populate_one(0)? {}
@@ -152,7 +152,7 @@ mod tests {
         let there = [segments.take(0), segments.take(0), segments.take(0), segments.take(0)];
         assert_eq!(there, [Some(2), Some(3), Some(1), Some(0)]);
         assert_eq!((segments.fresh(), segments.warm()), (124, 0));
-        // To withhold, a segment without memory is taken first.
+        // `take_without_memory` takes a segment without memory first.
         segments.give(1);
         assert_eq!((memory.take_without_memory(0), segments.warm()), (Some(4), 1));
         assert!(!memory.populate_one(124).unwrap(), "as few are free as are to be kept");
@@ -170,7 +170,7 @@ mod tests {
         };
         let node = segments.nodes().of_column(2);
         let taken: Vec<u32> = (0..128).filter_map(|_| segments.take_near(0, node)).collect();
-        // 43 of each but the last, which has 42; the nearest to the last is the second.
+        // Each node has 43 segments but the last, which has 42 and is nearest to the second.
         assert_eq!(nodes_of(&taken), [43, 43, 42]);
         assert_eq!(nodes_of(&taken[..42]), [0, 0, 42]);
         assert_eq!(nodes_of(&taken[..85]), [0, 43, 42]);
@@ -187,17 +187,17 @@ mod tests {
             assert_eq!(segments.node_of(segment), node);
             segments.give(segment);
         }
-        // A fresh one of a node's own is taken before a warm one of another.
+        // A fresh segment of the column's own node is taken before a warm one of another.
         (0..43).for_each(|_| assert!(memory.cool_one(0)));
         assert_eq!((segments.warm(), segments.fresh()), (85, 43));
         let first_fresh = segments.take_near(0, 0).unwrap();
         assert_eq!(segments.node_of(first_fresh), 0);
-        // What a higher limit adds is divided as well.
+        // Segments added by a higher limit are divided between nodes as well.
         memory.allow(256).expect("address space");
         while !memory.adjust(0) {}
         let added: Vec<u32> = (128..256).collect();
         assert_eq!(nodes_of(&added), [43, 43, 42]);
-        // A node without its share is not forgotten when memory is populated ahead of need.
+        // Populating ahead of need reaches the fresh segments of every node.
         let warm_before = segments.warm();
         while memory.populate_one(0).unwrap() {}
         assert!(segments.warm() > warm_before && segments.fresh() == 0);
@@ -212,7 +212,7 @@ mod tests {
             return; // the system has one node and no word for it
         }
         match memory.region.prefer(0..128, 0) {
-            // Some containers do not let it be asked.
+            // Some containers forbid the call.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
             preferred => preferred.expect("node 0 is there"),
         }
@@ -233,7 +233,7 @@ mod tests {
         assert!(memory.populate_one(0).unwrap());
         // SAFETY: as above.
         assert_eq!(unsafe { memory.region.at(memory.region.start(0)).read() }, 7);
-        // Counting allocates, and may itself meet a page that is not there: until it does not.
+        // Counting allocates, and may itself fault in a page: repeat until it does not.
         let mut before = faults();
         loop {
             let again = faults();

@@ -2,8 +2,8 @@
 //!
 //! Where: under the region of segments and the index's words.
 //! Invariant: a `Map` is private, readable and writable, zero where never written, and at one
-//! address from `new` to `drop`. Only whole pages go back to the system, so that no byte beside the
-//! range given back changes.
+//! address from `new` to `drop`. Only whole pages go back to the system, so that no byte outside
+//! the range given back changes.
 
 #![allow(unsafe_code, reason = "mmap and madvise")]
 
@@ -12,11 +12,10 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_
 use rustix::mm::{mmap_anonymous, munlock, munmap};
 use std::{io, ptr::NonNull};
 
-/// Bytes of a huge page on x86-64. Mappings are aligned to it, so that the kernel may use such
-/// pages.
+/// Size of a huge page on x86-64, to which mappings are aligned so that the kernel can use one.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Bytes of the system's pages.
+/// Size of the system's pages.
 #[must_use]
 pub fn page_bytes() -> usize {
     #[cfg(debug_assertions)]
@@ -26,8 +25,8 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Has the maps that this thread makes from now on assume pages of `bytes`. For tests on systems
-/// that do not have such pages.
+/// Makes the maps that this thread creates from now on assume pages of `bytes`. For tests on
+/// systems without such pages.
 #[cfg(debug_assertions)]
 pub fn plant_page_bytes(bytes: usize) {
     planted::set(bytes);
@@ -57,9 +56,9 @@ pub struct Map {
     bytes: usize,
     page_bytes: usize,
     mapped: (NonNull<u8>, usize),
-    /// Pages in use are locked: the system does not swap them out.
+    /// True if pages in use are locked: the system does not swap them out.
     is_locked: AtomicBool,
-    /// Huge pages were asked for.
+    /// True if huge pages were asked for.
     wants_huge: AtomicBool,
 }
 
@@ -71,8 +70,8 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Reserves `bytes`, aligned to a huge page if they hold one, and backed by small pages unless
-    /// `want_huge` asks for others.
+    /// Reserves `bytes`, aligned to a huge page if they are at least one, and backed by small pages
+    /// unless `want_huge` asks for huge ones.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -94,13 +93,13 @@ impl Map {
         let base = unsafe { start.add(skip) };
         // SAFETY: `skip + length` is at most `more + length`, the mapping's end.
         let behind = unsafe { base.add(length) };
-        // What alignment skips is unmapped, for it counts where address space is limited.
+        // The skipped bytes are unmapped, because they count where address space is limited.
         unmap(start, skip);
         unmap(behind, more - skip);
         let [is_locked, wants_huge] = [AtomicBool::new(false), AtomicBool::new(false)];
         let map = Self { base, bytes, page_bytes, mapped: (base, length), is_locked, wants_huge };
-        // Else the kernel may in time back a range with huge pages although parts of it were given
-        // back.
+        // Without this advice the kernel may later back a range with huge pages although parts of
+        // the range were given back.
         map.advise(bytes, Advice::LinuxNoHugepage);
         Ok(map)
     }
@@ -117,19 +116,19 @@ impl Map {
         self.bytes
     }
 
-    /// Bytes of a page.
+    /// Size of a page.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Asks for huge pages under the first `bytes`. A kernel without huge pages ignores it.
+    /// Asks for huge pages under the first `bytes`. A kernel without huge pages ignores that.
     pub fn want_huge(&self, bytes: usize) {
         self.advise(bytes, Advice::LinuxHugepage);
         self.wants_huge.store(true, Ordering::Relaxed); // a flag by itself, read by `wants_huge`
     }
 
-    /// Were huge pages asked for?
+    /// True if huge pages were asked for.
     #[must_use]
     pub fn wants_huge(&self) -> bool {
         self.wants_huge.load(Ordering::Relaxed) // as in `want_huge`
@@ -137,15 +136,14 @@ impl Map {
 
     fn advise(&self, bytes: usize, advice: Advice) {
         let bytes = bytes.min(self.bytes);
-        // SAFETY: the range lies in this mapping, and advice about the size of pages changes no
-        // contents.
+        // SAFETY: the range lies in this mapping, and advice on page sizes changes no contents.
         let advised = unsafe { madvise(self.base.as_ptr().cast(), bytes, advice) };
         // Refused advice only costs speed.
         let _ = advised;
     }
 
-    /// Has the system back a range of whole pages, where it has no memory yet, with memory of a
-    /// node, if that has some.
+    /// Asks the system to back a range of whole pages, as far as it has no memory yet, with memory
+    /// of a node, if that node has some.
     pub(crate) fn prefer(&self, at: usize, bytes: usize, node: usize) -> io::Result<()> {
         /// `MPOL_PREFERRED` of `linux/mempolicy.h`.
         const PREFERRED: libc::c_long = 1;
@@ -153,9 +151,9 @@ impl Map {
         let mut mask: Vec<libc::c_ulong> = vec![0; node / bits + 1];
         mask[node / bits] = 1 << (node % bits);
         let start = self.start_of(at, bytes);
-        // The kernel reads one bit less than it is told that there are.
+        // The kernel reads one bit less than the number of bits that it is given.
         let mask_bits = mask.len() * bits + 1;
-        // SAFETY: the range lies in this mapping, by `start_of`, and where its memory comes from
+        // SAFETY: the range lies in this mapping, by `start_of`, and the place of its memory
         // changes no contents. The kernel reads `mask_bits - 1` bits of the mask, which has them
         // and outlives the call.
         let failed = unsafe {
@@ -164,8 +162,8 @@ impl Map {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives the whole pages of a range back to the system: they read as zero afterwards. The rest
-    /// of the range stays as it is.
+    /// Gives the whole pages of a range back to the system; they read as zero afterwards. The rest
+    /// of the range does not change.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile, and nobody relies on its contents.
@@ -185,19 +183,19 @@ impl Map {
             // SAFETY: the range lies in the mapping, and the call changes no contents.
             let _ = unsafe { munlock(start, to - from) };
         }
-        // If the system refuses, the memory stays, which only costs memory.
+        // If the system refuses, the range just keeps its memory.
         // SAFETY: the range lies in the caller's range, which nobody uses.
         let _ = unsafe { madvise(start, to - from, Advice::LinuxDontNeed) };
     }
 }
 
 impl Map {
-    /// Populates a range: has the system back it with memory. Its contents stay; if the map is
-    /// locked, so is the range.
+    /// Populates a range: has the system back it with memory. The contents do not change. If the
+    /// map is locked, the range is locked too.
     ///
-    /// This touches page by page. The system could populate the whole range in one call
-    /// (`MADV_POPULATE_WRITE`), but would hold the lock of the process's address space meanwhile:
-    /// if this thread were preempted, a column that maps memory would wait for it.
+    /// The pages are touched one by one. One call (`MADV_POPULATE_WRITE`) could populate the whole
+    /// range, but would hold the lock of the process's address space meanwhile: if this thread were
+    /// preempted, a column that maps memory would wait for that lock.
     ///
     /// # Safety
     /// Nobody reads or writes the range meanwhile.
@@ -242,12 +240,12 @@ impl Map {
         Ok(())
     }
 
-    /// From now on, ranges are not locked when they are populated.
+    /// Stops locking ranges when they are populated.
     pub fn lock_no_more(&self) {
         self.is_locked.store(false, Ordering::Relaxed); // as in `is_locked`
     }
 
-    /// If the map is locked, has the pages of a range be locked as they are touched.
+    /// If the map is locked, has the pages of a range locked when they are touched.
     pub fn admit(&self, at: usize, bytes: usize) {
         if self.is_locked() {
             let start = self.start_of(at, bytes);
@@ -270,8 +268,8 @@ impl Drop for Map {
     }
 }
 
-/// Unmaps a range that `Map::new` mapped. Nobody holds a pointer into it: `new` unmaps what it does
-/// not hand out, and `drop` all of a map, whose users have gone.
+/// Unmaps a range that `Map::new` mapped. Nobody holds a pointer into the range: `new` unmaps only
+/// parts that it does not hand out, and `drop` a map that has no users left.
 fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
         // SAFETY: `new` mapped the range, and nobody uses it, as said above.
@@ -280,8 +278,8 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Does the system give a huge page where one is asked for? It may have switched them off, or have
-/// none left. To be asked before much memory is in use, for the system walks through all of it.
+/// True if the system gives a huge page when asked for one. It may have switched them off, or have
+/// none left. Call it before much memory is in use, because the system walks through all of it.
 #[must_use]
 pub fn huge_pages_are_given() -> bool {
     let Ok(map) = Map::new(HUGE_BYTES) else { return false };
@@ -292,7 +290,7 @@ pub fn huge_pages_are_given() -> bool {
     huge.is_some_and(|huge| huge.split_whitespace().next() != Some("0"))
 }
 
-/// What the system tells, under this name, of the mapping that contains `address`.
+/// Returns the value that the system reports under `name` for the mapping that contains `address`.
 fn told_of(address: usize, name: &str) -> Option<String> {
     let all = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let mut here = false;
@@ -312,7 +310,7 @@ fn told_of(address: usize, name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The flags, in the kernel's letters, of the mapping that contains `address`.
+    /// Returns the flags, in the kernel's letters, of the mapping that contains `address`.
     fn flags_at(address: usize) -> Option<String> {
         told_of(address, "VmFlags:").map(|flags| format!("{flags} "))
     }
@@ -321,11 +319,11 @@ mod tests {
     fn huge_pages_are_given_where_the_system_gives_them_for_the_asking() {
         let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let is_off = enabled.map_or(true, |enabled| enabled.contains("[never]"));
-        // Where they are on there may be none left.
+        // Even if huge pages are on, there may be none left.
         assert!(!(is_off && huge_pages_are_given()));
     }
 
-    /// With arm64's page sizes, which this machine may not have.
+    /// The page sizes are arm64's, which this machine may not have.
     #[test]
     #[cfg(debug_assertions)]
     fn whole_pages_inside_a_range_are_given_back_and_nothing_beside_it() {
@@ -333,7 +331,7 @@ mod tests {
             plant_page_bytes(page);
             let map = Map::new(4 * page).unwrap();
             let at = |at: usize| {
-                // SAFETY: within the mapping, which is this test's alone.
+                // SAFETY: the byte lies within the mapping, which is this test's alone.
                 unsafe { map.base().as_ptr().add(at) }
             };
             let kept = |from: usize, to: usize| {

@@ -1,4 +1,4 @@
-//! The memory nodes between which a store's segments are divided, and which column is on which.
+//! The memory nodes between which a store's segments are divided, and the node of each column.
 //!
 //! ```text
 //! segments   | node 0's ... | node 1's ... | node 0's ... | node 1's ... | ...
@@ -6,32 +6,32 @@
 //! ```
 //!
 //! Where: given when a store is made. A column takes a free segment of its own node, or of the
-//! nearest that has one; a segment that is given back is its own node's again.
+//! nearest that has one; a segment that is given back returns to its own node.
 //! Invariant: a segment's node never changes. On a machine of one node there is one list of each
-//! kind, and no call is made.
+//! kind, and no system call is made.
 //! Source: mbind(2); the KV-Cache paper, section 4.1.3.
 
-/// Nodes, and the columns on them.
+/// The nodes, and the columns on them. A node's place is its index here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
-    /// By which number the system knows each.
+    /// The system's number of each node.
     numbers: Vec<usize>,
-    /// For each the places of all, the nearest first: its own.
+    /// For each node, the places of all nodes, nearest first, beginning with its own.
     nearest: Vec<Vec<usize>>,
-    /// The place of each column's.
+    /// The place of each column's node.
     of_columns: Vec<usize>,
 }
 
 impl Default for Nodes {
-    /// One, which has all columns and needs no name.
+    /// One node, with all columns and no number.
     fn default() -> Nodes {
         Nodes { numbers: vec![0], nearest: vec![vec![0]], of_columns: vec![0] }
     }
 }
 
 impl Nodes {
-    /// For columns on nodes of these numbers, of which `distance` tells how far the memory of the
-    /// second is from the first.
+    /// Makes the nodes of columns on these node numbers; `distance` returns how far the second
+    /// node's memory is from the first node.
     #[must_use]
     pub fn new(of_columns: &[usize], distance: impl Fn(usize, usize) -> u32) -> Nodes {
         let mut numbers = of_columns.to_vec();
@@ -51,7 +51,7 @@ impl Nodes {
         Nodes { numbers, nearest, of_columns }
     }
 
-    /// How many there are.
+    /// Number of nodes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.numbers.len()
@@ -64,13 +64,13 @@ impl Nodes {
         self.of_columns[column % self.of_columns.len()]
     }
 
-    /// The places of all nodes, the nearest to the one at `place` first.
+    /// Returns the places of all nodes, in order of their distance from the one at `place`.
     #[inline]
     pub(crate) fn nearest(&self, place: usize) -> &[usize] {
         &self.nearest[place]
     }
 
-    /// By which number the system knows the node at `place`.
+    /// The system's number of the node at `place`.
     #[must_use]
     pub fn number(&self, place: usize) -> usize {
         self.numbers[place]

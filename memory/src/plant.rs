@@ -3,8 +3,8 @@
 //! Where: in test builds with `--cfg plant`. The environment variable `HYPOSTYLE_PLANT` names the
 //! fault that is planted in the process. In any other build `is` is constantly false, and the
 //! compiler removes the faults.
-//! Invariant: each fault breaks what its comment says. The tests named behind it catch it; the
-//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it;
+//! Invariant: each fault breaks what its comment says, and the tests listed with it catch it; the
+//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, which `tests/plant` reads;
 //! those of the kinds `address`, `thread` and `memcheck` are planted by `tests/sanitize`.
 //! Source: mutation testing (DeMillo, Lipton and Sayward, 1978), with faults chosen by hand.
 
@@ -30,16 +30,16 @@ faults! {
     FreeTagKept: "loom memory lib segments",
     /// A retired segment is freed before all columns have passed a quiescent point.
     LimboNotWaited: "plain store pressure a_hit_in_hand",
-    /// A segment is taken although that leaves one free segment fewer than `keep`.
+    /// A segment is taken although fewer than `keep` free segments then remain.
     KeepOffByOne: "plain memory lib limit",
-    /// A sealed segment is drained before all that was reserved in it is committed.
+    /// A sealed segment is drained before all bytes reserved in it are committed.
     UncommittedDrained: "loom memory lib segments",
     /// A column that shortens an item's life lowers the segment's earliest exptime without a fence:
     /// a walk may reset that exptime later and still read the item's old one.
     ShortenedUnfenced: "loom memory lib segments",
     /// A column may read before other threads see its quiescent point.
     PassUnfenced: "loom memory lib quiescence",
-    /// A reader gets a reference to a chain that has none left.
+    /// A reader gets a reference to a chain that has no reference left.
     EmptyChainHeld: "plain memory lib frames" "loom memory lib frames",
     /// A frame given back while the segment's hint is cleared is not found again.
     FrameHintLost: "loom memory lib frames",
@@ -61,9 +61,9 @@ faults! {
     VersionStaysEven: "loom store lib index::tests::under_loom::a_removal",
     /// A line does not note that an item at home there has its slot in another line.
     SpillNotNoted: "plain store lib index",
-    /// When an overflow line is given back, the lines behind it in its chain are lost.
+    /// Giving an overflow line back loses the lines behind it in its chain.
     ChainCut: "plain store lib index",
-    /// The free list of overflow lines does not count changes of its head, as in `FreeTagKept`.
+    /// Like `FreeTagKept`, but for the free list of overflow lines.
     OverflowTagKept: "loom store lib index::overflow",
     /// The memory of lines beyond the index's width goes back while columns may read it.
     GivenBackAtOnce: "plain store lib index",
@@ -71,7 +71,7 @@ faults! {
     ContractedInPass: "loom store lib index::tests::under_loom::a_pass",
     /// A hit writes the slot even if its use counter is saturated.
     SaturatedWritten: "shuttle store lib shared_writes",
-    /// A drain drops an item that it took for dead, although the item proves alive under the lock.
+    /// A drain drops an item that it took for dead, although the item is alive under the lock.
     DrainDropsTheLiving: "plain store stress clocks",
     /// A segment is retired although its walk ended halfway.
     RetiredHalfway: "plain store basics a_working_set",
@@ -81,133 +81,132 @@ faults! {
     FlushOneLate: "plain store basics flushes",
     /// The flush word is read and written in two steps.
     FlushInTwoSteps: "loom store lib log::epoch",
-    /// The calendar has a segment due one second late.
+    /// The calendar reports a segment due one second late.
     DueOneLate: "plain store lib calendar",
-    /// A due second noted during a walk of the segment, which the calendar passed over meanwhile,
-    /// is lost.
+    /// A due second noted during a walk of its segment, while the calendar passes over it, is lost.
     DueUnannounced: "plain store lib calendar",
     /// A segment that a pass has left uncounted is sealed again like any other.
     PassForgotten: "plain store expiry what_dies_together",
-    /// The latest exptime of a segment is not raised when an item's life is prolonged.
+    /// The latest exptime of a segment is not raised when an item's life is extended.
     LifeNotProlonged: "plain store expiry a_life_prolonged",
     /// A flushed item is moved into a segment of items stored after the flush.
     FlushedMoved: "plain store lib verdict",
-    /// A verb's condition that held before the lock is not checked again under it.
+    /// A verb's condition that held before the lock was taken is not checked again under it.
     ConditionNotAskedAgain: "plain store stress sums::under_each_policy::every_acknowledged_cas",
     /// `incr` does not check under the lock that the number it read is still the item's.
     NumberNotCompared: "shuttle store explore with_room_for",
     /// `append` of a value in frames does not check under the lock that the value it read is still
     /// the item's.
     ExtensionNotCompared: "plain store stress sums::under_each_policy::every_acknowledged_append",
-    /// A column uses the next CAS unique of its own although the item has a later one.
+    /// A column uses its own next CAS unique although the item has a later one.
     CasBlockKept: "plain store stress sums::under_each_policy::every_acknowledged_cas",
     /// The last frame of a value stays in the chain although its bytes go into the log.
     RestChained: "plain store basics a_draft",
-    /// Frames of a value given up are counted as arriving for ever.
+    /// Frames of a value that was given up stay counted as arriving.
     InFlightKept: "plain store basics a_pinned",
     /// A lookup that finds an item dead does not release the item's frames.
     FramesKept: "plain store expiry frames_of",
     /// A lookup that finds an item dead leaves the item counted in the index.
     ItemStaysCounted: "plain store contraction what_lookups",
-    /// A walk that cannot go on does not give back its token, its right to drain.
+    /// A walk that is given up does not return its token, its right to drain.
     TokenKept: "plain store limit large_values",
     /// The ghost is told the wrong queue of an evicted item.
     GhostMisled: "plain store policies who_comes",
-    /// The processor's own copy of a value leaves out its last bytes: the portable one does not.
+    /// The processor-specific copy of a value omits the last bytes; the portable copy does not.
     LastPieceNotCopied: "plain store lib whole_and_cut",
-    /// The look at a line's tags all at once does not see the last slot: the portable one does.
+    /// The comparison of all tags of a line at once misses the last slot.
     LastSlotNotSeen: "plain store lib at_once_and",
-    /// A chunk whose datagram is copied goes back to the kernel twice.
+    /// A chunk whose datagram was copied is returned to the kernel twice.
     ChunkReturnedTwice: "plain net lib what_another_column_steals",
-    /// A part of a value is not held while it is sent from where it lies.
+    /// A part of a value is not held while it is sent in place.
     ValueSentUnheld: "plain net lib a_value_stays" "plain hypostyle network values_in_flight",
     /// A part of a value stays held although it has left.
     SentValueKept: "plain net lib a_value_stays",
-    /// A chunk that is kept is received into again at once.
+    /// A chunk with a kept value is received into again at once.
     KeptChunkLent: "plain memory lib kept" "plain net lib what_is_kept",
-    /// Whoever has received into a chunk gives back the only reference to what is kept there.
+    /// The receiver of a chunk gives back the only reference to the value that is kept in it.
     KeptReleasedEarly: "plain store kept a_draft_that_is_given_up",
-    /// An entry is written to a ring that is full, over one that the kernel has not taken.
+    /// An entry is written to a full ring, over an entry that the kernel has not taken.
     FullRingOverwritten: "plain net lib what_one_end_publishes",
-    /// The kernel is shown an entry of a ring before it is written.
+    /// The kernel is shown a ring's entry before the entry is written.
     EntryShownEarly: "shuttle net lib under_shuttle::of_an_owner",
-    /// A kernel that says it had taken what was never written is believed.
+    /// A count of the kernel's of more entries taken than were written is believed.
     TakenBelieved: "plain net lib counts_that_lie",
-    /// A kernel that says it had written more than the ring holds is believed.
+    /// A count of the kernel's of more entries written than the ring holds is believed.
     WrittenBelieved: "plain net lib counts_that_lie",
-    /// A chunk that the kernel names is taken although the kernel does not have it.
+    /// A chunk that the kernel names is taken although it was not lent to the kernel.
     StrayTaken: "plain net lib descriptors_that_name",
-    /// The beginning of a frame is taken for all of it.
+    /// The first chunk of a frame is taken for the whole frame.
     HalfFrameTaken: "plain net lib frames_in_pieces",
-    /// A driver that ran out of chunks is not called when it gets some.
+    /// A driver that ran out of chunks is not woken when it gets some.
     DriverNotWoken: "plain net lib a_driver_that_ran_out",
-    /// One receive looks at frames that are not ours for as long as there are any.
+    /// One receive looks at frames that are not ours without a limit.
     FloodTakenWhole: "plain net lib a_flood_of_what",
-    /// A frame that is longer than frames may be is shown as far as it was copied.
+    /// A frame longer than the maximum is shown as far as it was copied.
     CutFrameTaken: "plain net lib frames_in_pieces",
     /// The chunk of a frame that is not ours is neither held nor lent again.
     RefusedChunkLost: "plain net lib descriptors_that_name",
-    /// Of a frame in several chunks the last chunk is neither held nor lent again.
+    /// The last chunk of a frame in several chunks is neither held nor lent again.
     LastPieceLost: "plain net lib of_a_frame_in_several",
-    /// The chunks of what was stolen are not lent to the kernel again.
+    /// The chunks of stolen datagrams are not lent to the kernel again.
     StolenChunksKept: "plain net lib what_another_column_steals",
-    /// A kernel that does not tell what it took is called once.
+    /// A kernel that does not report what it took is called only once.
     UntoldNotAwaited: "plain net lib a_kernel_that_does_not_tell",
-    /// Values' chunks stay held when the socket that sent from them is closed.
+    /// Values' chunks stay held when the socket that sends them is closed.
     FlyingKeptAtClose: "plain net lib a_port_that_is_closed",
     /// A packet with a wrong UDP checksum is read.
     ChecksumNotCompared: "plain net lib a_bit_that_flips",
     /// A UDP checksum that comes to zero is written as zero, which says that there is none.
     ZeroSumWritten: "plain net lib a_checksum_that_comes",
-    /// Bytes behind an odd number of others are summed up as if behind an even one.
+    /// Bytes behind an odd number of bytes are summed like bytes behind an even number.
     OddPieceNotTurned: "plain net lib words_of_four_bytes",
-    /// A part of an IPv4 packet is read as a whole one.
+    /// A fragment of an IPv4 packet is read as a whole packet.
     FragmentRead: "plain net lib what_is_not_ours_is_told",
-    /// A packet whose sender is its receiver is read.
+    /// A packet is read although its sender is its receiver.
     SelfAnswered: "plain net lib whom_nobody",
-    /// Of a datagram that is longer than its slot the beginning is shown.
+    /// The beginning of a datagram that is longer than its slot is shown.
     CutDatagramShown: "plain net lib what_is_longer",
-    /// Which address was asked is not taken down: the answer comes from any.
+    /// The address that a datagram was sent to is not recorded: the answer leaves from any address.
     AskedForgotten: "plain net lib a_socket_at_every_address",
-    /// What is refused of several letters has all behind it dropped.
+    /// One refused datagram has all datagrams behind it dropped.
     RefusedStopsAll: "plain net lib what_the_system_refuses",
-    /// Letters to several peers are one run, which goes to the first.
+    /// Datagrams to several peers are sent as one run to the first peer.
     RunOfTwoPeers: "plain net lib letters_of_many_pieces",
-    /// That the kernel has copied what it was to send from where it lay is not told.
+    /// The kernel's report that it copied bytes sent by reference is ignored.
     CopiedNotTold: "plain net lib what_the_kernel_tells",
-    /// A thief takes from any column that is behind, and not from the busiest.
+    /// A thief takes from any column that is behind, not from the busiest.
     BusiestPassedOver: "plain hypostyle lib the_busiest",
-    /// A thief that finds nothing goes on looking and never sleeps.
+    /// A thief that finds nothing keeps looking and never sleeps.
     ThiefNeverRests: "plain hypostyle lib a_thief_that_finds",
     /// A column that is behind wakes another in each loop.
     WokenTooOften: "plain hypostyle lib a_sleeper",
     /// A sleeper that one column is about to wake is woken by another as well.
     WokenByTwo: "shuttle hypostyle lib each_sleeper",
-    /// A column that others take from goes on to receive as much as it can.
+    /// A column that others steal from keeps receiving as much as it can.
     HelpNotNoted: "plain hypostyle lib a_column_receives_few",
-    /// The system is told that a piece of a letter has a byte more than it has.
+    /// The system is told that a piece of a datagram is a byte longer than it is.
     PieceReadBeyond: "address net lib what_is_longer",
-    /// A copy by the processor's own instructions goes on behind its last byte.
+    /// A copy by processor-specific instructions continues behind its last byte.
     PieceCopiedBeyond: "memcheck store lib whole_and_cut",
     /// A counter is written as if no other thread read it.
     CounterWrittenPlainly: "thread memory lib a_counter",
-    /// Several columns give to one at a time.
+    /// Several columns give connections to the same column at the same time.
     ClaimedByTwo: "plain hypostyle lib several_saturated",
-    /// The last load of a column that sleeps is taken for its load now.
+    /// The last load of a sleeping column is taken for its present load.
     OldLoadKept: "plain hypostyle lib who_has_told_nothing",
-    /// A connection goes to where it makes a column more loaded than the one that it left.
+    /// A connection moves to a column that becomes more loaded than the one that it left.
     WholeWorkMoved: "plain hypostyle lib a_connection_that_is_all",
-    /// One period in which a column is saturated has it give connections away.
+    /// A column gives connections away after a single period of saturation.
     BurstMoved: "plain hypostyle lib a_burst_moves",
-    /// A value in frames stays where it stood in a reply when text before it has become longer.
+    /// A value in frames keeps its offset in a reply when text before it has grown.
     PinNotMoved: "plain hypostyle lib settled_or_not",
-    /// That a value left the log before it was copied is not noticed.
+    /// A value that left the log before it was copied is not noticed.
     LossNotSeen: "plain hypostyle lib a_value_that_was_settled_too_late",
-    /// A request behind a rest counts as many.
+    /// A request behind an unfinished one counts as several.
     RestCountsMany: "plain hypostyle lib sampled_loops",
-    /// Of keys that were asked for once the past counts as much as the present.
+    /// For keys that were asked for once, the past counts as much as the present.
     PastNotHalved: "plain hypostyle lib what_was_hot",
-    /// A thief looks at columns in their order, however far their memory is.
+    /// A thief looks at columns in their order, regardless of their memory's distance.
     FarAsNear: "plain hypostyle lib the_nearest_column",
     /// An exptime of 30 days is taken for a Unix time.
     MonthAbsolute: "plain hypostyle lib exptimes_are_relative",
@@ -215,30 +214,30 @@ faults! {
     LastColumnNotReset: "plain hypostyle lib counters_of_all",
     /// The token of a closed connection finds the one that has its entry.
     TokenNotCompared: "plain hypostyle lib a_token_finds",
-    /// Listeners that rest are taken for watched.
+    /// Listeners that rest are taken for watched ones.
     RestNotNoted: "plain hypostyle lib a_listener_that_could_not",
-    /// A value in frames stands as far behind in what is left of replies as it stood in all.
+    /// A value in frames keeps its offset when a part of the replies before it has been sent.
     RestPinnedLater: "plain hypostyle lib bytes_come_out",
     /// A turn may execute as many `stats` as other requests.
     StatsCostOne: "plain hypostyle lib a_turn_ends_with_statistics",
-    /// `flush_all` takes what is stored in the second that it names.
+    /// `flush_all` takes items stored in the second that it names.
     FlushTakesItsSecond: "plain hypostyle lib flush_all_takes",
-    /// What a column has stolen from a socket is executed and answered twice.
+    /// Datagrams that a column has stolen from a socket are executed and answered twice.
     StolenTwice: "plain hypostyle stealing what_is_sent",
-    /// A request that became whole at one column is taken out in a second step: a part that comes
-    /// again between the two makes it whole at another as well.
+    /// A request completed by a last datagram is taken out in a second step: a datagram that
+    /// arrives again between the two steps completes it at another column as well.
     WholeTakenLater: "shuttle hypostyle lib each_request",
-    /// A dump or a count whose place was given to another goes on.
+    /// A dump or a count continues although its place was given to another.
     PlaceOfTwo: "shuttle hypostyle lib a_place",
-    /// Of many who ask a column some are answered, and it is not woken for the others.
+    /// Some of those that asked a column are answered, and the column is not woken for the others.
     AsksBehindForgotten: "shuttle hypostyle lib whoever_asks",
-    /// Who asked a column is not woken for the answer.
+    /// The column that asked another is not woken for the answer.
     AskerNotWoken: "shuttle hypostyle lib whoever_asks",
-    /// A watcher who comes or goes has columns overlook those who ask.
+    /// A watcher that comes or goes makes columns overlook those that ask.
     AskedUnsetByWatcher: "shuttle hypostyle lib whoever_asks",
-    /// What the last watcher watched is noted for nobody.
+    /// The events of the last watcher stay marked as watched when it leaves.
     SeatStaysWatched: "shuttle hypostyle lib who_watches",
-    /// What a column has told those who watch it tells again.
+    /// Events that a column has told its watchers are told again.
     ToldTwice: "shuttle hypostyle lib who_watches",
     /// A connection that moves to another column is read by its old one as well.
     GivenConnectionKept: "plain hypostyle migration what_moves",
@@ -259,7 +258,7 @@ pub const fn is(_: Fault) -> bool {
 #[cfg(plant)]
 #[must_use]
 pub fn is(fault: Fault) -> bool {
-    // The standard library's type, for loom and shuttle need not explore which fault is planted.
+    // OnceLock is the standard library's, because loom and shuttle need not explore its accesses.
     static PLANTED: std::sync::OnceLock<Option<Fault>> = std::sync::OnceLock::new();
     let planted = || {
         let name = std::env::var("HYPOSTYLE_PLANT").ok()?;

@@ -1,4 +1,4 @@
-//! Quiescence: when memory that columns may still read can be reused.
+//! Quiescence: tells when memory that columns may still read can be reused.
 //!
 //! Where: every column announces a quiescent point once per loop, and is offline while it sleeps.
 //! The store retires a segment and reuses it when every column has passed a quiescent point since.
@@ -12,7 +12,7 @@
 use crate::plant::{self, Fault};
 use crate::sync::{AtomicU64, CachePadded, Ordering, fence};
 
-/// The epoch that an offline column announces: it reads nothing.
+/// The epoch that an offline column announces: the column reads nothing.
 const OFFLINE: u64 = 0;
 
 /// The epochs of a fixed number of columns.
@@ -27,7 +27,7 @@ pub struct Quiescence {
 }
 
 impl Quiescence {
-    /// For columns `0..columns`, all offline.
+    /// Makes the epochs of columns `0..columns`, all offline.
     #[must_use]
     pub fn new(columns: usize) -> Self {
         let column = || CachePadded(AtomicU64::new(OFFLINE));
@@ -41,20 +41,21 @@ impl Quiescence {
         }
     }
 
-    /// Announces a quiescent point: the column holds no reference into the store. It may read again
-    /// after this call.
+    /// Announces a quiescent point: the column holds no reference into the store. The column may
+    /// read again after this call.
     ///
     /// # Safety
-    /// No thread uses after this call what the column has read from memory that may be retired.
+    /// After this call no thread uses anything that the column has read from memory that may be
+    /// retired.
     pub unsafe fn pass(&self, column: usize) {
-        // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees all that
-        // was unlinked before the call of `retire` that returned `e`.
+        // Acquire pairs with the Release in `retire`: a column that reads epoch `e` sees all
+        // unlinking that came before the call of `retire` that returned `e`.
         let now = self.epoch.load(Ordering::Acquire);
         // Release pairs with the Acquire in `passed`: all reads that this column has made come
         // before the reuse.
         self.columns[column].store(now, Ordering::Release);
         // Pairs with the fence in `passed`: either `passed` sees this announcement, or this
-        // column's later reads see what was unlinked before that fence.
+        // column's later reads see all unlinking before that fence.
         if !plant::is(Fault::PassUnfenced) {
             fence(Ordering::SeqCst);
         }
@@ -63,20 +64,20 @@ impl Quiescence {
     /// Announces that the column reads nothing until it calls `pass` again.
     ///
     /// # Safety
-    /// As `pass`.
+    /// Like `pass`.
     pub unsafe fn offline(&self, column: usize) {
         // Release pairs with the Acquire in `passed`, as in `pass`.
         self.columns[column].store(OFFLINE, Ordering::Release);
     }
 
-    /// Begins a new epoch. When all columns have announced it, what the caller unlinked before this
-    /// call may be reused.
+    /// Begins a new epoch. When all columns have announced it, memory that the caller unlinked
+    /// before this call may be reused.
     pub fn retire(&self) -> u64 {
         // AcqRel: Release pairs with the Acquire in `pass`; Acquire orders retirements.
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Plants a fault: from now on `passed` is true at once. For a test that must catch it.
+    /// Plants a fault: from now on `passed` is always true. For a test that must catch it.
     #[cfg(debug_assertions)]
     pub fn plant_early_reuse(&self) {
         self.early_reuse.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -88,7 +89,7 @@ impl Quiescence {
         self.stalled.store(on, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// How many columns are online.
+    /// Number of columns that are online.
     #[must_use]
     pub fn online(&self) -> usize {
         // Relaxed: for statistics; orders nothing.
@@ -160,7 +161,8 @@ mod under_loom {
     struct Shared {
         quiescence: Quiescence,
         linked: AtomicBool,
-        /// What `linked` leads to. If it is reused while a reader reads it, loom reports a race.
+        /// The memory behind `linked`. If it is reused while a reader reads it, loom reports a
+        /// race.
         memory: UnsafeCell<u32>,
     }
 
@@ -187,7 +189,7 @@ mod under_loom {
         shared.linked.store(false, Ordering::Release);
         let epoch = shared.quiescence.retire();
         if shared.quiescence.passed(epoch) {
-            // SAFETY: as in `read`, of all who may be reading or writing.
+            // SAFETY: as in `read`: loom fails the model first if another thread may be using it.
             shared.memory.with_mut(|at| unsafe { *at = 0xdb });
         }
     }

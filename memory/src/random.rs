@@ -1,22 +1,23 @@
-//! Numbers that a column draws for itself, such as the segment it looks at first.
+//! Random numbers of a column's own, such as the first segment to look at.
 //!
-//! Where: beside the path of requests: making room, and choosing which loops are sampled.
-//! Invariant: two columns draw different numbers. Nothing that a peer must not guess is drawn here.
+//! Where: beside the path of requests: when room is made, and when loops to sample are chosen.
+//! Invariant: two columns draw different numbers. The numbers are not secret.
 //! Source: G. Marsaglia, *Xorshift RNGs*.
 
-/// A column's own numbers.
+/// A column's own random numbers.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of column `id`.
+    /// Makes the numbers of column `id`.
     #[must_use]
     pub fn new(id: usize) -> Self {
-        // The factor is odd, and `id + 1` is not 0: the state is never 0, at which it would stay.
+        // The factor is odd, and `id + 1` is not 0, so the state is not 0, which would never
+        // change.
         Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(id as u64 + 1))
     }
 
-    /// A number less than `below`.
+    /// Draws a number less than `below`.
     pub fn below(&mut self, below: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

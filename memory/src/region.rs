@@ -1,5 +1,5 @@
-//! The region: all memory of `-m`, cut into equal segments, addressed by offset (`loc`). It has
-//! address space for more segments, so that `-m` may be raised while the server runs.
+//! The region: all memory of `-m`, cut into equal segments, addressed by offset (`loc`). The region
+//! reserves address space for more segments, so that `-m` may be raised while the server runs.
 //!
 //! Where: the log's items and the frames of large values lie in it; the index names an item by its
 //! `loc`, not by a pointer.
@@ -12,29 +12,28 @@ use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
 
-/// A region of medium size is cut into at most this many segments, and into more than half as many:
-/// the few that are open or half empty are then a small part of it.
+/// Most segments of a region of medium size, which has more than half of them: the few that are
+/// open or half empty are then a small part of it.
 const SEGMENTS_MAX: usize = 1024;
-/// A region of more than this size has segments of the largest size, however few, so that each
-/// fills a huge page.
+/// A larger region has segments of the largest size, however few, so that each fills a huge page.
 const MEDIUM_BYTES_MAX: usize = 341 << 20;
-/// A region of less than this size has at most half of `SEGMENTS_MAX`: a column that makes room has
-/// fewer and larger segments to choose from, and chooses less often.
+/// A smaller region has at most half of `SEGMENTS_MAX`: a column that makes room has fewer and
+/// larger segments to choose from, and chooses less often.
 const MEDIUM_BYTES_MIN: usize = 64 << 20;
 /// A region of up to this size has segments of the smallest size.
 const SMALL_BYTES_MAX: usize = 2 << 20;
-/// Bytes of the smallest segment, unless a page is larger. (Under shuttle stores are smaller still,
-/// here and elsewhere, so that a few operations reach every limit.)
+/// Size of the smallest segment, unless a page is larger. (Under shuttle, sizes are smaller here
+/// and elsewhere, so that a few operations reach every limit.)
 const SEGMENT_BYTES_MIN: usize = if cfg!(shuttle) { 4 << 10 } else { 8 << 10 };
-/// Bytes of the smallest segment of a region of more than `SMALL_BYTES_MAX`.
+/// Size of the smallest segment of a region larger than `SMALL_BYTES_MAX`.
 const SEGMENT_BYTES_USUAL: usize = 16 << 10;
-/// Bytes of the largest segment, a huge page.
+/// Size of the largest segment, a huge page.
 const SEGMENT_BYTES_MAX: usize = 2 << 20;
-/// A region reserves address space for this many times the memory it begins with.
+/// Address space that a region reserves, as a multiple of the memory that it begins with.
 const GROWTH: usize = 16;
-/// Bytes of the largest region: a `loc` has 40 bits.
+/// Size of the largest region: a `loc` has 40 bits.
 pub const REGION_BYTES_MAX: usize = 1 << 40;
-/// Bytes of the smallest region.
+/// Size of the smallest region.
 pub const REGION_BYTES_MIN: usize = if cfg!(shuttle) { 64 << 10 } else { 1 << 20 };
 
 /// A region of `segments()` segments.
@@ -47,8 +46,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Reserves `bytes`, rounded down to whole segments, and address space for `growth` times as
-    /// many.
+    /// Reserves `bytes`, rounded down to whole segments, and address space for `growth` times that.
     ///
     /// # Errors
     /// `bytes` outside `REGION_BYTES_MIN..=REGION_BYTES_MAX`, or the system refuses.
@@ -75,7 +73,7 @@ impl Region {
         let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
         let map = Map::new((segments_max as usize) << shift)?;
         // Not for smaller segments: if a huge page held several, the kernel would give memory again
-        // to those whose memory went back.
+        // to segments whose memory went back.
         if segment_bytes == SEGMENT_BYTES_MAX {
             map.want_huge(map.bytes());
         }
@@ -88,25 +86,25 @@ impl Region {
         self.map.want_huge(self.map.bytes());
     }
 
-    /// Were huge pages asked for?
+    /// True if huge pages were asked for.
     #[must_use]
     pub fn wants_huge(&self) -> bool {
         self.map.wants_huge()
     }
 
-    /// The number of segments that the region begins with.
+    /// Number of segments that the region begins with.
     #[must_use]
     pub fn segments(&self) -> u32 {
         self.segments
     }
 
-    /// The number of segments for which there is address space.
+    /// Number of segments for which there is address space.
     #[must_use]
     pub fn segments_max(&self) -> u32 {
         self.segments_max
     }
 
-    /// Bytes of a segment: a power of two from 8 KiB to 2 MiB, and at least a page.
+    /// Size of a segment: a power of two from 8 KiB to 2 MiB, and at least a page.
     #[inline]
     #[must_use]
     pub fn segment_bytes(&self) -> u32 {
@@ -120,7 +118,7 @@ impl Region {
         u64::from(segment) << self.shift
     }
 
-    /// The segment in which an offset lies.
+    /// Returns the segment in which an offset lies.
     #[inline]
     #[must_use]
     #[expect(
@@ -131,7 +129,7 @@ impl Region {
         (loc >> self.shift) as u32
     }
 
-    /// The address of an offset. Whoever reads or writes there proves that he may.
+    /// Returns the address of an offset. The caller proves that it may read or write there.
     ///
     /// # Panics
     /// The offset lies outside the region's address space.
@@ -154,7 +152,7 @@ impl Region {
         unsafe { self.map.give_back((segment as usize) << self.shift, 1 << self.shift) };
     }
 
-    /// Populates all of a segment: has the system back it with memory. Its contents stay.
+    /// Populates all of a segment: has the system back it with memory. The contents do not change.
     ///
     /// # Safety
     /// Nobody reads or writes the segment meanwhile.
@@ -167,8 +165,8 @@ impl Region {
         unsafe { self.map.populate((segment as usize) << self.shift, 1 << self.shift) }
     }
 
-    /// Has the system back segments, where they have no memory yet, with memory of a node, if that
-    /// has some.
+    /// Asks the system to back segments, as far as they have no memory yet, with memory of a node,
+    /// if that node has some.
     pub(crate) fn prefer(&self, segments: Range<u32>, node: usize) -> io::Result<()> {
         assert!(segments.end <= self.segments_max, "segments outside the region");
         let bytes = segments.len() << self.shift;
@@ -190,13 +188,13 @@ impl Region {
         self.map.lock(0, 1 << self.shift)
     }
 
-    /// As `Map::lock_no_more`.
+    /// Like `Map::lock_no_more`.
     pub fn lock_no_more(&self) {
         self.map.lock_no_more();
     }
 
-    /// Call it before a segment is used whose memory was given back: if the region is locked, the
-    /// segment's pages will be locked as they are touched.
+    /// Call it before using a segment whose memory was given back: if the region is locked, the
+    /// segment's pages will be locked when they are touched.
     pub fn admit(&self, segment: u32) {
         self.map.admit((segment as usize) << self.shift, 1 << self.shift);
     }
@@ -212,9 +210,9 @@ impl Region {
     }
 }
 
-/// For how many times its memory a region should reserve address space. Only once if address space
-/// is scarce: if the process has a limit (RLIMIT_AS), or if the system counts reserved address
-/// space as memory in use (`vm.overcommit_memory` is 2).
+/// Returns the multiple of its memory for which a region should reserve address space. It is 1 if
+/// address space is scarce: if the process has a limit (RLIMIT_AS), or if the system counts
+/// reserved address space as memory in use (`vm.overcommit_memory` is 2).
 #[must_use]
 pub fn growth() -> usize {
     let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");

@@ -1,12 +1,12 @@
-//! The segments of a store, and the lists of those that are free, retired or withheld.
+//! The segments of a store, and the lists of free, retired and withheld ones.
 //!
 //! Where: the log, the frames and the index take whole segments here and give them back. A
 //! segment's own data are in its entry (`Segment`).
 //! Invariant: a segment leaves `Limbo` only when every column has passed a quiescent point since it
 //! was retired; `Free`, `Frames`, `Index` and `Withheld` segments hold no items. Of the free
 //! segments of a node, warm ones are taken before fresh ones, and the one given back last before
-//! all others. Each node has a list of each kind, of its own segments.
-//! A warm segment is populated in part or whole; a fresh one has no memory.
+//! all others. Each node has a list of each kind, of its own segments. A warm segment is populated
+//! in part or whole; a fresh one has no memory.
 //! Source: a lock-free stack with a counted head (Treiber, 1986).
 //!
 //! ```text
@@ -33,22 +33,22 @@ use std::io;
 use std::ops::Range;
 use table::Table;
 
-/// No segment.
+/// The number that stands for no segment.
 pub const NONE: u32 = u32::MAX;
 
 /// All segments, and the lists of free, retired and withheld ones.
 #[derive(Debug)]
 pub struct Segments {
     table: Table,
-    /// The number of the table's entries that are segments.
+    /// Number of the table's entries that are segments.
     count: CachePadded<AtomicU32>,
     nodes: Nodes,
-    /// As many segments in a row are of one node.
+    /// Number of consecutive segments that are of one node.
     block: u32,
-    /// The free segments of each node.
+    /// The lists of free segments, one pair per node.
     heads: Box<[Heads]>,
     free: CachePadded<Free>,
-    /// Whose segment is populated next.
+    /// Turn of the node whose segment is populated next.
     turn: AtomicU32,
     limbo: CachePadded<AtomicU64>,
     limbo_count: AtomicU32,
@@ -56,29 +56,29 @@ pub struct Segments {
     withheld_count: AtomicU32,
 }
 
-/// The free segments of a node.
+/// The lists of free segments of a node.
 #[derive(Debug)]
 struct Heads {
-    /// The head of the list of warm ones: {changes: 32, segment: 32}. It counts its changes so that
-    /// a stalled pop recognises a head that was popped and pushed again.
+    /// Head of the list of warm ones: {changes: 32, segment: 32}. The head counts its changes so
+    /// that a stalled pop recognises a head that was popped and pushed again.
     warm: CachePadded<AtomicU64>,
-    /// The head of the list of fresh ones: never touched, or given back to the system.
+    /// Head of the list of fresh ones: never touched, or given back to the system.
     fresh: CachePadded<AtomicU64>,
 }
 
-/// The numbers of free segments, of all nodes.
+/// Numbers of free segments of all nodes together.
 #[derive(Debug)]
 struct Free {
-    /// Segments in all lists that nobody is about to pop: never more than there are.
+    /// Segments in all lists, without those about to be popped: never more than there are.
     all: AtomicU32,
-    /// Segments in the lists of fresh ones, and about to be pushed there: never fewer than there
+    /// Segments in the lists of fresh ones, and those about to be pushed: never fewer than there
     /// are.
     fresh: AtomicU32,
 }
 
 impl Segments {
-    /// Makes a table of `count` free segments, of which segment 0 is taken first, with address
-    /// space for `count_max` entries.
+    /// Makes a table of `count` free segments, with address space for `count_max` entries. Segment
+    /// 0 is taken first.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -86,7 +86,7 @@ impl Segments {
         Segments::on(Nodes::default(), count, count_max)
     }
 
-    /// The same, divided between nodes.
+    /// Like `new`, but divides the segments between nodes.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -117,7 +117,7 @@ impl Segments {
         &self.table[segment as usize]
     }
 
-    /// The number of segments, including withheld ones.
+    /// Number of segments, including withheld ones.
     #[inline]
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -141,7 +141,7 @@ impl Segments {
         }
     }
 
-    /// Ranges of segments of one node each, with the system's number of the node.
+    /// Returns ranges of segments of one node each, with the system's number of the node.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Range<u32>, usize)> {
         let block = |first: u32| {
             let behind = first.saturating_add(self.block).min(self.count_max());
@@ -150,40 +150,40 @@ impl Segments {
         (0..self.count_max()).step_by(self.block as usize).map(block)
     }
 
-    /// The number of segments for which there is address space.
+    /// Number of segments for which there is address space.
     #[must_use]
     pub fn count_max(&self) -> u32 {
         u32::try_from(self.table.len()).unwrap_or(u32::MAX)
     }
 
-    /// The number of free segments.
+    /// Number of free segments.
     #[inline]
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free.all.load(Ordering::Relaxed) // a hint; `take` decides
     }
 
-    /// The number of free segments without memory.
+    /// Number of free segments without memory.
     #[inline]
     #[must_use]
     pub fn fresh(&self) -> u32 {
         self.free.fresh.load(Ordering::Relaxed) // a hint
     }
 
-    /// The number of free segments that are populated in part or whole.
+    /// Number of free segments that are populated in part or whole.
     #[inline]
     #[must_use]
     pub fn warm(&self) -> u32 {
         self.free().saturating_sub(self.fresh())
     }
 
-    /// The number of retired segments that are not free yet.
+    /// Number of retired segments that are not free yet.
     #[must_use]
     pub fn limbo(&self) -> u32 {
         self.limbo_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// The number of withheld segments.
+    /// Number of withheld segments.
     #[must_use]
     pub fn withheld(&self) -> u32 {
         self.withheld_count.load(Ordering::Relaxed) // a hint
@@ -193,7 +193,7 @@ impl Segments {
     pub(crate) fn add(&self, count_max: u32, admit: impl FnOnce(u32)) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);
-        // Relaxed: the number alone is shared; the free list publishes the segment.
+        // Relaxed: only the number is shared; the free list publishes the segment.
         let added = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         added.is_ok_and(|segment| {
             admit(segment);
@@ -202,7 +202,7 @@ impl Segments {
         })
     }
 
-    /// Withholds a segment that the caller owns, and whose memory it has given back to the system.
+    /// Withholds a segment that the caller owns, after its memory was given back to the system.
     pub(crate) fn withhold(&self, segment: u32) {
         self.get(segment).set_state(State::Withheld);
         self.push(&self.withheld, segment);
@@ -210,9 +210,9 @@ impl Segments {
     }
 
     /// Frees a withheld segment if fewer than `present_max` segments are not withheld. Calls
-    /// `admit` before it is free.
+    /// `admit` before the segment is free.
     pub(crate) fn restore(&self, present_max: u32, admit: impl FnOnce(u32)) -> bool {
-        // Lower the count first, as in `promise`: if several threads find that one segment is
+        // The count is lowered first, as in `promise`: if several threads find that one segment is
         // lacking, only one of them restores one.
         let count = self.count();
         let lower = |withheld: u32| {
@@ -230,13 +230,13 @@ impl Segments {
         true
     }
 
-    /// Takes a free segment of the first node, as `take_near`.
+    /// Like `take_near`, but for the first node.
     pub fn take(&self, keep: u32) -> Option<u32> {
         self.take_near(keep, 0)
     }
 
-    /// Takes a free segment if more than `keep` are free: of the node at this place if it has any,
-    /// or of the nearest that has; of a node's, a warm one if there is any.
+    /// Takes a free segment if more than `keep` are free: of this node if it has any, else of the
+    /// nearest that has; a warm one of that node if there is any.
     pub fn take_near(&self, keep: u32, node: usize) -> Option<u32> {
         self.promise(keep)?;
         let of_node = |at: &usize| {
@@ -246,20 +246,19 @@ impl Segments {
         Some(self.pop_counted(|| self.nodes.nearest(node).iter().find_map(of_node)))
     }
 
-    /// Takes one of any node, a fresh one if there is any: for a caller that gives the memory back
-    /// anyway.
+    /// Takes a free segment of any node, preferably fresh; the caller gives its memory back anyway.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
         Some(self.pop_counted(|| self.fresh_of_any().or_else(|| self.warm_of_any())))
     }
 
-    /// Takes one of any node, a warm one if there is any.
+    /// Takes a free segment of any node, preferably a warm one.
     pub(crate) fn take_warm(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
         Some(self.pop_counted(|| self.warm_of_any().or_else(|| self.fresh_of_any())))
     }
 
-    /// Takes a fresh one, of each node in turn.
+    /// Takes a fresh segment, of each node in turn.
     pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
         self.promise(keep)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize; // any turn will do
@@ -346,8 +345,9 @@ impl Segments {
             if passed || plant::is(Fault::LimboNotWaited) {
                 each(segment);
                 self.give(segment);
-                // Relaxed: a hint. For a moment the segment counts as free and as retired. If it
-                // counted as neither, another column would find no segment that comes, and refuse.
+                // Relaxed: a hint. For a moment the segment counts both as free and as retired. If
+                // it counted as neither, another column would see no segment to wait for, and
+                // refuse.
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.push(&self.limbo, segment);
@@ -371,7 +371,7 @@ impl Segments {
         let unlink = |head: u64| {
             let segment = low(head);
             // If another thread takes the segment meanwhile, the link is wrong; but then the head's
-            // count has changed too, and the exchange fails.
+            // count of changes differs too, and the exchange fails.
             let next = || self.get(segment).appended.next.load(Ordering::Relaxed);
             (segment != NONE).then(|| changed(head) | u64::from(next()))
         };

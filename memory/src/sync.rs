@@ -1,7 +1,7 @@
 //! The atomic types of all lock-free code: the standard library's; loom's under `--cfg loom`; and
-//! under `--cfg shuttle` types whose accesses let a scheduler choose the thread that goes on.
+//! under `--cfg shuttle` types whose accesses let a scheduler choose the thread that runs next.
 //!
-//! Where: under every other file of this crate, under the store, queues of interfaces and what
+//! Where: under every other file of this crate, the store, queues of interfaces and the data that
 //! columns share, so that loom and shuttle run the shipped source and not a model of it.
 //! Invariant: no file with lock-free code names `std::sync::atomic` itself.
 
@@ -32,8 +32,8 @@ pub use std::sync::atomic::{
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{sync::Mutex, sync::MutexGuard, thread::yield_now};
 
-/// Rounds of waiting for another thread after which this one yields the processor, for the other
-/// may not be running.
+/// Rounds of waiting for another thread after which this one yields the processor, because the
+/// other may not be running.
 const SPINS_MAX: u32 = 64;
 
 /// Waits one round for another thread to execute a few instructions; `rounds` counts the rounds.
@@ -47,8 +47,7 @@ pub fn wait_a_little(rounds: &mut u32) {
     }
 }
 
-/// Locks a mutex that is never held for long. Nobody sleeps for it: who finds it locked waits a
-/// little.
+/// Locks a mutex that is never held for long. Waits a little and retries instead of sleeping.
 pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut rounds = 0;
     loop {
@@ -60,8 +59,8 @@ pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Call it before `bytes` bytes at `at` are read or written other than through these types. Under
-/// shuttle it is a scheduling point: another thread may go on first.
+/// Announces an access to `bytes` bytes at `at` other than through these types. Under shuttle the
+/// call is a scheduling point: another thread may run first.
 #[inline(always)]
 pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     #[cfg(shuttle)]
@@ -70,7 +69,7 @@ pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     let _ = (at, bytes, is_write);
 }
 
-/// A cache line of its own, so that writers of neighbours do not slow each other down.
+/// A value on a cache line of its own, so that writers of neighbours do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct CachePadded<T>(pub T);
@@ -101,8 +100,8 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// Subtracts `less`, wrapping below 0. Where several threads keep a counter each of one gauge,
-    /// only the sum of the counters means something.
+    /// Subtracts `less`, wrapping below 0. If several threads each keep a counter of one gauge,
+    /// only the sum of the counters has a meaning.
     #[inline]
     pub fn sub(&self, less: u64) {
         self.add(less.wrapping_neg());

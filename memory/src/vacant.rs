@@ -1,4 +1,4 @@
-//! Which pieces are free: a bit each, and hints of where free ones are.
+//! Tells which pieces are free: a bit for each piece, and hints of where free pieces are.
 //!
 //! ```text
 //!   group's word, u64:  one bit per piece, set = free
@@ -7,8 +7,8 @@
 //!
 //! Where: under the frames of the region, a group for each segment, and under the chunks of the
 //! arena, a group for each 64.
-//! Invariant: a hint is wrongly 0 only while another thread is about to set it. Whoever clears a
-//! piece's bit owns the piece.
+//! Invariant: a hint is wrongly 0 only while another thread is about to set it. The thread that
+//! clears a piece's bit owns the piece.
 //! Source: none.
 
 use crate::plant::{self, Fault};
@@ -16,7 +16,7 @@ use crate::sync::{Ordering, fence};
 use crate::words::Words;
 use std::io;
 
-/// The bits, and the hints.
+/// The bits of pieces, and the hints of groups.
 #[derive(Debug)]
 pub(crate) struct Vacant {
     free: Words,
@@ -24,12 +24,12 @@ pub(crate) struct Vacant {
 }
 
 impl Vacant {
-    /// No piece of any group is free.
+    /// Makes groups in which no piece is free.
     pub(crate) fn new(groups: usize) -> io::Result<Self> {
         Ok(Self { free: Words::new(groups)?, some: Words::new(groups.div_ceil(64))? })
     }
 
-    /// A group's free pieces, as bits. A hint.
+    /// Returns a group's free pieces, as bits. A hint.
     pub(crate) fn free(&self, group: u32) -> u64 {
         self.free.word(group as usize).load(Ordering::Relaxed) // a number to look at
     }
@@ -42,7 +42,7 @@ impl Vacant {
     }
 
     /// Takes a piece of the lowest group below `before` that has a free one, so that higher groups
-    /// run empty. Returns the group, and the piece's number in it.
+    /// become empty. Returns the group, and the piece's number in it.
     pub(crate) fn take_below(&self, before: u32) -> Option<(u32, u32)> {
         for at in 0..before.div_ceil(64) as usize {
             loop {
@@ -67,19 +67,19 @@ impl Vacant {
     fn take_from(&self, group: u32) -> Option<u32> {
         let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
         let word = self.free.word(group as usize);
-        // Acquire pairs with the Release in `give`: former holders have read what they read there.
+        // Acquire pairs with the Release in `give`: former holders have finished reading the piece.
         let free = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?;
         Some(free.trailing_zeros())
     }
 
-    /// Has a group of which the caller owns all pieces begin with these free ones.
+    /// Sets the free pieces of a group, all of whose pieces the caller owns.
     pub(crate) fn open(&self, group: u32, free: u64) {
         // Release pairs with the Acquire in `take_from`.
         self.free.word(group as usize).store(free, Ordering::Release);
         self.set_some(group);
     }
 
-    /// Gives a piece back. Returns the group's free pieces behind that.
+    /// Gives a piece back. Returns the group's free pieces after that.
     pub(crate) fn give(&self, group: u32, piece: u32) -> u64 {
         let (word, bit) = (self.free.word(group as usize), 1 << piece);
         // Release pairs with the Acquire in `take_from`; Acquire pairs with the Release of all who
@@ -92,7 +92,7 @@ impl Vacant {
         old | bit
     }
 
-    /// Takes all pieces of a group, if they are free.
+    /// Takes all pieces of a group, if all are free.
     pub(crate) fn close(&self, group: u32, all: u64) -> bool {
         let word = self.free.word(group as usize);
         // Acquire pairs with the Release in `give` of all who gave pieces back.
@@ -111,8 +111,8 @@ impl Vacant {
     fn none_left(&self, group: u32) {
         let (at, bit) = (group as usize / 64, 1_u64 << (group % 64));
         self.some.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_some`
-        // Either this thread sees a piece that another gives back meanwhile, or the other sets the
-        // bit after this thread cleared it.
+        // Either this thread sees a piece that another gives back meanwhile, or the other thread
+        // sets the bit after this one cleared it.
         fence(Ordering::SeqCst);
         let free = self.free.word(group as usize).load(Ordering::Acquire);
         if free != 0 && !plant::is(Fault::FrameHintLost) {

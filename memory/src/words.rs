@@ -1,8 +1,7 @@
-//! A long array of atomic words in reserved address space, which never moves.
+//! A long array of atomic words in reserved address space.
 //!
 //! Where: under the index (lines, group words, overflow lines) and under frames.
-//! Invariant: a word is zero until first written, and its address never changes; only pages that
-//! were touched take memory.
+//! Invariant: a word is zero until first written, and never moves; only touched pages use memory.
 
 /// The low half of a word.
 #[inline]
@@ -23,7 +22,7 @@ mod mapped {
     use crate::{map::Map, sync::AtomicU64, sync::plain_access};
     use std::{io, ptr::NonNull};
 
-    /// Atomic words, at most a fixed number of them.
+    /// An array of atomic words, in address space for a fixed number of them.
     #[derive(Debug)]
     pub struct Words {
         map: Map,
@@ -39,10 +38,10 @@ mod mapped {
     unsafe impl Sync for Words {}
 
     impl Words {
-        /// Address space for `words` words, all zero.
+        /// Reserves address space for `words` words, all zero.
         ///
         /// # Errors
-        /// The system's, when it refuses the address space.
+        /// The system refuses the address space.
         pub fn new(words: usize) -> io::Result<Self> {
             let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
             let map = Map::new(words.checked_mul(8).ok_or_else(too_much)?)?;
@@ -50,7 +49,7 @@ mod mapped {
             Ok(Self { map, base, words, lines: words / 8 })
         }
 
-        /// Word `at`.
+        /// Returns word `at`.
         ///
         /// # Panics
         /// `at` is outside the array.
@@ -58,24 +57,24 @@ mod mapped {
         #[must_use]
         pub fn word(&self, at: usize) -> &AtomicU64 {
             assert!(at < self.words, "word outside the array");
-            // SAFETY: in bounds, by the assertion above; aligned, for the map begins with a page;
-            // alive as long as `self.map`; and all accesses to it are atomic.
+            // SAFETY: in bounds, by the assertion above; aligned, because the map begins with a
+            // page; alive as long as `self.map`; and all accesses to it are atomic.
             unsafe { self.base.add(at).as_ref() }
         }
 
-        /// How many words there may be.
+        /// Most words of the array.
         #[must_use]
         pub fn len(&self) -> usize {
             self.words
         }
 
-        /// True if there may be no words.
+        /// True if the array has no words.
         #[must_use]
         pub fn is_empty(&self) -> bool {
             self.words == 0
         }
 
-        /// The eight words of a cache line.
+        /// Returns the eight words of a cache line.
         ///
         /// # Panics
         /// `line` is outside the array.
@@ -88,19 +87,19 @@ mod mapped {
             unsafe { self.base.add(line * 8).cast::<[AtomicU64; 8]>().as_ref() }
         }
 
-        /// Has the processor fetch a line.
+        /// Has the processor fetch a cache line.
         #[inline]
         pub fn prefetch(&self, line: usize) {
             crate::prefetch(self.base.as_ptr().wrapping_add(line * 8).cast());
         }
 
-        /// Bytes of the system's pages.
+        /// Size of the system's pages.
         #[must_use]
         pub fn page_bytes(&self) -> usize {
             self.map.page_bytes()
         }
 
-        /// Gives the whole pages from byte `from` to byte `to` back to the system: their words are
+        /// Gives the whole pages from byte `from` to byte `to` back to the system; their words are
         /// zero afterwards, for every thread.
         ///
         /// # Panics
@@ -108,15 +107,15 @@ mod mapped {
         pub fn give_back(&self, from: usize, to: usize) {
             if from < to {
                 plain_access(self.base.as_ptr().cast::<u8>().wrapping_add(from), to - from, true);
-                // SAFETY: `Map::give_back` asserts that the range is in bounds. The words are only
-                // accessed as atomics, so a thread that reads one meanwhile sees its old value or
-                // zero; no safe code relies on which.
+                // SAFETY: `Map::give_back` asserts that the range is in bounds. The words are
+                // accessed only as atomics, so a thread that reads one meanwhile sees its old value
+                // or zero; no safe code relies on which.
                 unsafe { self.map.give_back(from, to - from) };
             }
         }
 
-        /// As `give_back`, if nothing from byte `to` on was ever written: gives back the page of
-        /// byte `to` as well.
+        /// Like `give_back`, but also gives back the page of byte `to`, if nothing from there on
+        /// was written.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);
@@ -142,7 +141,7 @@ mod modelled {
     use crate::sync::AtomicU64;
     use std::io;
 
-    /// As `mapped::Words`, of loom's atomics on the heap: for small arrays.
+    /// Like `mapped::Words`, but of loom's atomics on the heap, for small arrays.
     #[derive(Debug)]
     pub struct Words {
         lines: Vec<[AtomicU64; 8]>,
@@ -150,7 +149,7 @@ mod modelled {
     }
 
     impl Words {
-        /// `words` words, all zero.
+        /// Makes `words` words, all zero.
         ///
         /// # Errors
         /// Never.
@@ -159,22 +158,22 @@ mod modelled {
             Ok(Self { lines: (0..words.div_ceil(8)).map(line).collect(), words })
         }
 
-        /// Word `at`.
+        /// Returns word `at`.
         pub fn word(&self, at: usize) -> &AtomicU64 {
             &self.lines[at / 8][at % 8]
         }
 
-        /// How many words there may be.
+        /// Number of words.
         pub fn len(&self) -> usize {
             self.words
         }
 
-        /// True if there may be no words.
+        /// True if the array has no words.
         pub fn is_empty(&self) -> bool {
             self.words == 0
         }
 
-        /// The eight words of a line.
+        /// Returns the eight words of a cache line.
         pub fn line(&self, line: usize) -> &[AtomicU64; 8] {
             &self.lines[line]
         }
@@ -182,7 +181,7 @@ mod modelled {
         /// Does nothing.
         pub fn prefetch(&self, _line: usize) {}
 
-        /// More than any array has, so that no range contains a whole page.
+        /// Larger than any array, so that no range contains a whole page.
         pub fn page_bytes(&self) -> usize {
             1 << 40
         }

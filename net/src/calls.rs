@@ -1,28 +1,28 @@
-//! How many system calls a column has made.
+//! Counts of the system calls that a column makes.
 //!
-//! Where: beside the path; each wrapper of this crate counts here.
+//! Where: beside the path of a request; each wrapper of this crate counts its calls here.
 //! Invariant: only the column's own thread writes its `Calls`, so an increment is a load and a
 //! store, without a locked instruction; any thread may read them.
 
 use memory::sync::Counter;
 
-/// A column's system calls, by kind.
+/// A column's number of system calls, by kind.
 #[derive(Debug, Default)]
 pub struct Calls {
     /// `epoll_wait`.
     pub waits: Counter,
     /// `epoll_ctl`.
     pub controls: Counter,
-    /// `recv` and `readv`.
+    /// Calls that receive: `recv`, `readv`, `recvmmsg` and others.
     pub reads: Counter,
-    /// `send` and `sendmsg`.
+    /// Calls that send: `send`, `sendmsg`, `sendmmsg` and others.
     pub writes: Counter,
     /// `accept4`.
     pub accepts: Counter,
 }
 
 impl Calls {
-    /// All of them.
+    /// Number of all calls.
     #[must_use]
     pub fn sum(&self) -> u64 {
         let Calls { waits, controls, reads, writes, accepts } = self;

@@ -9,15 +9,15 @@
     reason = "rustix finds the vdso by itself, in a way that crashes under valgrind; libc's works"
 )]
 
-/// Nanoseconds since an unspecified moment, on the clock of `std::time::Instant`, which takes ten
-/// times the instructions.
+/// The time in nanoseconds since an unspecified moment, by the clock of `std::time::Instant`, which
+/// takes ten times the instructions.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// The processor time that the calling thread has taken.
+/// The processor time of the calling thread, in nanoseconds.
 #[must_use]
 pub fn thread_time_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
@@ -26,7 +26,7 @@ pub fn thread_time_ns() -> u64 {
 #[inline]
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to `time` alone, which lives on this stack and which nothing else
+    // SAFETY: the call writes only to `time`, which lives on this stack and which nothing else
     // refers to. It cannot fail: Linux has both clocks.
     let _always_zero = unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()

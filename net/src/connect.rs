@@ -1,9 +1,10 @@
-//! Connecting a client's stream without blocking.
+//! Connects a client's stream without blocking.
 //!
-//! Where: before a load generator's first byte. The server uses it only to find out whether
-//! somebody answers on a Unix socket's path.
+//! Where: before a load generator's first byte. The server uses it only to find out if another
+//! server answers on a Unix socket's path.
 //! Invariant: `connect` does not block. The stream that it returns may still be connecting: it
-//! becomes writable when that has ended (`Interest::Both`), and `outcome` then says how.
+//! becomes writable when connecting has ended (`Interest::Both`), and `outcome` then gives the
+//! result.
 //! Source: connect(2) on `EINPROGRESS`; unix(7) on a full backlog (`EAGAIN`).
 
 use std::io;
@@ -46,11 +47,10 @@ impl Stream {
         }
     }
 
-    /// Whether the connection was made. Ask once the stream is writable; the socket forgets its
-    /// error when asked.
+    /// Returns the result of connecting. Ask once the stream is writable; asking clears the error.
     ///
     /// # Errors
-    /// Why the connection could not be made.
+    /// The reason why the connection could not be made.
     pub fn outcome(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(self)??)
     }

@@ -2,9 +2,9 @@
 //!
 //! Where: the head of a column's loop.
 //! Invariant: a stream is registered edge-triggered. Its reader reads until a read returns less
-//! than asked for, which on a stream socket means that the socket is drained, or remembers that it
-//! has not. In return the kernel does not check a reported connection again at the next wait, and
-//! no registration changes while replies fit the socket.
+//! than asked for, which on a stream socket means that the socket is drained, or remembers to read
+//! on. This way the kernel does not check a reported connection again at the next wait, and no
+//! registration changes while replies fit the socket.
 //! Source: epoll(7), "Questions and answers", on short reads.
 #![allow(
     unsafe_code,
@@ -21,13 +21,13 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::calls::Calls;
 
-/// What a descriptor is watched for.
+/// The readiness that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// A stream has bytes to read, or its peer's end. Edge-triggered.
     Read,
-    /// A stream whose replies did not fit has room to write. Edge-triggered. That the peer is gone
-    /// shows when writing.
+    /// A stream whose replies did not fit has room. Edge-triggered. Only a write shows a peer's
+    /// end.
     Write,
     /// A client's stream that is connecting, or whose requests did not fit, has bytes to read or
     /// room to write. Edge-triggered.
@@ -53,7 +53,7 @@ impl Interest {
     }
 }
 
-/// Bytes of the kernel's signal mask.
+/// Size of the kernel's signal mask in bytes.
 const MASK_BYTES: usize = 8;
 
 /// How long `wait` may sleep.
@@ -61,25 +61,24 @@ const MASK_BYTES: usize = 8;
 pub enum Timeout {
     /// Not at all: `wait` returns the events that are ready.
     Zero,
-    /// At most this long, rounded up to whole milliseconds.
+    /// At most for this span, rounded up to whole milliseconds.
     Within(Duration),
-    /// At most this long, as exactly as the kernel's timers allow: for a thread that sends at
-    /// planned times.
+    /// At most for this span, as exactly as the kernel's timers allow, to send at planned times.
     Exactly(Duration),
     /// Until there is an event.
     Never,
 }
 
-/// What the descriptor that was registered with `token` is ready for.
+/// The readiness of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// The number given to `add` or `change`.
+    /// The token given to `add` or `change`.
     pub token: u64,
-    /// There are bytes to read, or the peer's end.
+    /// True if there are bytes to read, or the peer's end.
     pub readable: bool,
-    /// There is room to write.
+    /// True if there is room to write.
     pub writable: bool,
-    /// The peer has shut down its side, or the connection is broken: reads will reach the end.
+    /// True if the peer has shut down its side, or the connection broke: reads will reach the end.
     pub ended: bool,
 }
 
@@ -93,11 +92,11 @@ pub struct Epoll {
 }
 
 // SAFETY: `Epoll` is not `Send` by itself only because the union in an event has a pointer variant.
-// The only values ever stored in that union are the integer tokens given to `add` and `change`.
+// That union only ever holds the integer tokens given to `add` and `change`.
 unsafe impl Send for Epoll {}
 
 impl AsFd for Epoll {
-    /// The instance's own descriptor, readable when there are events: another instance may watch
+    /// The instance's own descriptor, readable when there are events; another instance may watch
     /// it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -129,8 +128,7 @@ impl Epoll {
         Ok(epoll::add(&self.fd, descriptor, EventData::new_u64(token), on.flags())?)
     }
 
-    /// Watches `descriptor` for something else from now on. If that is ready already, the next
-    /// `wait` reports it.
+    /// Watches for another readiness. If `descriptor` has it already, the next `wait` reports it.
     ///
     /// # Errors
     /// `descriptor` is not watched here.

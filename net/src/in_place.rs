@@ -1,9 +1,9 @@
-//! Bytes that a stream sends from where they lie: by a pipe, or by references of the socket's.
+//! Sends bytes of a stream in place: by a pipe, or by references that the socket holds.
 //!
-//! Where: beside `stream`, for a server that is compared in these ways; the cache itself sends by
-//! `writev`, by which the kernel copies once.
-//! Invariant: only bytes that are never written and never freed are taken, for nothing tells when
-//! the kernel has read the last of what a pipe gave to a socket. Nothing blocks.
+//! Where: beside `stream`, for a server that compares these ways; the cache itself sends by
+//! `writev`, which has the kernel copy once.
+//! Invariant: only bytes that are never written and never freed are taken, because no event tells
+//! when the kernel has read the last of the bytes that a pipe gave to a socket. Nothing blocks.
 //! Source: vmsplice(2), splice(2); `Documentation/networking/msg_zerocopy.rst` of Linux;
 //! `struct sock_extended_err` of its `errqueue.h`.
 #![allow(unsafe_code, reason = "vmsplice; a socket's option and errors that rustix does not know")]
@@ -25,10 +25,10 @@ use crate::udp::control::{CONTROL_BYTES, Control};
 
 /// Bytes of a pipe: 64 pages.
 const PIPE_BYTES: usize = 256 << 10;
-/// Most that is read of what the kernel tells at once.
+/// Most messages read from the kernel at once.
 const TOLD_MAX: usize = 64;
 
-/// A pipe through which bytes go to a socket.
+/// A pipe that feeds a socket.
 #[derive(Debug)]
 pub struct Pipe {
     reads: OwnedFd,
@@ -37,7 +37,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// An empty one.
+    /// Makes an empty pipe.
     ///
     /// # Errors
     /// No descriptors are left, or pipes have too much memory already.
@@ -47,13 +47,13 @@ impl Pipe {
         Ok(Pipe { reads, writes, bytes: 0 })
     }
 
-    /// Bytes in it.
+    /// Number of bytes in the pipe.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Puts the first of these bytes, or all, into the pipe. Returns how many.
+    /// Puts the first of these bytes, or all, into the pipe; returns the number of bytes.
     ///
     /// # Errors
     /// The system's; a full pipe is none.
@@ -73,8 +73,8 @@ impl Pipe {
         }
     }
 
-    /// Gives the socket what it takes of the pipe's bytes. More has to follow: until it does, the
-    /// kernel may keep what does not fill a packet.
+    /// Moves bytes from the pipe to the socket. More must follow: until then, the kernel may keep
+    /// bytes that do not fill a packet.
     #[must_use]
     pub fn drain(&mut self, to: &Stream, calls: &Calls) -> Sent {
         calls.writes.add(1);
@@ -89,33 +89,33 @@ impl Pipe {
     }
 }
 
-/// What the kernel tells of sends by reference that are over.
+/// The kernel's reports of completed sends by reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// Sends.
+    /// Number of sends.
     pub referred: u64,
-    /// Those of them whose bytes it has copied nevertheless.
+    /// Number of those whose bytes the kernel copied nevertheless.
     pub copied: u64,
 }
 
 impl Stream {
-    /// As `write`, and more follows at once.
+    /// Like `write`, but more follows at once.
     #[must_use]
     pub fn write_with_more(&self, bytes: &[u8], calls: &Calls) -> Sent {
         calls.writes.add(1);
         sent(rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::MORE))
     }
 
-    /// To be called before `refer`.
+    /// Allows `refer` on this stream.
     ///
     /// # Errors
-    /// It is no TCP stream, or the kernel is older than 4.14.
+    /// The stream is not TCP, or the kernel is older than 4.14.
     pub fn allow_references(&self) -> io::Result<()> {
         switch_on(self, libc::SOL_SOCKET, libc::SO_ZEROCOPY)
     }
 
-    /// Writes from `bytes` by reference; more has to follow. Copied where the kernel has no room to
-    /// tell of another send.
+    /// Sends from `bytes` by reference; more must follow. Copies if the kernel cannot report more
+    /// sends.
     #[must_use]
     pub fn refer(&self, bytes: &'static [u8], calls: &Calls) -> Sent {
         calls.writes.add(1);
@@ -127,7 +127,7 @@ impl Stream {
         }
     }
 
-    /// What the kernel has told since this was asked before, of at most `TOLD_MAX` messages.
+    /// Returns the kernel's reports since the last call, from at most `TOLD_MAX` messages.
     #[must_use]
     pub fn told_of_references(&self, calls: &Calls) -> Told {
         let mut told = Told::default();
@@ -176,7 +176,7 @@ fn read_told(error: &[u8]) -> Option<Told> {
         return None;
     }
     let (first, last) = (number(8)?, number(12)?);
-    // Numbers of sends come round.
+    // The numbers of sends wrap around.
     let referred = u64::from(last.wrapping_sub(first)) + 1;
     Some(Told {
         referred,
@@ -190,7 +190,7 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
-    /// A stream of ours, and its peer.
+    /// Makes a stream of ours, and its peer.
     fn pair() -> (Stream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -198,7 +198,7 @@ mod tests {
         (Stream::from(OwnedFd::from(own)), listener.accept().unwrap().0)
     }
 
-    /// A value that is never freed.
+    /// Makes a value that is never freed.
     fn value(bytes: usize) -> &'static [u8] {
         let pattern = (0..bytes).map(|at| u8::try_from(at % 251).unwrap());
         Box::leak(pattern.collect::<Vec<u8>>().into_boxed_slice())

@@ -1,9 +1,9 @@
-//! A network interface: what the kernel tells of it.
+//! A network interface, as the kernel describes it.
 //!
-//! Where: when sockets are opened, to see how long datagrams may be; under `xdp` at start, to see
-//! what can be done with it, and later, to see whether it still can.
-//! Invariant: only reads. An interface is known by its index: its name may change, and another one
-//! may get it.
+//! Where: when sockets are opened, for the longest datagram; under `xdp` at start, for the
+//! interface's abilities, and later for its state.
+//! Invariant: only reads. An interface is identified by its index, because its name may change and
+//! another interface may get it.
 //! Source: rtnetlink(7); `linux/if_link.h`, `linux/if_addr.h`.
 
 use std::io;
@@ -21,20 +21,20 @@ const MTU: u16 = 4;
 const LINK: u16 = 5;
 const KIND_OF: u16 = 18;
 const XDP: u16 = 43;
-/// Within `KIND_OF` and `XDP`.
+/// Attributes nested in `KIND_OF` and in `XDP`.
 const KIND: u16 = 1;
 const XDP_PLACE: u16 = 2;
 const XDP_PROGRAM: u16 = 4;
-/// Attributes of an IP address: of the other end of a link from point to point, our own, and that
-/// of all machines of its network.
+/// Attributes of an IP address: a point-to-point link's other end, our own address, the broadcast
+/// address.
 const IP_ADDRESS: u16 = 1;
 const IP_LOCAL: u16 = 2;
 const IP_BROADCAST: u16 = 4;
 
-/// Bytes of `struct ifinfomsg` and `struct ifaddrmsg`.
+/// Sizes of `struct ifinfomsg` and of `struct ifaddrmsg`.
 const LINK_BYTES: usize = 16;
 const IP_BYTES: usize = 8;
-/// It is up, as an operator wants it, and there is a carrier.
+/// Flags of an interface: it is switched on, and it has a carrier.
 const UP: u32 = 1;
 const CARRIER: u32 = 1 << 16;
 
@@ -45,17 +45,17 @@ pub struct OwnAddress {
     pub ip: IpAddr,
     /// The name of the interface that has it.
     pub interface: String,
-    /// Most bytes of that interface's packets, from their IP header on.
+    /// Most bytes of an IP packet on that interface (its MTU).
     pub mtu: usize,
-    /// What stands for all machines of its network: where an operator has chosen an address for
-    /// that, there are two.
+    /// Broadcast addresses of its network: two if an operator has chosen another one than the last
+    /// address.
     pub broadcasts: Vec<Ipv4Addr>,
 }
 
-/// All addresses of this machine, as the calling thread's network namespace has them.
+/// Returns all addresses of this machine in the calling thread's network namespace.
 ///
 /// # Errors
-/// The system does not tell.
+/// Errors of the system.
 pub fn own_addresses() -> io::Result<Vec<OwnAddress>> {
     let netlink = Netlink::open()?;
     let mut interfaces = Vec::new();
@@ -69,7 +69,7 @@ pub fn own_addresses() -> io::Result<Vec<OwnAddress>> {
     Ok(all.collect())
 }
 
-/// All addresses, each with the index of its interface and with its network's broadcast addresses.
+/// Returns all addresses, each with the index of its interface and its broadcast addresses.
 fn addresses(netlink: &Netlink) -> io::Result<Vec<(u32, IpAddr, Vec<Ipv4Addr>)>> {
     let mut all = Vec::new();
     netlink.ask(libc::RTM_GETADDR, HowMany::All, &[0; IP_BYTES], |_, body| {
@@ -78,7 +78,7 @@ fn addresses(netlink: &Netlink) -> io::Result<Vec<(u32, IpAddr, Vec<Ipv4Addr>)>>
     Ok(all)
 }
 
-/// `struct ifaddrmsg`: the network's bits at 1, the interface's index at 4; attributes behind it.
+/// Reads a `struct ifaddrmsg`: prefix length at 1, the interface's index at 4, then attributes.
 fn address(body: &[u8]) -> Option<(u32, IpAddr, Vec<Ipv4Addr>)> {
     let (header, attributes) = body.split_first_chunk::<IP_BYTES>()?;
     let find = |wanted| {
@@ -86,7 +86,7 @@ fn address(body: &[u8]) -> Option<(u32, IpAddr, Vec<Ipv4Addr>)> {
         attributes.find(|(kind, _)| *kind == wanted).and_then(|(_, value)| ip(value))
     };
     let (ip, chosen) = (find(IP_LOCAL).or(find(IP_ADDRESS))?, find(IP_BROADCAST));
-    // Networks of 31 and 32 bits have none (RFC 3021).
+    // Networks of 31 and 32 bits have no broadcast address (RFC 3021).
     let derived = match find(IP_ADDRESS).unwrap_or(ip) {
         IpAddr::V4(ip) if header[1] <= 30 => Ipv4Net::new(ip, header[1]).ok(),
         _ => None,
@@ -100,32 +100,29 @@ fn address(body: &[u8]) -> Option<(u32, IpAddr, Vec<Ipv4Addr>)> {
     Some((number(&header[4..]), ip, broadcasts))
 }
 
-/// What the kernel tells.
+/// The kernel's description of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// Of Ethernet; none of an interface of another kind.
+    /// The Ethernet address; `None` if this is not an Ethernet interface.
     pub(crate) mac: Option<Mac>,
-    /// Most bytes of an IP packet.
     pub(crate) mtu: u32,
-    /// What it is made by, such as `veth`; empty if a card is behind it.
+    /// The kind of a virtual interface, such as `veth`; empty for a network card.
     pub(crate) kind: String,
-    /// It is up, and there is a carrier.
+    /// True if the interface is switched on and has a carrier.
     pub(crate) is_up: bool,
-    /// The id of the XDP program that it has; 0: none.
+    /// The id of the XDP program on it; 0 for none.
     pub(crate) program: u32,
 }
 
 impl Interface {
-    /// The interface of this name.
     pub(crate) fn named(netlink: &Netlink, name: &str) -> io::Result<Interface> {
         let mut question = vec![0; LINK_BYTES];
         put(&mut question, NAME, &[name.as_bytes(), &[0]].concat());
         Interface::ask(netlink, &question)
     }
 
-    /// The interface of this index.
     pub(crate) fn numbered(netlink: &Netlink, index: u32) -> io::Result<Interface> {
         let mut question = [0; LINK_BYTES];
         question[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -140,7 +137,7 @@ impl Interface {
         found.ok_or(io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// `struct ifinfomsg`: kind of hardware at 2, index at 4, flags at 8; attributes behind it.
+    /// Reads a `struct ifinfomsg`: kind of hardware at 2, index at 4, flags at 8, then attributes.
     fn read(body: &[u8]) -> Option<Interface> {
         const ETHERNET: [u8; 2] = 1_u16.to_ne_bytes();
         let (header, attributes) = body.split_first_chunk::<LINK_BYTES>()?;
@@ -168,7 +165,7 @@ impl Interface {
         Some(interface)
     }
 
-    /// The names of the VLANs on it.
+    /// Returns the names of the VLANs on this interface.
     pub(crate) fn vlans(&self, netlink: &Netlink) -> io::Result<Vec<String>> {
         let mut vlans = Vec::new();
         netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
@@ -177,30 +174,29 @@ impl Interface {
         Ok(vlans)
     }
 
-    /// The IP addresses that it has.
     pub(crate) fn addresses(&self, netlink: &Netlink) -> io::Result<Vec<IpAddr>> {
         let all = addresses(netlink)?.into_iter();
         Ok(all.filter(|(index, ..)| *index == self.index).map(|(_, ip, _)| ip).collect())
     }
 }
 
-/// The name of an interface, if it is a VLAN on the one of this index.
+/// Returns the name of an interface, if it is a VLAN on the one with this index.
 fn vlan_on(index: u32, body: &[u8]) -> Option<String> {
     let below = Attributes(body.get(LINK_BYTES..)?).find(|(kind, _)| *kind == LINK);
     let is_on_it = below.is_some_and(|(_, value)| number(value) == index);
     Interface::read(body).filter(|it| is_on_it && it.kind == "vlan").map(|it| it.name)
 }
 
-/// The id of a program, if one is attached.
+/// Returns the id of an attached XDP program; 0 for none.
 fn program(value: &[u8]) -> u32 {
     let find = |wanted| Attributes(value).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
     let is_there = find(XDP_PLACE).and_then(<[u8]>::first).is_some_and(|place| *place != 0);
-    // Where there are several, in several places, the kernel tells none here.
+    // If several programs are attached in several places, the kernel gives no id here.
     let id = find(XDP_PROGRAM).map(number);
     if is_there { id.unwrap_or(u32::MAX) } else { 0 }
 }
 
-/// An IP address, as an attribute holds it.
+/// Reads an IP address from an attribute's value.
 pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
@@ -215,7 +211,7 @@ fn text(value: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// As the kernel tells of `ip link add link wire name wire.5 type vlan id 5`.
+    /// The message is the kernel's for `ip link add link wire name wire.5 type vlan id 5`.
     #[test]
     fn a_vlan_is_known_by_what_it_is_on() {
         let told = |kind: &[u8]| {
@@ -233,7 +229,7 @@ mod tests {
         assert_eq!(vlan_on(7, &[]), None);
     }
 
-    /// As the kernel tells of `ip address add 10.1.2.3/20 dev wire`.
+    /// The message is the kernel's for `ip address add 10.1.2.3/20 dev wire`.
     #[test]
     fn an_address_is_told_with_what_stands_for_all_of_its_network() {
         let told = |bits: u8, local: [u8; 4], of_link: [u8; 4], broadcast: Option<[u8; 4]>| {
@@ -281,7 +277,7 @@ mod tests {
         }
         let gone = Interface::numbered(&netlink, u32::MAX >> 1).unwrap_err();
         assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
-        // Whether loopback is up is not for a test to say.
+        // A test cannot assume that loopback is up.
         let ips = named.addresses(&netlink).unwrap();
         assert!(!named.is_up || ips.contains(&IpAddr::from([127, 0, 0, 1])), "{ips:?}");
     }

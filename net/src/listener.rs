@@ -1,10 +1,10 @@
-//! Listeners, TCP and Unix: where connections come in.
+//! Listeners, TCP and Unix: accept connections.
 //!
 //! Where: opened before a column's loop begins; the loop accepts from them.
 //! Invariant: an accepted stream is non-blocking; a TCP stream inherits `TCP_NODELAY` and
 //! `SO_KEEPALIVE` from its listener, so that accepting costs one system call. A TCP port on which
 //! another server listens is refused, although our own columns share one. A Unix socket's file is
-//! removed only if nobody answers on it, or by the listener that made it.
+//! removed only if no server answers on it, or by the listener that made it.
 //! Source: memcached `server_socket`, `server_socket_unix`.
 
 use std::ffi::OsStr;
@@ -27,9 +27,8 @@ use rustix::net::{
 use crate::calls::Calls;
 use crate::stream::Stream;
 
-/// Attempts to lock a directory that somebody else has locked.
+/// Attempts to lock a directory that another process has locked.
 const LOCK_ATTEMPTS_MAX: usize = 100;
-/// The pause between two such attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The address that a listener listens on.
@@ -48,8 +47,8 @@ pub enum Accepted {
     Stream(Stream),
     /// No connection waits.
     Empty,
-    /// The system has no descriptor or no memory for the connection, which goes on waiting. The
-    /// caller should stop asking for a while.
+    /// The system has no descriptor or no memory for the connection, which keeps waiting. The
+    /// caller should stop accepting for a while.
     Exhausted,
     /// A connection was broken before it was accepted; others may wait.
     Aborted,
@@ -64,7 +63,7 @@ pub struct Listener {
     file: Option<FileId>,
 }
 
-/// The identity of a file, which stays when its path comes to name another file.
+/// The identity of a file. It stays the same when the file's path comes to name another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -72,7 +71,7 @@ struct FileId {
 }
 
 impl FileId {
-    /// Identifies the file at `path`, and a link itself rather than the file it links to.
+    /// Identifies the file at `path`; for a symbolic link, the link itself.
     fn at(path: &Path) -> io::Result<FileId> {
         let file = std::fs::symlink_metadata(path)?;
         Ok(FileId { device: file.dev(), inode: file.ino() })
@@ -90,11 +89,12 @@ impl ReservedPort {
     /// Reserves the port of `address`; for port 0 the system chooses a free one. Drop the
     /// reservation when all listeners are open.
     ///
-    /// This fails if anybody listens on the port. `SO_REUSEPORT` alone would share the port with
+    /// Fails if another socket listens on the port. `SO_REUSEPORT` alone would share the port with
     /// another server of the same user.
     ///
     /// # Errors
-    /// Somebody listens there; the address is not this machine's; no permission; no such protocol.
+    /// Another socket listens there; the address is not this machine's; no permission; no such
+    /// protocol.
     pub fn take(address: SocketAddr) -> io::Result<ReservedPort> {
         let fd = tcp_socket(address)?;
         bind(&fd, &address)?;
@@ -113,7 +113,7 @@ impl ReservedPort {
     /// `net.core.somaxconn`.
     ///
     /// # Errors
-    /// As `take`.
+    /// Like `take`.
     pub fn listen(&self, backlog: i32) -> io::Result<Listener> {
         let fd = tcp_socket(self.address)?;
         sockopt::set_socket_reuseport(&fd, true)?;
@@ -130,15 +130,14 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(family, SocketType::STREAM, flags, None)?;
     if address.is_ipv6() {
-        // Without this the socket would take the IPv4 port too, which has its own listener.
+        // Without this option the socket would take the IPv4 port too, which has its own listener.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     sockopt::set_socket_reuseaddr(&fd, true)?;
     Ok(fd)
 }
 
-/// The address of a socket's own end, as `Endpoint` has it for TCP, UDP and Unix sockets alike.
-/// `None`: it has none, or the system does not tell.
+/// Returns the local address of a TCP, UDP or Unix socket; `None` if it has none.
 pub fn own_endpoint(socket: impl AsFd) -> Option<Endpoint> {
     let name = getsockname(socket).ok()?;
     if let Ok(address) = SocketAddr::try_from(name.clone()) {
@@ -161,8 +160,8 @@ impl AsFd for Listener {
 
 impl Listener {
     /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). A socket
-    /// file on which nobody answers is removed first; any other file stays and makes this fail. The
-    /// process's umask changes meanwhile, so call this before other threads create files.
+    /// file on which no server answers is removed first; any other file stays and makes this fail.
+    /// The process's umask changes meanwhile, so call this before other threads create files.
     ///
     /// # Errors
     /// The path is too long (107 bytes), in use by a server or by another kind of file, or not
@@ -211,16 +210,16 @@ impl Listener {
         if let Endpoint::Unix(path) = &self.endpoint
             && FileId::at(path).ok() == self.file
         {
-            // It fails if the file is gone already, which is as good.
+            // The removal fails if the file is gone already, which is as good.
             let _gone = std::fs::remove_file(path);
         }
     }
 }
 
-/// Locks the directory of a socket's file until the returned descriptor is dropped. Of two servers
-/// that start at the same time on one path, the second then finds the first one listening. `None`
-/// if the directory cannot be read, or if somebody holds its lock for longer than the attempts
-/// take: other programs lock directories to keep files from being cleaned up.
+/// Locks the directory of a socket's file until the returned descriptor is dropped. If two servers
+/// start at the same time on one path, the second then finds the first one listening. `None` if the
+/// directory cannot be read, or if another process holds its lock for longer than the attempts
+/// take: some programs lock directories to keep files from being cleaned up.
 fn lock_directory(path: &Path) -> Option<OwnedFd> {
     let named = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -235,7 +234,7 @@ fn lock_directory(path: &Path) -> Option<OwnedFd> {
     None
 }
 
-/// Removes a Unix socket's file that a server left behind: nobody answers on it.
+/// Removes a Unix socket's file that a server left behind, if no server answers on it.
 fn remove_unanswered(path: &Path, endpoint: &Endpoint) -> io::Result<()> {
     let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another server answers there");
     match Stream::connect(endpoint) {
@@ -243,10 +242,10 @@ fn remove_unanswered(path: &Path, endpoint: &Endpoint) -> io::Result<()> {
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::CONNREFUSED) => std::fs::remove_file(path),
             Some(Errno::NOENT) => Ok(()),
-            // The socket's backlog is full, or it is no stream socket: somebody uses it.
+            // The socket's backlog is full, or it is not a stream socket: a server uses it.
             Some(Errno::AGAIN | Errno::INPROGRESS | Errno::PROTOTYPE) => Err(taken()),
-            // We lack the permission to connect, or connecting failed for reasons of our own:
-            // whether somebody answers is unknown, so the file stays.
+            // We lack the permission to connect, or connecting failed for reasons of our own. A
+            // server may still answer there, so the file stays.
             _ => Err(error),
         },
     }

@@ -1,4 +1,4 @@
-//! Questions to the kernel about interfaces, addresses and neighbours.
+//! Asks the kernel about interfaces, addresses and neighbours.
 //!
 //! ```text
 //! 0       4      6       8          12    16
@@ -6,10 +6,10 @@
 //! attribute: | bytes: 2 | kind: 2 | value ... |       both begin at multiples of four
 //! ```
 //!
-//! Where: at start, and when somebody asks how the interface is.
-//! Invariant: a question belongs to the network namespace in which its socket was opened. What is
-//! read lies within what came; lengths that lie end the reading. Nothing waits: the answer is there
-//! when the question is asked, or is made as it is received.
+//! Where: at start, and when somebody asks for an interface's state.
+//! Invariant: a question belongs to the network namespace in which its socket was opened. Only
+//! bytes that were received are read; a wrong length ends the reading. Nothing waits: the kernel
+//! answers while the question is sent, or while the answer is received.
 //! Source: netlink(7), rtnetlink(7).
 
 use std::io;
@@ -22,9 +22,9 @@ use rustix::net::{
 
 const HEADER_BYTES: usize = 16;
 const ALIGN_BYTES: usize = 4;
-/// Bytes that one message of the kernel has at most: it sends dumps in pieces of 32 KiB.
+/// Most bytes of one message from the kernel: it sends dumps in pieces of 32 KiB.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
-/// Messages after which a dump is taken to be endless.
+/// Number of messages after which a dump is taken to be endless.
 const MESSAGES_MAX: usize = 100_000;
 
 const REQUEST: u16 = 0x1;
@@ -34,25 +34,25 @@ const CREATE: u16 = 0x400;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-/// What is asked for: one thing, or all of its kind.
+/// Asks for one object, or for all of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HowMany {
     One,
     All,
 }
 
-/// A socket to the kernel.
+/// A netlink socket.
 #[derive(Debug)]
 pub(crate) struct Netlink(pub(crate) OwnedFd);
 
 impl Netlink {
-    /// Opens one in the calling thread's network namespace.
+    /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open() -> io::Result<Netlink> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         Ok(Netlink(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?))
     }
 
-    /// Asks, and shows the body of each answer: what kind of answer it is, and its bytes.
+    /// Asks a question, and calls `each` with the kind and the body of each answer.
     pub(crate) fn ask(
         &self,
         kind: u16,
@@ -65,7 +65,7 @@ impl Netlink {
         self.receive(many, each)
     }
 
-    /// Has the kernel enter something.
+    /// Asks the kernel to create or change an object.
     pub(crate) fn enter(&self, kind: u16, body: &[u8]) -> io::Result<()> {
         self.send(kind, REQUEST | CREATE | ACKNOWLEDGE, body)?;
         self.receive(HowMany::One, |_, _| {})
@@ -105,13 +105,13 @@ impl Netlink {
     }
 }
 
-/// What an error message says: a negative number, or 0 for none.
+/// Reads an error message: a negative error number, or 0 for success.
 fn error(body: &[u8]) -> io::Result<()> {
     let number = body.first_chunk::<4>().map_or(0, |number| i32::from_ne_bytes(*number));
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number.wrapping_neg())) }
 }
 
-/// The messages of one answer: kind and body.
+/// Iterates over the messages of an answer: kind and body of each.
 struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
@@ -127,14 +127,14 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Attributes: kind and value.
+/// Iterates over attributes: kind and value of each.
 pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        /// The bits of a kind that say what its value is.
+        /// The bits of a kind without its flags.
         const KIND_MASK: u16 = 0x3fff;
         let ([b0, b1, k0, k1], _) = self.0.split_first_chunk::<4>()?;
         let bytes = usize::from(u16::from_ne_bytes([*b0, *b1]));
@@ -144,7 +144,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Adds an attribute.
+/// Appends an attribute to a message.
 pub(crate) fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let bytes = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     message.extend_from_slice(&bytes.to_ne_bytes());
@@ -153,7 +153,7 @@ pub(crate) fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.resize(message.len().next_multiple_of(ALIGN_BYTES), 0);
 }
 
-/// A value that is a number of four bytes.
+/// Reads a number of four bytes from an attribute's value.
 pub(crate) fn number(value: &[u8]) -> u32 {
     value.first_chunk::<4>().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
@@ -183,7 +183,7 @@ mod tests {
         let mut links = 0;
         netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; 16], |_, _| links += 1).unwrap();
         assert!(links >= 1);
-        // The socket is as before.
+        // The socket can be used again after an error.
         assert!(ask(1).unwrap().is_some());
     }
 

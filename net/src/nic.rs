@@ -1,9 +1,8 @@
-//! The settings of a network interface, as `ethtool` shows them: offloads, coalescing, rings,
-//! queues.
+//! A network interface's settings, as `ethtool` shows them: offloads, coalescing, rings, queues.
 //!
-//! Where: beside a packet's path. A load generator records the settings beside what it measured.
-//! Invariant: only reads, by commands that need no privilege; a setting that the driver does not
-//! report is left out. Unsafe because the kernel fills a buffer that a structure points to.
+//! Where: beside a packet's path. A load generator records the settings with its measurements.
+//! Invariant: only reads (but for a test), by commands that need no privilege; settings unknown to
+//! the driver are left out. Unsafe because the kernel fills a buffer that a structure points to.
 //! Source: linux/ethtool.h, SIOCETHTOOL; `dev_ethtool` says which commands need no privilege.
 
 #![allow(unsafe_code, reason = "rustix has no safe SIOCETHTOOL")]
@@ -73,14 +72,14 @@ fn ask(socket: &OwnedFd, name: &str, command: u32) -> Option<[u32; WORDS]> {
     order(socket, name, [command, 0])
 }
 
-/// Carries out a command with its first argument.
+/// Carries out a command with its first argument; returns the kernel's answer.
 fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]> {
     let mut words = [0; WORDS];
     words[..2].copy_from_slice(&command);
     // SAFETY: `ifreq` is an array of characters and a union of integers and pointers. All zeros are
     // a valid value for each of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last character stays 0, which ends the name.
+    // The last character stays 0, to end the name.
     if name.is_empty() || name.len() >= request.ifr_name.len() {
         return None;
     }
@@ -90,15 +89,16 @@ fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the descriptor is open, for `socket` is borrowed. The kernel reads and writes
     // `request` and `words`, to which `ifru_data` points; both live on this stack, and nothing else
-    // refers to them until the call has returned. Of `words` it uses as many bytes as the command's
-    // structure has: 8, 36 or 92 of 128. `words` is aligned for the structure's u32 fields.
+    // refers to them until the call has returned. The kernel uses 8, 36 or 92 of the 128 bytes of
+    // `words`, the size of the command's structure; `words` is aligned for the structure's u32
+    // fields.
     let outcome = unsafe {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, std::ptr::from_mut(&mut request))
     };
     (outcome == 0).then_some(words)
 }
 
-/// Whether the interface's driver is left to compute the checksums of what is sent.
+/// Has the interface's driver compute the checksums of sent packets, or the kernel.
 #[cfg(test)]
 pub(crate) fn set_transmit_checksums(name: &str, is_on: bool) {
     const SET_TRANSMIT_CHECKSUMS: u32 = 0x17;

@@ -1,14 +1,13 @@
-//! Options of sockets that have no function of their own.
+//! Sets options of sockets for which there is no other function.
 //!
-//! Where: where a socket is made, before bytes pass through it.
-//! Invariant: the kernel reads as many bytes as the value has.
+//! Where: when a socket is made, before bytes pass through it.
+//! Invariant: the kernel reads at most the bytes of the value.
 //! Source: setsockopt(2).
 #![allow(unsafe_code, reason = "setsockopt, which takes any option's value")]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Switches an option on.
 pub(crate) fn switch_on(
     socket: impl AsFd,
     level: libc::c_int,
@@ -17,7 +16,7 @@ pub(crate) fn switch_on(
     set_option(socket, level, option, &1_i32)
 }
 
-/// Sets an option to a value that the kernel reads as it lies in memory.
+/// Sets an option; the kernel reads the value in its memory layout.
 pub(crate) fn set_option<T>(
     socket: impl AsFd,
     level: libc::c_int,
@@ -26,8 +25,9 @@ pub(crate) fn set_option<T>(
 ) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
     let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
-    // SAFETY: the kernel reads `bytes` bytes of `value`, which has as many and outlives the call. A
-    // `T` that holds a pointer holds it to what outlives the call too, as its maker sees to.
+    // SAFETY: the kernel reads `bytes` bytes of `value`, which has that number and outlives the
+    // call. The caller answers for it that the target of any pointer in a `T` outlives the call
+    // too.
     let failed = unsafe { libc::setsockopt(fd, level, option, (&raw const *value).cast(), bytes) };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Which processors a thread runs on.
+//! Pins a thread to a processor, and reads on which processors it may run.
 //!
 //! Where: once, at a column's start.
 //! Invariant: only the calling thread is moved.
@@ -20,7 +20,7 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The processors the calling thread may run on, ascending.
+/// Returns the processors that the calling thread may run on, ascending.
 ///
 /// # Errors
 /// More than `CpuSet::MAX_CPU` processors.

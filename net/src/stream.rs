@@ -1,6 +1,6 @@
 //! One connection's socket: bytes in, bytes out.
 //!
-//! Where: where requests enter the column and replies leave it.
+//! Where: requests enter the column here, and replies leave it.
 //! Invariant: no call blocks. Each makes exactly one system call, repeated only if a signal
 //! interrupts it, and its result tells the caller whether another call is worth making.
 
@@ -106,7 +106,7 @@ impl Stream {
 
     /// Shuts down our side: the peer reads the end after the last byte sent.
     pub fn finish(&self) {
-        // It fails only if the peer has gone, who then needs no end.
+        // Shutting down fails only if the peer has gone, and then it needs no end.
         let _gone = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
@@ -132,7 +132,7 @@ fn got(result: rustix::io::Result<usize>) -> Got {
 pub(crate) fn sent(result: rustix::io::Result<usize>) -> Sent {
     match result {
         Ok(bytes) => Sent::Bytes(bytes),
-        // ENOBUFS is no fault of the connection: the kernel has no memory at this moment.
+        // ENOBUFS is not the connection's fault: the kernel has no memory at this moment.
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Sent::Bytes(0),
         Err(_) => Sent::Broken,
     }

@@ -1,4 +1,4 @@
-//! A timer that ends a column's sleep once a second: a timerfd.
+//! A timer (timerfd) that ends a column's sleep once a second.
 //!
 //! Where: beside the path of a request; a column that has work every second registers one.
 //! Invariant: the timer is set once. A timeout of `epoll_wait` instead would have the kernel set a

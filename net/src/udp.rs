@@ -5,11 +5,11 @@
 //! sendmmsg <- Outbox  | letter | letter | ...    a run of equally long ones is one send
 //! ```
 //!
-//! Where: beside `stream`, for a server's columns, for a load generator and for the test servers it
-//! is checked against. `steer` makes a server's sockets, a `Peer` leads a reply back.
-//! Invariant: no call blocks; a call receives at most `BATCH_MAX` bursts; what cannot be sent is
-//! told, never kept.
-//! Source: udp(7); memcached's `server_socket` for IPv6 alone on an IPv6 socket.
+//! Where: beside `stream`, for a server's columns, for a load generator and for the test servers
+//! that check it. `steer` makes a server's sockets; a `Peer` has the addresses for a reply.
+//! Invariant: no call blocks; a call receives at most `BATCH_MAX` bursts; a datagram that cannot be
+//! sent is reported, never kept.
+//! Source: udp(7); memcached's `server_socket` for an IPv6 socket that takes only IPv6.
 #![allow(unsafe_code, reason = "rustix lacks UDP_GRO, IPV6_RECVPKTINFO and SO_MEMINFO")]
 
 pub(crate) mod control;
@@ -38,13 +38,13 @@ pub use steer::{bind_columns, bind_ports};
 /// Most slots that one call receives into, and most messages that one call sends.
 pub const BATCH_MAX: usize = 64;
 
-/// Bytes that the kernel is asked to hold for a socket. It gives at most `net.core.rmem_max` and
-/// `net.core.wmem_max`.
+/// Sizes of a socket's buffers in the kernel, in bytes. The kernel grants at most
+/// `net.core.rmem_max` and `net.core.wmem_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Received and not yet read; 0 for the system's default.
+    /// Buffer for datagrams received and not yet read; 0 for the system's default.
     pub receive_bytes: usize,
-    /// Sent and not yet gone; 0 for the system's default.
+    /// Buffer for datagrams sent and not yet gone; 0 for the system's default.
     pub send_bytes: usize,
 }
 
@@ -65,7 +65,7 @@ impl AsFd for Datagrams {
 }
 
 impl Datagrams {
-    /// Makes a socket on a free port that sends to `peer` and receives from `peer` alone.
+    /// Makes a socket on a free port that sends to `peer` and receives only from `peer`.
     ///
     /// # Errors
     /// No route; no descriptor left.
@@ -75,8 +75,8 @@ impl Datagrams {
         Ok(Datagrams(fd))
     }
 
-    /// Makes a socket at `address` that receives from everybody; for port 0 the system chooses a
-    /// free one.
+    /// Makes a socket at `address` that receives from all; for port 0 the system chooses a free
+    /// one.
     ///
     /// # Errors
     /// The port is taken; the address is not this machine's; no such protocol.
@@ -94,9 +94,9 @@ impl Datagrams {
         SocketAddr::try_from(getsockname(&self.0)?).map_err(io::Error::from)
     }
 
-    /// The number of datagrams (of bursts, where the kernel has joined some) that were dropped
-    /// because the socket was full, since it was made; it wraps around. Any thread may ask: it
-    /// costs nothing while nobody does.
+    /// Number of datagrams, or of bursts that the kernel has joined, that were dropped since the
+    /// socket was made, because its buffer was full; the number wraps around. Any thread may ask;
+    /// counting itself costs nothing.
     ///
     /// # Errors
     /// None that a correct program sees.
@@ -107,8 +107,8 @@ impl Datagrams {
         let mut values = [0_u32; VARS];
         #[expect(clippy::cast_possible_truncation, reason = "36 bytes")]
         let mut bytes = size_of_val(&values) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `bytes` bytes into `values`, which has as many, and the
-        // length into `bytes`; both are ours and outlive the call.
+        // SAFETY: the kernel writes at most `bytes` bytes into `values`, which has that number, and
+        // the length into `bytes`; both are ours and outlive the call.
         let failed = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
@@ -122,8 +122,8 @@ impl Datagrams {
     }
 }
 
-/// A socket for the family of `address`. An address that is everybody's has each datagram tell
-/// which address it was sent to, for the reply to leave from there.
+/// Makes a socket for the family of `address`. On an unspecified address, each datagram comes with
+/// the address that it was sent to, so that the reply can leave from there.
 fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -135,7 +135,7 @@ fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
         sockopt::set_socket_send_buffer_size(&fd, sizes.send_bytes)?;
     }
     if address.is_ipv6() {
-        // Without this the socket would take the IPv4 port too, which has its own socket.
+        // Without this option the socket would take the IPv4 port too, which has its own socket.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     match address {
@@ -147,7 +147,7 @@ fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
         }
         _ => {}
     }
-    // Linux before 5.0 has none, and hands over each datagram for itself.
+    // Linux before 5.0 lacks this option, and delivers each datagram separately.
     let _ = switch_on(&fd, libc::SOL_UDP, libc::UDP_GRO);
     Ok(fd)
 }

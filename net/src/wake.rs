@@ -1,4 +1,4 @@
-//! Ending a column's sleep from another thread: an eventfd.
+//! Ends a column's sleep from another thread, by an eventfd.
 //!
 //! Where: beside the path of a request; stopping the server wakes each column.
 //! Invariant: a `wake` before the sleep is not lost: the eventfd stays readable until `clear`.

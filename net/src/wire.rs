@@ -1,4 +1,4 @@
-//! Packets as they are on the wire: Ethernet, IPv4 or IPv6, UDP.
+//! Reads and writes packets: Ethernet, IPv4 or IPv6, UDP.
 //!
 //! ```text
 //! 0          14                34     42
@@ -7,10 +7,10 @@
 //! 0          14                     54     62
 //! ```
 //!
-//! Where: what `xdp` receives is read here, and what it sends is written here; the kernel's network
-//! stack sees neither. Pure: bytes in, bytes out.
+//! Where: `xdp` reads here the packets that it receives, and writes those that it sends; the
+//! kernel's network stack sees neither. Pure: bytes in, bytes out.
 //! Invariant: a packet that is read is one whole datagram from one machine to one machine, is as
-//! long as its headers say, and its checksums are right. What is written reads back.
+//! long as its headers say, and has valid checksums. A packet that is written can be read back.
 //! Source: RFC 1122, sections 3.2.1 and 4.1.3, on what a host drops.
 
 mod checksum;
@@ -29,14 +29,14 @@ use memory::plant::{Fault, is};
 
 /// The number of UDP in IP headers.
 const UDP: u8 = 17;
-/// How many routers what is written may pass.
+/// The hop limit (TTL) of packets that are written.
 const HOPS: u8 = 64;
 
-/// Bytes of all headers of a packet over IPv4.
+/// Size of all headers of a packet over IPv4.
 pub const HEADERS_BYTES_V4: usize = ethernet::HEADER_BYTES + ipv4::HEADER_BYTES + udp::HEADER_BYTES;
-/// Bytes of all headers of a packet over IPv6.
+/// Size of all headers of a packet over IPv6.
 pub const HEADERS_BYTES_V6: usize = ethernet::HEADER_BYTES + ipv6::HEADER_BYTES + udp::HEADER_BYTES;
-/// Bytes of the Ethernet header, which an interface's MTU does not count.
+/// Size of the Ethernet header, which an interface's MTU does not count.
 pub const ETHERNET_BYTES: usize = ethernet::HEADER_BYTES;
 
 /// An Ethernet address.
@@ -44,14 +44,14 @@ pub const ETHERNET_BYTES: usize = ethernet::HEADER_BYTES;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// True if it is one machine's: no group's and not zero.
+    /// True if this is one machine's address: not a group's and not zero.
     #[must_use]
     pub fn is_one(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
     }
 }
 
-/// Ethernet addresses of a packet.
+/// The Ethernet addresses of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Macs {
     /// The sender's, or its router's.
@@ -60,17 +60,17 @@ pub struct Macs {
     pub to: Mac,
 }
 
-/// IP addresses of a packet.
+/// The IP addresses of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ips {
-    /// Over IPv4.
+    /// IPv4.
     V4 {
         /// The sender's.
         from: Ipv4Addr,
         /// The receiver's.
         to: Ipv4Addr,
     },
-    /// Over IPv6.
+    /// IPv6.
     V6 {
         /// The sender's.
         from: Ipv6Addr,
@@ -79,7 +79,7 @@ pub enum Ips {
     },
 }
 
-/// UDP ports of a packet.
+/// The UDP ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     /// The sender's.
@@ -88,14 +88,14 @@ pub struct Ports {
     pub to: u16,
 }
 
-/// Who sends a packet to whom.
+/// The addresses and ports of a packet's sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// On this link.
+    /// The addresses on this link.
     pub macs: Macs,
-    /// From end to end.
+    /// The IP addresses of sender and receiver.
     pub ips: Ips,
-    /// At the ends.
+    /// The UDP ports of sender and receiver.
     pub ports: Ports,
 }
 
@@ -120,8 +120,8 @@ impl Ends {
         SocketAddr::new(ip, self.ports.to)
     }
 
-    /// Those of an answer. It goes to the machine from which the packet came, on this link too: no
-    /// route and no neighbour is looked up.
+    /// The ends of an answer. An answer goes to the MAC that the packet came from, so that no route
+    /// and no neighbour is looked up.
     #[inline]
     #[must_use]
     pub fn turned(&self) -> Ends {
@@ -136,7 +136,7 @@ impl Ends {
         }
     }
 
-    /// Bytes of all headers, before the payload.
+    /// Size of all headers before the payload.
     #[inline]
     #[must_use]
     pub fn header_bytes(&self) -> usize {
@@ -147,56 +147,56 @@ impl Ends {
     }
 }
 
-/// Which UDP checksums are right.
+/// The UDP checksums that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
-    /// Those over the whole packet.
+    /// Checksums over the whole packet.
     Whole,
-    /// Those over the pseudo header too. A kernel that sends to another one of the same machine
-    /// leaves the rest to a network card that is not there.
+    /// Also checksums over the pseudo header alone. A kernel that sends to another one on the same
+    /// machine leaves the rest to a network card, and there is none on that way.
     PartialToo,
 }
 
-/// A packet that was read.
+/// The headers of a packet that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// From whom to whom.
+    /// The sender and the receiver.
     pub ends: Ends,
-    /// Bytes of the payload, which begins behind `ends.header_bytes()` bytes.
+    /// Length of the payload, which begins at `ends.header_bytes()`.
     pub payload_bytes: usize,
 }
 
-/// Why a frame is not read.
+/// The reason why a frame is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOurs {
-    /// It ends within a header.
+    /// The frame ends within a header.
     Short,
     /// An Ethernet address is a group's, or zero.
     Group,
-    /// It has a VLAN tag.
+    /// The frame has a VLAN tag.
     Tagged,
-    /// It carries neither IPv4 nor IPv6.
+    /// The frame carries neither IPv4 nor IPv6.
     NotIp,
-    /// IPv4 with options.
+    /// The IPv4 header has options.
     Options,
     /// The checksum of the IPv4 header is wrong.
     HeaderChecksum,
-    /// A part of an IPv4 packet.
+    /// The packet is a fragment over IPv4.
     Fragment,
-    /// IPv6 with a header before UDP's, such as that of a fragment.
+    /// An IPv6 extension header stands before UDP's, such as that of a fragment.
     Extension,
-    /// It carries no UDP.
+    /// The packet does not carry UDP.
     NotUdp,
-    /// A header says that there are more bytes than there are, or fewer than its own.
+    /// A header gives a length that is larger than the packet, or smaller than the header.
     Length,
-    /// The UDP checksum is wrong, or there is none over IPv6.
+    /// The UDP checksum is wrong, or is missing over IPv6.
     Checksum,
-    /// The sender is no single other machine: nobody could be answered there.
+    /// The sender is not a single other machine, so that nobody could be answered.
     Sender,
 }
 
 impl NotOurs {
-    /// All reasons. The number of each is its place.
+    /// All reasons, each at the index of its number.
     pub const ALL: [NotOurs; 12] = [
         NotOurs::Short,
         NotOurs::Group,
@@ -216,16 +216,16 @@ impl NotOurs {
 /// Reads a frame that carries UDP.
 ///
 /// # Errors
-/// Why it is none that can be taken.
+/// The reason why the frame is not taken.
 #[inline]
 pub fn read(frame: &[u8], sums: Sums) -> Result<Packet, NotOurs> {
     read_parted(frame, std::iter::empty(), sums)
 }
 
-/// As `read`, of a frame that goes on in other pieces. The first has all headers.
+/// Like `read`, but for a frame that continues in `pieces`, while `frame` has all headers.
 ///
 /// # Errors
-/// As `read`.
+/// Like `read`.
 #[inline]
 pub fn read_parted<'f>(
     frame: &[u8],
@@ -262,27 +262,27 @@ fn is_from_another(ips: &Ips) -> bool {
     }
 }
 
-/// Writes the headers of a packet before its payload, which stands in `frame` behind
-/// `ends.header_bytes()` bytes and to its end.
+/// Writes the headers of a packet in front of its payload, which fills `frame` from
+/// `ends.header_bytes()` to its end.
 ///
-/// False, and nothing of use is written, if the frame has no room for the headers, or is longer
-/// than an IP packet can be.
+/// False, and the frame's bytes are undefined, if the frame has no room for the headers, or is
+/// longer than an IP packet can be.
 #[inline]
 #[must_use]
 pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
     write_all(frame, (0, Some(Sum::default())), ends).is_some()
 }
 
-/// As `write`, for a packet of which `beyond_bytes` bytes are to follow those of `frame`. Their sum
-/// is `rest`, to which each was added behind all that stand before it in the frame.
+/// Like `write`, but for a packet that continues with `beyond_bytes` bytes behind `frame`. Their
+/// sum is `rest`, made by `Sum::add_behind` with each part's offset in the frame.
 #[inline]
 #[must_use]
 pub(crate) fn write_before(frame: &mut [u8], beyond_bytes: usize, rest: Sum, ends: &Ends) -> bool {
     write_all(frame, (beyond_bytes, Some(rest)), ends).is_some()
 }
 
-/// As `write`, for a packet of which `beyond_bytes` bytes are to follow those of `frame`. Its UDP
-/// checksum is one of `Sums::PartialToo`; where it stands, for whoever is to make it whole.
+/// Like `write`, but for a packet that continues with `beyond_bytes` bytes behind `frame`, and with
+/// a UDP checksum over the pseudo header alone. Returns its place, for whoever completes it.
 #[inline]
 #[must_use]
 pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Option<SumAt> {
@@ -291,16 +291,16 @@ pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Optio
     Some(SumAt { from, offset: udp::SUM_AT })
 }
 
-/// Where a checksum stands in a frame.
+/// The place of a checksum in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumAt {
-    /// Bytes of the frame before those that are summed up, to the frame's end.
+    /// Offset of the first byte that is summed; the last is the frame's.
     pub from: u16,
-    /// Where the sum stands, behind `from`.
+    /// Offset of the checksum from `from`.
     pub offset: u16,
 }
 
-/// Bytes `beyond` the frame are to follow; without the sum of them the checksum is partial.
+/// Writes the headers; without the sum `rest` of the `beyond` bytes, the UDP checksum is partial.
 #[inline]
 fn write_all(frame: &mut [u8], (beyond, rest): (usize, Option<Sum>), ends: &Ends) -> Option<()> {
     let packet = match ends.ips {

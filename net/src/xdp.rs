@@ -1,15 +1,14 @@
-//! AF_XDP: packets go from an interface's queue to a column and back without the kernel's network
-//! stack.
+//! AF_XDP: passes packets between an interface's queue and a column, past the kernel's stack.
 //!
 //! ```text
 //! interface -> program -> queue's socket -> Inbox  | datagram | datagram | ...
 //!              else -> the kernel's stack
-//! interface <------------ queue's socket <- Outbox | letter | letter | ...
+//! interface <------------ queue's socket <- Outbox | datagram | datagram | ...
 //! ```
 //!
 //! Where: beside `udp`, whose `Inbox` and `Outbox` these resemble. `open` makes a `Port` for each
-//! queue, as root; a column uses one. A client finds by `reach` how its server is reached, and then
-//! writes to a `Peer` with these ends. A server that echoes:
+//! queue, as root; a column uses one port. A client asks `reach` for the route to its server, and
+//! then writes to a `Peer` made of the route's ends. A server that echoes:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -48,8 +47,9 @@
 //! # }
 //! ```
 //!
-//! Invariant: only UDP to our addresses and ports is taken. What the kernel says is checked against
-//! what it was lent, and what it is told is valid. A port's chunks are all accounted for.
+//! Invariant: only UDP to our addresses and ports is taken. Each count and descriptor from the
+//! kernel is checked against what the kernel was lent, and each one given to the kernel is valid.
+//! Every chunk of a port is accounted for.
 //! Source: the KV-Cache paper, section 4; `Documentation/networking/af_xdp.rst` of Linux.
 
 mod bpf;

@@ -15,7 +15,7 @@ use net::{
     Sent, Stream, Timeout, Waker, pin_thread, thread_cpus,
 };
 
-/// Nothing here takes so long unless it hangs.
+/// Longest wait; a test that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 const SOON: Timeout = Timeout::Within(DEADLINE);
 
@@ -85,14 +85,14 @@ fn an_edge_is_reported_once_and_the_end_with_it() {
     let events = wait(&mut epoll, SOON);
     assert_eq!(events.len(), 1);
     assert!(events[0].token == 7 && events[0].readable && !events[0].ended);
-    // Not read, and yet not reported again; the next byte is.
+    // The byte is not read, and yet not reported again; the next byte is.
     assert!(wait(&mut epoll, Timeout::Zero).is_empty());
     theirs.write_all(b"d").unwrap();
     assert_eq!(wait(&mut epoll, SOON).len(), 1);
     theirs.shutdown(std::net::Shutdown::Write).unwrap();
     let events = wait(&mut epoll, SOON);
     assert!(events[0].readable && events[0].ended);
-    // A change reports what is so already.
+    // A change reports readiness that exists already.
     epoll.change(&ours, 8, Interest::Write, &calls).unwrap();
     let events = wait(&mut epoll, SOON);
     assert!(events[0].token == 8 && events[0].writable && !events[0].readable);
@@ -111,7 +111,7 @@ fn a_wait_ends_by_its_timeout_and_not_before() {
 fn an_exact_wait_is_not_rounded_up_to_a_millisecond() {
     let mut epoll = Epoll::new(1).unwrap();
     let least = Duration::from_micros(150);
-    // Until one is as short as that: a busy machine lengthens most of them.
+    // Tries until one sleep is that short: a busy machine lengthens most of them.
     let until = Instant::now() + DEADLINE;
     let mut shortest = DEADLINE;
     while shortest >= Duration::from_millis(1) {
@@ -145,7 +145,7 @@ fn a_ring_before_the_wait_is_not_lost() {
 fn a_second_timer_fires_again_and_again() {
     let calls = Calls::default();
     let mut epoll = Epoll::new(8).unwrap();
-    // Second by second since the system started.
+    // The timer fires at each whole second since the system started.
     let timer = SecondTimer::new(rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 }).unwrap();
     epoll.add(&timer, 7, Interest::Wake, &calls).unwrap();
     for _ in 0..2 {
@@ -180,8 +180,8 @@ fn listeners_share_a_port_among_themselves_only() {
     assert!(ReservedPort::take(other.local_addr().unwrap()).is_err());
 }
 
-/// The connection that one of them has, or will have in a moment: who connects may be told before
-/// who listens.
+/// Accepts the connection that one of the listeners has, or will have in a moment: the client may
+/// be connected before the listener reports it.
 fn accept(listeners: &[Listener], calls: &Calls) -> Stream {
     let until = Instant::now() + DEADLINE;
     loop {
@@ -223,7 +223,7 @@ fn of_servers_that_start_at_once_on_one_unix_path_one_gets_it() {
     std::fs::create_dir(&directory).unwrap();
     let path = directory.join("socket");
     for round in 0..ROUNDS {
-        // Nobody answers on it any more.
+        // No server answers on the path any more.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let start = std::sync::Barrier::new(SERVERS);
         let take = || {

@@ -1,7 +1,7 @@
 //! Base64 of keys (meta flag `b`), with memcached's leniency.
 //!
-//! Where: the executor decodes such a key before it looks it up, and encodes it to show it.
-//! Invariant: works in fixed buffers; decoding never yields more than 3/4 of what it is given.
+//! Where: the executor decodes such a key before looking it up, and encodes it to show it.
+//! Invariant: works in fixed buffers; decoding yields at most 3/4 of the length of its input.
 //! Source: memcached 1.6.45 `base64.c`: bytes outside the alphabet are skipped, and the first block
 //! with padding ends the text.
 
@@ -30,7 +30,7 @@ impl Decoded {
     }
 }
 
-/// Decodes `text`; `None` when memcached would refuse it.
+/// Decodes `text`; `None` if memcached would refuse it.
 #[must_use]
 pub fn decode(text: &[u8]) -> Option<Decoded> {
     let symbols = || text.iter().filter_map(|&byte| Some((byte, sextet(byte)?)));
@@ -80,7 +80,7 @@ pub fn encode(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The six bits of a symbol; of padding, zeros. `None`: no symbol.
+/// The six bits of a symbol, zeros for padding; `None` if the byte is not a symbol.
 fn sextet(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -97,7 +97,7 @@ fn sextet(byte: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// Longest text `encode` makes of a key.
+    /// Longest text that `encode` makes of a key.
     const TEXT_BYTES_MAX: usize = KEY_BYTES_MAX.div_ceil(3) * 4;
 
     fn decoded(text: &[u8]) -> Option<Vec<u8>> {

@@ -1,8 +1,7 @@
 //! The binary protocol: frames of 24 bytes and a body.
 //!
-//! Where: `parse` is called by the session, `write` through `Form` and `Show`; `frame` reads
-//! answers on the client's side.
-//! Invariant: lengths are checked before anything is taken for a key or a value.
+//! Where: the session calls `parse`; `Form` and `Show` call `write`; clients read by `frame`.
+//! Invariant: lengths are checked before any bytes are taken for a key or a value.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `proto_bin.c`.
 //!
 //! ```text
@@ -18,25 +17,25 @@ pub(crate) mod parse;
 pub(crate) mod quick;
 pub mod write;
 
-/// First byte of a request.
+/// The first byte of a request.
 pub const MAGIC_REQUEST: u8 = 0x80;
-/// First byte of an answer.
+/// The first byte of an answer.
 pub const MAGIC_REPLY: u8 = 0x81;
-/// What stands before the body.
+/// Size of a frame's header.
 pub const HEADER_BYTES: usize = 24;
-/// The exptime of an increment or decrement that makes no number where it finds none.
+/// The exptime of an increment or decrement that creates no item on a miss.
 pub const EXPTIME_NO_CREATE: u32 = u32::MAX;
-/// A frame that claims a longer body ends its connection.
+/// Longest body; a frame that claims a longer one ends its connection.
 pub const BODY_BYTES_MAX: u32 = 1 << 30;
 
-/// The part of a binary request that its answer repeats.
+/// The fields of a binary request's header that its answer repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// As sent, quiet forms included.
+    /// The opcode as sent, quiet forms included.
     pub opcode: u8,
-    /// True if the client asked for no reply in the ordinary case (`q`).
+    /// True if the client wants no answer in the ordinary case (`q`).
     pub quiet: bool,
-    /// The client's own 32 bits.
+    /// The client's own 32 bits (opaque).
     pub opaque: u32,
 }
 
@@ -45,26 +44,26 @@ pub struct Tag {
 pub struct Header {
     /// `MAGIC_REQUEST` or `MAGIC_REPLY`.
     pub magic: u8,
-    /// Which command.
+    /// The command.
     pub opcode: u8,
     /// Length of the key.
     pub key_bytes: u16,
     /// Length of the extras.
     pub extras_bytes: u8,
-    /// 0; a request's is ignored.
+    /// The data type, 0; a request's is ignored.
     pub data_type: u8,
-    /// An answer's status; a request's virtual bucket.
+    /// An answer's status, or a request's virtual bucket.
     pub status: u16,
     /// Length of extras, key and value.
     pub body_bytes: u32,
-    /// The client's own 32 bits.
+    /// The client's own 32 bits (opaque).
     pub opaque: u32,
     /// The CAS unique.
     pub cas: u64,
 }
 
 impl Header {
-    /// From the wire.
+    /// Reads a header.
     #[inline]
     #[must_use]
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Header {
@@ -83,7 +82,7 @@ impl Header {
         }
     }
 
-    /// To the wire.
+    /// Returns the header's bytes.
     #[inline]
     #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {

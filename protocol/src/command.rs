@@ -1,35 +1,35 @@
 //! The table of all commands.
 //!
-//! Where: the session finds a line's command here; the fuzzer's dictionary is made from it.
-//! Invariant: a command exists if and only if it has a row. Adding one: a row here, an arm in the
-//! server's executor, a transcript. The most frequent stand first.
+//! Where: the session finds a line's command in the table; the fuzzer's dictionary is made from it.
+//! Invariant: a command exists if and only if it has a row. To add one, write a row here, an arm in
+//! the server's executor, and a transcript. The most frequent commands come first.
 //! Source: memcached 1.6.45 `process_request`, `text_cmd_entries`.
 
-/// One row.
+/// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// As it stands on the wire.
+    /// The command's name on the wire.
     pub name: &'static str,
-    /// How its line is read, and what becomes of it.
+    /// The form of its line.
     pub shape: Shape,
-    /// How its arguments look, for people and for the fuzzer.
+    /// The form of its arguments, for people and for the fuzzer.
     pub usage: &'static str,
-    /// Its lines that cost most, each without its end; `{text*N}` is N times that text, with `#`
-    /// the number of each. A test holds all of them under the server's limits, on every way in.
+    /// The command's most expensive lines, without their ends; `{text*N}` repeats the text N times,
+    /// with `#` for the number of each. A test holds them to the server's limits, on every way in.
     pub worst: &'static [&'static str],
 }
 
-/// How a command's line is read.
+/// The parts of a command's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Keys to the end of the line.
     Get {
-        /// The CAS unique is shown.
+        /// True if the answer shows the CAS unique.
         cas: bool,
     },
     /// An exptime, then keys.
     GetAndTouch {
-        /// The CAS unique is shown.
+        /// True if the answer shows the CAS unique.
         cas: bool,
     },
     /// A key, numbers and a value.
@@ -45,17 +45,17 @@ pub enum Shape {
     Touch,
     /// A key and flags; `ms` has a length and a value as well.
     Meta(MetaVerb),
-    /// Nothing that matters.
+    /// Nothing; any words are ignored.
     MetaNoop,
-    /// Nothing that matters.
+    /// Nothing; any words are ignored.
     Quit,
-    /// Nothing that matters.
+    /// Nothing; any words are ignored.
     Version,
     /// Words.
     Stats,
-    /// Words. As those above, found only where the name begins the line.
+    /// Words. Like the shapes above, found only if the name begins the line.
     Watch,
-    /// Perhaps an exptime. Found after leading spaces too, as those below.
+    /// Optionally an exptime. Like the shapes below, found after leading spaces too.
     FlushAll,
     /// A number.
     Verbosity,
@@ -63,8 +63,8 @@ pub enum Shape {
     Operator(Operator),
 }
 
-/// Which storage command. `store::Verb` is not the same: the store knows no protocol, so it has two
-/// verbs more that only `ms` asks for, and does not know a set with a CAS unique from a cas.
+/// A storage command. `store::Verb` differs: the store knows no protocol, so it has two more verbs
+/// that only `ms` asks for, and does not distinguish a set with a CAS unique from a cas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreVerb {
     /// `set`.
@@ -82,15 +82,14 @@ pub enum StoreVerb {
 }
 
 impl StoreVerb {
-    /// True if the command extends a value that is there. Its client flags and exptime do not
-    /// count.
+    /// True if the command extends an existing value, and so ignores client flags and exptime.
     #[must_use]
     pub fn is_extension(self) -> bool {
         matches!(self, StoreVerb::Append | StoreVerb::Prepend)
     }
 }
 
-/// Which meta command.
+/// A meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaVerb {
     /// `mg`.
@@ -105,7 +104,7 @@ pub enum MetaVerb {
     Debug,
 }
 
-/// Commands for operators, as memcached lists them.
+/// Commands for operators, in memcached's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `shutdown`.
@@ -125,8 +124,8 @@ pub enum Operator {
 }
 
 impl Shape {
-    /// memcached looks for these by the first token, for the others by the line's first bytes: so
-    /// spaces may stand before these.
+    /// True if spaces may stand before the command: memcached finds these commands by the first
+    /// token, and the others by the line's first bytes.
     #[must_use]
     pub fn after_spaces(self) -> bool {
         matches!(self, Shape::FlushAll | Shape::Verbosity | Shape::Operator(_))
@@ -142,7 +141,7 @@ const fn row(
     Command { name, shape, usage, worst }
 }
 
-/// What each kind of statistics costs most.
+/// The most expensive kinds of statistics.
 const WORST_STATS: &[&str] = &[
     "stats",
     "stats settings",
@@ -165,7 +164,7 @@ const WORST_STATS: &[&str] = &[
     "stats reset",
 ];
 
-/// The longest list of what is to be watched.
+/// The longest list of events to watch.
 const WORST_WATCH: &[&str] = &["watch fetchers mutations evictions connevents deletions"];
 
 /// All commands.
@@ -264,7 +263,7 @@ pub const COMMANDS: [Command; 32] = [
     row("extstore", Shape::Operator(Operator::Extstore), "words", &["extstore max_sleep 1"]),
 ];
 
-/// Names of up to eight bytes, packed for comparison at once; 0 for longer ones.
+/// Names of up to eight bytes, packed into a word for comparison; 0 for longer names.
 const PACKED: [u64; COMMANDS.len()] = {
     let mut packed = [0; COMMANDS.len()];
     let mut index = 0;
@@ -287,14 +286,14 @@ const fn pack(name: &[u8]) -> u64 {
     packed
 }
 
-/// The shape of the command called `name`.
+/// Returns the shape of the command called `name`.
 #[must_use]
 pub fn find(name: &[u8]) -> Option<Shape> {
     if name.len() <= 8 {
         let wanted = pack(name);
         let index = PACKED.iter().position(|&packed| packed == wanted)?;
         let command = &COMMANDS[index];
-        // A name padded with NUL bytes packs alike.
+        // A name padded with NUL bytes packs into the same word.
         return (command.name.len() == name.len()).then_some(command.shape);
     }
     COMMANDS.iter().find(|command| command.name.as_bytes() == name).map(|command| command.shape)

@@ -1,16 +1,16 @@
-//! What came of looking for a message, in whichever protocol.
+//! The result of looking for a message at the start of the input, in any protocol.
 //!
 //! Where: a client reads replies with it, and a test server the commands of RESP.
 //! Invariant: a length is that of the whole message, line ends included.
 //! Source: none.
 
-/// What the input begins with.
+/// A message at the start of the input, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<T> {
-    /// Not all of a message is here.
+    /// The message is incomplete.
     More,
     /// A message, and its length in bytes.
     Whole(T, usize),
-    /// Bytes that nobody who speaks this protocol sends.
+    /// Bytes that are not valid in this protocol.
     Broken,
 }

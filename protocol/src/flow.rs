@@ -1,4 +1,4 @@
-//! Flows: which column a request is steered to, and which column a key belongs to.
+//! Flows: steer a request to a column, and assign each key a column.
 //!
 //! ```text
 //! h = 2166136261
@@ -8,26 +8,26 @@
 //! column = (h xor h >> 16) modulo columns
 //! ```
 //!
-//! Where: at clients, which choose a flow by it; a server tells its name and version and never
-//! calls it, for any column can answer for any key.
-//! Invariant: it has no seed, and what it gives for a key never changes: a better one would have
-//! another name or version. It has nothing in common with the hash that places keys in the index.
-//! It is written in five lines of any language that has numbers of 32 bits; see the test vectors.
+//! Where: at clients, which choose a flow by this function. A server shows its name and version and
+//! never calls it, because any column can answer for any key.
+//! Invariant: the function has no seed, and its result for a key never changes: a better function
+//! would have another name or version. It is unrelated to the hash that places keys in the index,
+//! and takes five lines in any language that has numbers of 32 bits; see the test vectors.
 //! Source: FNV-1a of 32 bits (Fowler, Noll, Vo) and the finish of MurmurHash3 (Appleby, `fmix32`).
-//! CRC-32 and FNV-1a as such will not do: clients place keys on servers by these, modulo their
-//! number, and so all keys of one server would be those of a few columns. The finish parts them.
+//! CRC-32 and FNV-1a alone will not do: clients place keys on servers by these, modulo the number
+//! of servers, so that all keys of one server would belong to a few columns.
 
 use std::num::NonZeroU16;
 
-/// The function's name, as `stats settings` says it.
+/// The function's name, shown by `stats settings`.
 pub const NAME: &str = "fnv1a-fmix32";
-/// Which version of it this is.
+/// The function's version.
 pub const VERSION: u32 = 1;
 
-/// The flow of a request that any column may have.
+/// The flow of a request for any column.
 pub const ANY: u16 = 0;
 
-/// The column of a key, below `columns`.
+/// Returns the column of a key, below `columns`.
 #[inline]
 #[must_use]
 pub fn column(key: &[u8], columns: NonZeroU16) -> u16 {
@@ -36,7 +36,7 @@ pub fn column(key: &[u8], columns: NonZeroU16) -> u16 {
     column
 }
 
-/// The flow that steers to a column: `ANY` for the 65,536th, which no flow names.
+/// Returns the flow that steers to a column: `ANY` for the 65,536th, which no flow names.
 #[inline]
 #[must_use]
 pub fn to_column(column: u16) -> u16 {
@@ -65,8 +65,7 @@ mod tests {
         NonZeroU16::new(count).unwrap()
     }
 
-    /// How far the counts of columns are from equal: standard deviations of chi-square above its
-    /// mean.
+    /// The unevenness of the columns' counts: standard deviations of chi-square above its mean.
     fn unevenness(columns: u16, place: impl Fn(&[u8]) -> u16, keys: &[Vec<u8>]) -> f64 {
         let mut counts = vec![0_u32; columns.into()];
         keys.iter().for_each(|key| counts[usize::from(place(key))] += 1);
@@ -94,7 +93,7 @@ mod tests {
         }
         assert_eq!(column(b"user:1000000:profile", columns(u16::MAX)), 21_899);
         assert_eq!([0, 1, 65_534, 65_535].map(to_column), [1, 2, 65_535, ANY]);
-        // The function's own vectors, by its authors.
+        // The function's own test vectors, by its authors.
         assert_eq!(
             (fnv1a(b""), fnv1a(b"a"), fnv1a(b"foobar")),
             (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968)

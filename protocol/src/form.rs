@@ -1,8 +1,8 @@
-//! How a request wants to be answered, and which protocol therefore says what came of it.
+//! How a request is answered: by which protocol, and quietly or not.
 //!
-//! Where: a session puts a `Form` on every request; the executor says the `Outcome` through it.
-//! Invariant: the executor never looks into a form: whatever differs between the protocols is
-//! decided here, and the words stand in `text::write`, `meta::write` and `binary::write` alone.
+//! Where: a session puts a `Form` on every request; the executor writes the `Outcome` through it.
+//! Invariant: the executor never looks into a form. This file decides all that differs between the
+//! protocols, and the words stand only in `text::write`, `meta::write` and `binary::write`.
 //! Source: memcached 1.6.45 `complete_nread_ascii`, `complete_update_bin`, `write_bin_error`.
 
 use std::fmt::Arguments;
@@ -14,26 +14,26 @@ use crate::text;
 /// How the answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A line.
+    /// A line of text.
     Text {
         /// True if the client asked for no reply (`noreply`).
         noreply: bool,
     },
-    /// A frame.
+    /// A binary frame.
     Binary(Tag),
 }
 
 /// How one key of a retrieval is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GetForm {
-    /// `VALUE`, and `END` after the last.
+    /// A line `VALUE`, and `END` after the last key.
     Text {
-        /// `gets`, `gats`: the CAS unique is shown.
+        /// True for `gets` and `gats`: the CAS unique is shown.
         cas: bool,
-        /// The line's last key: `END` follows.
+        /// True for the line's last key: `END` follows.
         last: bool,
     },
-    /// A frame.
+    /// A binary frame.
     Binary(Tag),
 }
 
@@ -52,24 +52,24 @@ impl GetForm {
 /// An answer that is known without asking the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// How it is said.
+    /// The form to write the outcome in.
     pub form: Form,
-    /// What is said.
+    /// The outcome to write.
     pub outcome: Outcome,
 }
 
 impl Answer {
-    /// Appends it.
+    /// Appends the answer.
     pub fn write(self, out: &mut Vec<u8>) {
         self.form.say(self.outcome, out);
     }
 }
 
 impl Form {
-    /// A text request's, whose client wants an answer.
+    /// The form of a text request whose client wants an answer.
     pub const LINE: Form = Form::Text { noreply: false };
 
-    /// Appends what a request came to.
+    /// Appends the outcome of a request.
     #[inline]
     pub fn say(self, outcome: Outcome, out: &mut Vec<u8>) {
         match self {
@@ -78,19 +78,19 @@ impl Form {
         }
     }
 
-    /// Appends why a request was not carried out.
+    /// Appends the reason why a request was not carried out.
     #[inline]
     pub fn refuse(self, refusal: Refusal, out: &mut Vec<u8>) {
         self.say(Outcome::Refused(refusal), out);
     }
 
-    /// The answer that a request was not carried out.
+    /// Returns the answer that refuses a request.
     #[must_use]
     pub fn refused(self, refusal: Refusal) -> Answer {
         Answer { form: self, outcome: Outcome::Refused(refusal) }
     }
 
-    /// Appends the number that arithmetic came to; `cas` is its CAS unique.
+    /// Appends the number that an increment or decrement resulted in; `cas` is its CAS unique.
     pub fn number(self, number: u64, cas: u64, out: &mut Vec<u8>) {
         match self {
             Form::Text { noreply } => text::write::number(out, number, noreply),
@@ -114,14 +114,14 @@ impl Form {
         }
     }
 
-    /// Can items be listed in it (`stats cachedump`)?
+    /// True if this form can list items (`stats cachedump`).
     #[must_use]
     pub fn lists_items(self) -> bool {
         matches!(self, Form::Text { .. })
     }
 
-    /// Do the `arguments` of a `stats` that has some ask for the statistics called `name`? As in
-    /// memcached, in text the beginning of the name is enough, and in binary the name may go on.
+    /// True if `stats` with these non-empty `arguments` asks for the statistics called `name`. Like
+    /// in memcached, text may give a prefix of the name, and binary more than the name.
     #[must_use]
     pub fn asks_for(self, name: &[u8], arguments: &[u8]) -> bool {
         match self {
@@ -135,8 +135,7 @@ fn first_word(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
 }
 
-/// Evaluates `$then` with `$show`, which is what shows the answers to `$get` in its form: `$then`
-/// is compiled once for each form.
+/// Evaluates `$then` with `$show`, the `Show` of `$get`'s form; compiles it once for each form.
 #[macro_export]
 macro_rules! shown_by {
     ($get:expr, $show:ident => $then:expr) => {{

@@ -1,11 +1,11 @@
-//! Bytes into a `Request`, and what the request came to into bytes: memcached's text protocol
-//! (classic and meta) and its binary protocol. For a load generator the replies' bytes into `Reply`
-//! and `Frame`, the UDP header and flows, and RESP.
+//! Parses bytes into a `Request`, and writes a request's outcome as bytes: memcached's text
+//! protocol (classic and meta) and its binary protocol. For a load generator also parses replies
+//! into `Reply` and `Frame`, and has the UDP header, flows, and RESP.
 //!
 //! Where: between the datapath, which brings bytes and takes them away, and the executor.
 //! Invariant: no I/O, no allocation, no copying on the server's side: a `Request` borrows from the
-//! input. What a `Session` makes of a stream does not depend on where the stream is cut. The words
-//! of each protocol stand in its own file `write` alone.
+//! input. The requests that a `Session` makes of a stream do not depend on where the stream is cut.
+//! The words of each protocol stand only in its own `write` file.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c`,
 //! `mcmc.c` (1.6.45).
 
@@ -39,5 +39,5 @@ pub use short::Short;
 pub use step::Step;
 pub use text::LINE_BYTES_MAX;
 
-/// The longest key.
+/// Longest key.
 pub const KEY_BYTES_MAX: usize = 250;

@@ -1,8 +1,8 @@
 //! The flags of a meta command.
 //!
-//! Where: the executor parses them before it acts, then walks them again to answer in their order.
-//! Invariant: flags that parse without error are known, and no letter is there twice. A command
-//! ignores flags that mean nothing to it, as in memcached.
+//! Where: the executor parses the flags before it acts, then walks them again to answer in order.
+//! Invariant: flags that parse without error are known, and no letter occurs twice. A command
+//! ignores flags that mean nothing to it, like in memcached.
 //! Source: memcached 1.6.45 `_meta_flag_preparse`; `process_mget_cmd` and its siblings.
 
 pub mod write;
@@ -15,7 +15,7 @@ use crate::number;
 use crate::outcome::Refusal;
 use crate::request::{Args, Meta};
 
-/// More tokens than these, command and key included, are refused.
+/// Most tokens of a line, command and key included.
 const TOKENS_MAX: usize = 20;
 
 /// Longest opaque token, its letter included.
@@ -26,37 +26,37 @@ pub const OPAQUE_BYTES_MAX: usize = 32;
 pub struct Flags {
     /// `b`: the key was given in base64.
     pub binary: bool,
-    /// `N`: make the item on a miss, with this exptime.
+    /// `N`: create the item on a miss, with this exptime.
     pub vivify: Option<i64>,
     /// `T`: the new exptime.
     pub exptime: Option<i64>,
-    /// `R`: win if it expires within this.
+    /// `R`: win if the item expires within this time.
     pub recache: Option<i64>,
     /// `v`: return the value.
     pub value: bool,
-    /// `q`: no answer in the ordinary case.
+    /// `q`: give no answer in the ordinary case.
     pub quiet: bool,
-    /// `u`: no bump.
+    /// `u`: do not bump the item.
     pub no_bump: bool,
     /// `x`: drop the value, keep the item.
     pub remove_value: bool,
-    /// `I`: mark stale; let a lower CAS unique store.
+    /// `I`: mark the item stale; let a lower CAS unique store.
     pub stale: bool,
     /// `M`: the mode's letter, for `store_verb` and `counts_up` to read.
     mode: Option<u8>,
-    /// `F`: the client's own 32 bits.
+    /// `F`: the client flags.
     pub client_flags: u32,
-    /// `C`: the CAS unique to match.
+    /// `C`: the CAS unique that the item must have.
     pub cas: Option<u64>,
-    /// `E`: the CAS unique to get.
+    /// `E`: the CAS unique that the item gets.
     pub cas_in: Option<u64>,
-    /// `D`: by how much.
+    /// `D`: the number to add or subtract.
     pub delta: u64,
-    /// `J`: the number to start with.
+    /// `J`: the initial number.
     pub initial: u64,
-    /// memcached locks the item for one of the flags given (`h l N R T`), and bumps it afterwards.
+    /// True if memcached locks the item for a flag given (`h l N R T`), and bumps it afterwards.
     pub locked: bool,
-    /// `O` is longer than allowed. memcached finds out when it answers.
+    /// True if `O` is longer than allowed. memcached notices only when it answers.
     pub opaque_too_long: bool,
 }
 
@@ -88,7 +88,7 @@ impl Flags {
     /// Reads the flags of `meta`.
     ///
     /// # Errors
-    /// What is wrong; told even if the client asked for quiet.
+    /// The mistake; the client is told of it even if it asked for quiet.
     pub fn parse(meta: &Meta<'_>) -> Result<Flags, Refusal> {
         let before = if meta.verb == MetaVerb::Set { 3 } else { 2 };
         if meta.key.len() > KEY_BYTES_MAX {
@@ -111,7 +111,7 @@ impl Flags {
                 Err(Refusal::FlagInvalid) => {
                     return Err(by_verb(meta.verb, Refusal::FlagInvalid));
                 }
-                // Of several mistakes the last is told, but a wrong `F` only where it stands alone.
+                // The last mistake is reported, but a wrong `F` only if it stands alone.
                 Err(Refusal::BadFormat) => wrong = wrong.or(Some(Refusal::BadFormat)),
                 Err(refusal) => wrong = Some(refusal),
             }
@@ -122,7 +122,7 @@ impl Flags {
         }
     }
 
-    /// The key to look up; `place` is where it lies if it was given in base64.
+    /// Returns the key to look up; a key given in base64 is decoded into `place`.
     #[must_use]
     #[inline]
     pub fn key<'k>(&self, meta: &Meta<'k>, place: &'k mut Option<Decoded>) -> &'k [u8] {
@@ -132,7 +132,7 @@ impl Flags {
         place.as_ref().map_or(meta.key, Decoded::key)
     }
 
-    /// What `ms` is to do: flag `M` says it, and `C` makes a cas of a set or a replace.
+    /// Returns the verb of `ms`: flag `M` gives it, and `C` makes a cas of a set or a replace.
     ///
     /// # Errors
     /// There is no mode of this letter.
@@ -161,10 +161,10 @@ impl Flags {
         }
     }
 
-    /// What the flags of `meta` change of its item, in the order in which the item changes.
+    /// Returns the changes that the flags of `meta` make to its item, in order.
     ///
-    /// memcached makes a missing item before it looks at any flag, and stops at an opaque token
-    /// that is too long: of an `N` behind that token only that the item is made counts.
+    /// memcached creates a missing item before it looks at any flag, and stops at an opaque token
+    /// that is too long: an `N` behind that token only has the item created.
     pub fn changes(&self, meta: &Meta<'_>) -> impl Iterator<Item = Change> {
         let is_end = |token: &[u8]| self.opaque_too_long && token[0] == b'O';
         let seen = || meta.flags.tokens().take_while(move |token| !is_end(token));
@@ -193,7 +193,7 @@ impl Flags {
             b'u' => self.no_bump = true,
             b'x' => self.remove_value = true,
             b'I' => self.stale = true,
-            // A zero is no mode at all.
+            // A mode of zero is no mode.
             b'M' => {
                 self.mode = Some(text.first().copied().unwrap_or(b' ')).filter(|mode| *mode > 0)
             }
@@ -216,37 +216,37 @@ impl Flags {
 /// A change of an item that a flag asks for. Times are as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// `T`: the item gets this exptime.
+    /// `T`: gives the item this exptime.
     Touch(i64),
-    /// `N`: where there is no item, one is made with this exptime.
+    /// `N`: creates a missing item with this exptime.
     Vivify(i64),
-    /// `R`: whoever asks first wins if the item expires within this time.
+    /// `R`: the first to ask wins if the item expires within this time.
     Recache(i64),
 }
 
 impl<'a> Meta<'a> {
-    /// How every refusal of a meta command is answered: no flag asks for no reply to it.
+    /// The form of every refusal of a meta command: no flag suppresses it.
     pub const FORM: Form = Form::LINE;
 
-    /// An `mg` of `key` whose only flag is `v`.
+    /// Makes an `mg` of `key` whose only flag is `v`.
     #[must_use]
     pub fn value_of(key: &'a [u8]) -> Meta<'a> {
         let flags = Args { text: b"v", count: 1 };
         Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true }
     }
 
-    /// Is `v` the only flag of this `mg`, and the key no longer than a key may be?
+    /// True if `v` is the only flag of this `mg`, and the key is not too long.
     #[inline]
     #[must_use]
     pub fn is_of_value(&self) -> bool {
         self.flags.text == b"v" && self.key.len() <= KEY_BYTES_MAX
     }
 
-    /// The key that `me` asks for; `place` is where it lies if it was given in base64. As in
+    /// Returns the key that `me` asks for; a key given in base64 is decoded into `place`. Like in
     /// memcached, `b` counts only if another flag follows it.
     ///
     /// # Errors
-    /// The key is to be base64, and is not.
+    /// The key should be base64, and is not.
     pub fn debug_key<'k>(&self, place: &'k mut Option<Decoded>) -> Result<&'k [u8], Refusal>
     where
         'a: 'k,
@@ -258,18 +258,18 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// The flags of an `mg` that only looks: it changes nothing of the item, though it counts as a use,
-/// and its answer depends on no number that was given with a flag.
+/// The flags of an `mg` that only looks: it does not change the item, though it counts as a use,
+/// and its answer depends on no number given with a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
     /// `v`: return the value.
     pub value: bool,
-    /// `q`: no answer in the ordinary case.
+    /// `q`: give no answer in the ordinary case.
     pub quiet: bool,
 }
 
 impl Looks {
-    /// The bits of the flags that are small letters.
+    /// The bits of those flags that are lower-case letters.
     const SMALL: u32 = bit(b'c')
         | bit(b'f')
         | bit(b'h')
@@ -280,8 +280,7 @@ impl Looks {
         | bit(b't')
         | VALUE;
 
-    /// Reads the flags of `meta`. `None`: there are other flags, which `Flags::parse` reads or
-    /// refuses.
+    /// Reads the flags of `meta`; `None` if `Flags::parse` must read or refuse others.
     #[inline]
     #[must_use]
     pub fn of(meta: &Meta<'_>) -> Option<Looks> {
@@ -305,7 +304,7 @@ impl Looks {
 /// Most flags that `Looks` reads.
 const LOOKS_MAX: usize = 10;
 
-/// The bit of a letter by its place in the alphabet, the same for both cases.
+/// Returns the bit of a letter by its place in the alphabet, the same for both cases.
 const fn bit(letter: u8) -> u32 {
     1 << (letter & 0x1f)
 }
@@ -313,7 +312,7 @@ const fn bit(letter: u8) -> u32 {
 const VALUE: u32 = bit(b'v');
 const QUIET: u32 = bit(b'q');
 
-/// `ma` has one answer for all that is wrong with its flags.
+/// Replaces any refusal of `ma` by the one that `ma` has for all mistakes in flags.
 fn by_verb(verb: MetaVerb, refusal: Refusal) -> Refusal {
     if verb == MetaVerb::Arithmetic { Refusal::FlagArithmetic } else { refusal }
 }
@@ -391,7 +390,7 @@ mod tests {
         assert_eq!(changes(b"v T3 Oxx N5 R7"), [touch, vivify, recache]);
         assert_eq!(changes(b"R7 N5 k T3"), [recache, vivify, touch]);
         assert_eq!(changes(b"v q"), []);
-        // Behind an opaque token that is too long nothing counts but that an item is made, first.
+        // Behind an opaque token that is too long, `N` only has an item created, first.
         let behind = |flags: &[u8]| [flags, b" O", &[b'x'; 40], b" N5 R7"].concat();
         assert_eq!(changes(&behind(b"T3")), [Change::Vivify(0), touch]);
         assert_eq!(changes(&behind(b"v")), [Change::Vivify(0)]);

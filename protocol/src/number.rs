@@ -12,7 +12,7 @@ const U32_BYTES_MAX: usize = 11;
 /// Most digits of a strict 64-bit number.
 const U64_BYTES_MAX: usize = 22;
 
-/// Digits only; an empty token is 0, as in memcached.
+/// Reads digits only; an empty token is 0, like in memcached.
 #[must_use]
 pub fn strict_u32(token: &[u8]) -> Option<u32> {
     if token.len() > U32_BYTES_MAX {
@@ -25,7 +25,7 @@ pub fn strict_u32(token: &[u8]) -> Option<u32> {
     Some(sum)
 }
 
-/// Digits only; an empty token is 0.
+/// Reads digits only; an empty token is 0.
 #[must_use]
 pub fn strict_u64(token: &[u8]) -> Option<u64> {
     if token.len() > U64_BYTES_MAX {
@@ -38,7 +38,7 @@ pub fn strict_u64(token: &[u8]) -> Option<u64> {
     Some(sum)
 }
 
-/// Digits, after at most one `-`; an empty token and `-` are 0.
+/// Reads digits, after at most one `-`; an empty token and `-` are 0.
 #[must_use]
 pub fn strict_i32(token: &[u8]) -> Option<i32> {
     if token.len() > U32_BYTES_MAX {
@@ -56,9 +56,9 @@ pub fn strict_i32(token: &[u8]) -> Option<i32> {
     i32::try_from(if negative { -sum } else { sum }).ok()
 }
 
-/// A number as `safe_strtoul` reads it, truncated to 32 bits. Refused are a number that does not
-/// fit 64 bits, and a negative one unless it wraps around to less than 2^63. `text` starts at the
-/// token and reaches to the end of the line, because C skips white space.
+/// Reads a number like `safe_strtoul`, truncated to 32 bits. Refuses a number that does not fit 64
+/// bits, and a negative one unless it wraps around to less than 2^63. `text` starts at the token
+/// and reaches to the end of the line, because C skips white space.
 #[must_use]
 pub fn loose_u32(text: &[u8]) -> Option<u32> {
     let (negative, magnitude) = scan(text)?;
@@ -69,8 +69,7 @@ pub fn loose_u32(text: &[u8]) -> Option<u32> {
     if wrapped >> 63 == 1 { None } else { Some(truncated(wrapped)) }
 }
 
-/// A number as `safe_strtol` reads it, truncated to 32 bits. A number that does not fit 64 bits is
-/// refused.
+/// Reads a number like `safe_strtol`, truncated to 32 bits. Refuses more than 64 bits.
 #[must_use]
 pub fn loose_i32(text: &[u8]) -> Option<i32> {
     let (negative, magnitude) = scan(text)?;
@@ -86,14 +85,13 @@ pub fn loose_i32(text: &[u8]) -> Option<i32> {
     Some(truncated(magnitude).cast_signed())
 }
 
-/// The low half, which is what C assigns to a 32-bit variable.
+/// Returns the low half, which C assigns to a 32-bit variable.
 #[expect(clippy::cast_possible_truncation, reason = "memcached truncates")]
 fn truncated(number: u64) -> u32 {
     number as u32
 }
 
-/// Sign and magnitude, by the rules of C's `strtoul`; the number must be followed by white space,
-/// NUL or the end of `text`.
+/// Reads sign and magnitude like C's `strtoul`; only white space, NUL or the end may follow.
 fn scan(text: &[u8]) -> Option<(bool, u64)> {
     let mut rest = text;
     while let [byte, tail @ ..] = rest {

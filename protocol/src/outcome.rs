@@ -1,11 +1,11 @@
-//! What a request came to, as data: no protocol's words stand here.
+//! The result of a request, as data that no protocol has put into words yet.
 //!
-//! Where: the executor hands an `Outcome` to the request's `Form`, which has each protocol say it.
-//! Invariant: one outcome is one answer in every protocol, and needs nothing but the request's form
-//! to be said. Answers that show a value, a number or a statistic have functions of their own.
-//! Source: memcached 1.6.45, whatever it answers.
+//! Where: the executor gives an `Outcome` to the request's `Form`, whose protocol writes it.
+//! Invariant: one outcome is one answer in every protocol, and writing it takes nothing but the
+//! request's form. Answers that show a value, a number or a statistic have functions of their own.
+//! Source: the answers of memcached 1.6.45.
 
-/// What a request came to, where there is no value to show.
+/// The result of a request that shows no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The value is stored and has this CAS unique.
@@ -14,9 +14,9 @@ pub enum Outcome {
     Deleted,
     /// The item has its new exptime.
     Touched,
-    /// The command is carried out; it has no more to tell.
+    /// The command is carried out, and its answer shows nothing else.
     Done,
-    /// A no-operation is answered, and with it everything before it.
+    /// A no-operation; its answer also tells that all requests before it are answered.
     Noop,
     /// The client ends the connection.
     Quit,
@@ -26,7 +26,7 @@ pub enum Outcome {
     StatsEnd,
     /// The counters start from zero again.
     StatsReset,
-    /// The command is not carried out.
+    /// The command was not carried out.
     Refused(Refusal),
 }
 
@@ -39,43 +39,43 @@ pub enum Refusal {
     Exists,
     /// There is no such key.
     NotFound,
-    /// The value to count with is no number.
+    /// The value to increment or decrement is not a number.
     NonNumeric,
     /// The item would be larger than `-I` allows.
     TooLarge,
     /// There is no room for a value.
     NoMemory,
-    /// There is no room for a number that grew, or for what `md x` leaves.
+    /// There is no room for a number with more digits, or for the item that `md x` leaves.
     NoMemoryDelta,
-    /// There is no room for the number that arithmetic starts with.
+    /// There is no room for the initial number of an increment or decrement.
     NoMemoryVivify,
-    /// There is no room for a request's own bytes; the connection ends.
+    /// There is no room for the bytes of a request; the connection closes.
     NoMemoryRequest,
-    /// The value was not followed by its line end.
+    /// No line end follows the value.
     BadChunk,
-    /// An exptime is no number.
+    /// An exptime is not a number.
     BadExptime,
-    /// What to count by is no number.
+    /// The number to add or subtract is not a number.
     BadDelta,
     /// A request does not have its command's form.
     BadFormat,
     /// A retrieval line has a key over 250 bytes.
     KeyTooLong,
-    /// There is no such command, or none with such words.
+    /// There is no such command, or no such command with these words.
     UnknownCommand,
-    /// What came first is no request of memcached's, but one of RESP; the connection ends.
+    /// The connection's first bytes are a request in RESP, not memcached's; the connection closes.
     Resp,
-    /// As many connections are open as `-c` allows.
+    /// The number of open connections has reached `-c`.
     TooManyConnections,
-    /// The reply would be longer than one over UDP may be.
+    /// The reply would be longer than a reply over UDP may be.
     ReplyTooLong,
-    /// A request in several datagrams is longer than one may be.
+    /// A request in several datagrams is longer than such a request may be.
     MessageTooLong,
-    /// The requests before this one were all that one message may ask for.
+    /// The requests before this one used up what one message may ask for.
     MessageSpent,
-    /// The answer takes several turns, which a message does not have.
+    /// The answer takes several turns, and a message over UDP gets only one.
     ConnectionOnly,
-    /// Operators are not obeyed over datagrams.
+    /// Commands for operators are not accepted in datagrams (without `-o udp_admin`).
     OperatorOnly,
     /// `flush_all` is switched off (`-F`).
     FlushOff,
@@ -83,69 +83,69 @@ pub enum Refusal {
     StatsUnknown,
     /// `stats detail` is switched off (`-X`).
     StatsDetailOff,
-    /// The prefixes of `stats detail dump` are more than one binary answer may hold.
+    /// The prefixes of `stats detail dump` do not fit into one binary answer.
     StatsDetailTooLong,
-    /// `stats detail` does not know how.
+    /// `stats detail` has an unknown argument.
     StatsDetailUsage,
     /// `stats cachedump` is switched off (`-X`).
     StatsCachedumpOff,
-    /// `stats cachedump` lacks words.
+    /// `stats cachedump` has too few arguments.
     StatsCachedumpWords,
-    /// `stats cachedump` is asked for a slab class that cannot be.
+    /// `stats cachedump` names a slab class that memcached could not have.
     StatsCachedumpClass,
     /// A meta flag has an unknown letter.
     FlagInvalid,
-    /// A meta flag is there twice.
+    /// A meta flag occurs twice.
     FlagDuplicate,
-    /// `ma` says so of all that is wrong with its flags.
+    /// The flags of `ma` are wrong; `ma` gives this answer to every mistake in them.
     FlagArithmetic,
     /// There are too many meta flags.
     FlagsTooLong,
-    /// What stands for a meta flag's number is no number.
+    /// The token of a meta flag that takes a number is not a number.
     FlagToken,
-    /// The key of a request with meta flag `b` is not base64.
+    /// The key of a request with meta flag `b` is not valid base64.
     KeyEncoding,
-    /// Meta flag `O` is over 32 bytes.
+    /// The opaque token of meta flag `O` is longer than 32 bytes.
     OpaqueTooLong,
     /// `ms` has no mode of this letter (`M`).
     ModeSet,
     /// `ma` has no mode of this letter (`M`).
     ModeArithmetic,
-    /// What `ma` is to start with (`J`) is no number.
+    /// The initial number of `ma` (`J`) is not a number.
     BadInitial,
-    /// What `ma` is to count by (`D`) is no number.
+    /// The number to add or subtract of `ma` (`D`) is not a number.
     BadMetaDelta,
     /// `shutdown` is switched off.
     ShutdownOff,
-    /// `shutdown` knows no such way.
+    /// `shutdown` has an unknown argument.
     ShutdownMode,
     /// `watch` is switched off.
     WatchOff,
-    /// As many connections watch as may.
+    /// The number of watching connections has reached its maximum.
     WatchTooMany,
     /// Slabs are not reassigned here.
     SlabsOff,
-    /// There are no such slab classes to reassign.
+    /// The slab classes to reassign between do not exist.
     SlabsClass,
-    /// The slab class to reassign from has none to spare.
+    /// The slab class to reassign from has no page to spare.
     SlabsNoSpare,
-    /// Slabs are reassigned to the class that has them.
+    /// The slab class to reassign to is the one to reassign from.
     SlabsSame,
     /// The window of `slabs automove` is too short or too long.
     AutomoveWindow,
-    /// `lru tune` gives two parts more than all may have.
+    /// The two percentages of `lru tune` exceed their largest sum.
     LruPercent,
     /// `lru tune` has a factor that is not above 0.
     LruFactor,
     /// The crawler is switched off.
     CrawlerOff,
-    /// As many dumps are under way as may be.
+    /// The number of dumps under way has reached its maximum.
     CrawlerBusy,
     /// There is no such slab class to crawl.
     CrawlerClass,
-    /// No slab class is to be crawled.
+    /// The arguments name no slab class to crawl.
     CrawlerIdle,
-    /// The crawler cannot crawl what it is asked to.
+    /// The crawler cannot do what was asked.
     CrawlerUnable,
     /// `lru_crawler metadump` is switched off (`-X`).
     MetadumpOff,
@@ -155,10 +155,10 @@ pub enum Refusal {
     CrawlerStart,
     /// The crawler's pause would be too long.
     CrawlerSleep,
-    /// The limit of memory would be too small.
+    /// The memory limit would be too small.
     LimitTooSmall,
-    /// The limit of memory is so large that it was meant in bytes, and is in megabytes.
+    /// The memory limit is so large that it was probably meant in bytes; its unit is megabytes.
     LimitInBytes,
-    /// The store cannot have this limit of memory.
+    /// The store cannot have this memory limit.
     LimitOutOfBounds,
 }

@@ -1,8 +1,7 @@
-//! The lines that a server answers, as its client reads them.
+//! Reads a server's reply lines, on the client's side.
 //!
 //! Where: a load generator's half of the text protocol.
-//! Invariant: reading any bytes neither panics nor asks for more than `LINE_BYTES_MAX` without a
-//! line end.
+//! Invariant: reading never panics, nor waits for more than `LINE_BYTES_MAX` without a line end.
 //! Source: memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;
@@ -14,14 +13,14 @@ pub use crate::short::number;
 /// Longest line of a reply.
 pub const LINE_BYTES_MAX: usize = 2048;
 
-/// One reply. A retrieval is answered by any number of `Value`s and an `End`.
+/// One reply. The answer to a retrieval is any number of `Value`s and an `End`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
     /// A key's value.
     Value {
         /// 1 to 250 bytes.
         key: &'a [u8],
-        /// The client's own 32 bits.
+        /// The client flags.
         client_flags: u32,
         /// The CAS unique, if it was asked for.
         cas: Option<u64>,
@@ -35,22 +34,22 @@ pub enum Reply<'a> {
         /// The value.
         value: &'a [u8],
     },
-    /// Two letters and flags: `HD EN NS EX NF`.
+    /// Two letters (`HD EN NS EX NF`) and flags.
     Meta {
         /// The letters.
         code: [u8; 2],
         /// The flags returned.
         flags: Args<'a>,
     },
-    /// `incr`, `decr`.
+    /// The answer to `incr` or `decr`.
     Number(u64),
-    /// `STAT`: a name, and what follows it.
+    /// `STAT`: a name, and the text behind it.
     Stat(&'a [u8], &'a [u8]),
     /// `VERSION`.
     Version(&'a [u8]),
-    /// `CLIENT_ERROR`, and why.
+    /// `CLIENT_ERROR`, and the reason.
     ClientError(&'a [u8]),
-    /// `SERVER_ERROR`, and why.
+    /// `SERVER_ERROR`, and the reason.
     ServerError(&'a [u8]),
     /// Any other line, without its line end: `END`, `STORED`, `ERROR`, `MN`, ...
     Line(&'a [u8]),
@@ -112,7 +111,7 @@ fn one_line(line: &[u8]) -> Option<Reply<'_>> {
     }
 }
 
-/// `KEY FLAGS BYTES[ CAS]`, then the value.
+/// Reads `KEY FLAGS BYTES[ CAS]`, then the value.
 fn classic_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<Reply<'a>> {
     let mut tokens = text.split(|&byte| byte == b' ');
     let key = tokens.next().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
@@ -130,7 +129,7 @@ fn classic_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decod
     with_value(reply, rest, value_bytes, line_bytes)
 }
 
-/// `BYTES[ FLAGS]`, then the value.
+/// Reads `BYTES[ FLAGS]`, then the value.
 fn meta_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<Reply<'a>> {
     let end = memchr::memchr(b' ', text).unwrap_or(text.len());
     let Some(value_bytes) = number::strict_u32(&text[..end]).filter(|_| end > 0) else {
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!(bad, Some(Reply::ClientError(b"bad data chunk")));
         assert!(matches!(one(b"EN\r\n"), Some(Reply::Meta { code: [b'E', b'N'], .. })));
         assert_eq!(one(b""), None);
-        // Spaces are not what a reply says.
+        // Spaces between flags carry no meaning.
         assert_eq!(one(b"HD  s1   c2 \r\n"), one(b"HD s1 c2\r\n"));
         assert_ne!(one(b"HD s1 c2\r\n"), one(b"HD s1c2\r\n"));
         assert_ne!(one(b"HD s1 c2\r\n"), one(b"HD s1\r\n"));

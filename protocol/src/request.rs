@@ -1,4 +1,4 @@
-//! What a client may ask, in whichever protocol, as plain data borrowed from its bytes.
+//! A client's request in any of the protocols, as plain data borrowed from its bytes.
 //!
 //! Where: `Session` yields these, the executor carries them out; a load generator encodes them.
 //! Invariant: nothing in here has been interpreted beyond the wire: exptimes are as sent (0 never,
@@ -24,57 +24,57 @@ pub enum Request<'a> {
     Touch {
         /// 1 to 250 bytes.
         key: &'a [u8],
-        /// As sent.
+        /// The exptime as sent.
         exptime: i64,
-        /// How it is answered.
+        /// How the request is answered.
         form: Form,
     },
     /// `mg`, `ms`, `md`, `ma`, `me`.
     Meta(Meta<'a>),
     /// `mn`; binary noop.
     Noop(Form),
-    /// `flush_all`.
+    /// How the request is answered.
     FlushAll {
-        /// 0 when none was given; `None` when it is no number.
+        /// The exptime as sent: 0 if none was given, `None` if it is not a number.
         exptime: Option<i64>,
-        /// How it is answered.
+        /// How the request is answered.
         form: Form,
     },
     /// `verbosity`.
     Verbosity {
-        /// As sent.
+        /// The level as sent.
         level: u32,
-        /// How it is answered.
+        /// How the request is answered.
         form: Form,
     },
     /// `version`.
     Version(Form),
     /// `stats`.
     Stats {
-        /// Which; none for the general ones.
+        /// Name and arguments of the statistics asked for; empty for the general ones.
         args: Args<'a>,
-        /// How it is answered.
+        /// How the request is answered.
         form: Form,
     },
-    /// What only operators ask for; `text::operator::read` says what that is.
+    /// A command for operators; `text::operator::read` interprets its words.
     Operator {
-        /// Which.
+        /// The command.
         command: Operator,
-        /// Its words.
+        /// The words behind the command's name.
         args: Args<'a>,
-        /// How it is answered.
+        /// How the request is answered.
         form: Form,
     },
     /// `quit`.
     Quit(Form),
-    /// Bytes whose answer is known without asking the store, mostly because they are no request.
+    /// A request with an answer that needs no look at the store, mostly because it is malformed.
     Answer(Answer),
-    /// As `Answer`, and the connection ends with it.
+    /// Like `Answer`, but the connection closes after it.
     LastAnswer(Answer),
 }
 
 impl Request<'_> {
-    /// What a binary request's answer repeats of it.
+    /// Returns the fields that the answer to a binary request repeats from its header.
     #[must_use]
     pub fn tag(&self) -> Option<Tag> {
         let form = match *self {
@@ -103,28 +103,28 @@ pub struct Get<'a> {
     pub key: &'a [u8],
     /// `gat`, `gats`: the new exptime.
     pub exptime: Option<i64>,
-    /// How it is answered.
+    /// How this key is answered.
     pub form: GetForm,
 }
 
 /// A storage command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// Which.
+    /// The verb.
     pub verb: StoreVerb,
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The client's own 32 bits.
+    /// The client flags: 32 bits that the server stores and does not interpret.
     pub client_flags: u32,
-    /// As sent.
+    /// The exptime as sent.
     pub exptime: i64,
-    /// The unique it must match. Binary: any storage command, 0 for none.
+    /// The CAS unique that the item must have. Any binary storage command may give one; 0 for none.
     pub cas: u64,
-    /// How it is answered.
+    /// How the request is answered.
     pub form: Form,
-    /// The value; empty in a `Step::Body`, whose value has not arrived.
+    /// The value; empty in a `Step::Body`, because it has not arrived.
     pub value: &'a [u8],
-    /// False: what followed the value was not `\r\n` (`bad data chunk`).
+    /// False if the bytes behind the value were not `\r\n` (`bad data chunk`).
     pub terminated: bool,
 }
 
@@ -133,9 +133,9 @@ pub struct Store<'a> {
 pub struct Delete<'a> {
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The unique it must match; 0 for none.
+    /// The CAS unique that the item must have; 0 for none.
     pub cas: u64,
-    /// How it is answered.
+    /// How the request is answered.
     pub form: Form,
 }
 
@@ -146,31 +146,31 @@ pub struct Delta<'a> {
     pub incr: bool,
     /// 1 to 250 bytes.
     pub key: &'a [u8],
-    /// By how much.
+    /// The number to add or subtract.
     pub delta: u64,
-    /// The unique it must match; 0 for none.
+    /// The CAS unique that the item must have; 0 for none.
     pub cas: u64,
-    /// What is stored where there is no such key.
+    /// The item to create if there is no such key; `None` answers a miss.
     pub initial: Option<Initial>,
-    /// How it is answered.
+    /// How the request is answered.
     pub form: Form,
 }
 
-/// What binary increment and decrement start with.
+/// The item that a binary increment or decrement creates if there is no such key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Initial {
-    /// The number.
+    /// The item's number.
     pub value: u64,
-    /// Its exptime, as sent.
+    /// The item's exptime, as sent.
     pub exptime: i64,
 }
 
 /// A meta command. Its flags are still text; `meta::Flags::parse` reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta<'a> {
-    /// Which.
+    /// The verb.
     pub verb: MetaVerb,
-    /// As sent: with flag `b` in base64, and perhaps too long; `meta::Flags::parse` tells.
+    /// The key as sent: with flag `b` in base64, perhaps too long; `meta::Flags::parse` checks it.
     pub key: &'a [u8],
     /// The flag tokens, as sent.
     pub flags: Args<'a>,
@@ -180,18 +180,18 @@ pub struct Meta<'a> {
     pub terminated: bool,
 }
 
-/// Tokens of a line, set apart by spaces. Two lines with the same tokens are equal, however many
-/// spaces stand between them.
+/// The tokens of a line, separated by spaces. Two lines with the same tokens are equal, whatever
+/// the number of spaces between them.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Args<'a> {
-    /// From the first token to the end of the last one that memcached would see.
+    /// The text from the first token to the end of the last one that memcached would see.
     pub text: &'a [u8],
-    /// How many tokens are in it.
+    /// Number of tokens in `text`.
     pub count: usize,
 }
 
 impl<'a> Args<'a> {
-    /// The tokens in order; none is empty.
+    /// Returns the tokens in order; none is empty.
     #[inline]
     pub fn tokens(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.text;
@@ -206,7 +206,7 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// The token at `index`; `None` where there are fewer tokens.
+    /// Returns the token at `index`; `None` if there are fewer tokens.
     #[must_use]
     pub fn token(&self, index: usize) -> Option<&'a [u8]> {
         self.tokens().nth(index)

@@ -1,4 +1,4 @@
-//! RESP2, Redis's protocol: commands and replies, written and read.
+//! RESP2, Redis's protocol: writes and reads commands and replies.
 //!
 //! ```text
 //! command   *3\r\n $3\r\nSET\r\n $1\r\nk\r\n $2\r\nhi\r\n
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Where: a load generator writes `Command`s and reads `Reply`s; a test server does the reverse.
-//! Invariant: reading what was written gives it back; any bytes are read without a panic, and
-//! nothing asks for more than the limits below. Of an array only the head is a reply: its elements
-//! are read as replies of their own, so that a long array need not be here at once.
+//! Invariant: reading written bytes gives the message back; any bytes are read without a panic, and
+//! no read waits for more than the limits below. For an array only the head is a reply: its
+//! elements are read as replies of their own, so that a long array need not arrive at once.
 //! Source: the Redis serialization protocol specification, version 2; for the limits its
 //! `networking.c`.
 
@@ -25,17 +25,17 @@ pub const ELEMENTS_MAX: usize = 1 << 20;
 /// One reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// `+`: a word, as `OK`.
+    /// `+`: a word, such as `OK`.
     Simple(&'a [u8]),
-    /// `-`: what went wrong.
+    /// `-`: an error's text.
     Error(&'a [u8]),
-    /// `:`.
+    /// `:`: a number.
     Integer(i64),
     /// `$`: a value.
     Bulk(&'a [u8]),
     /// `$-1` or `*-1`: no such value.
     Null,
-    /// `*`: an array. This many replies follow, its elements.
+    /// `*`: an array of this many elements, which follow as replies.
     Array(u32),
 }
 
@@ -55,7 +55,7 @@ pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the head of a bulk string of `bytes` bytes; they and a line end must follow.
+/// Appends the head of a bulk string of `bytes` bytes, which must follow with a line end.
 #[inline]
 pub fn bulk_head(bytes: usize, out: &mut Vec<u8>) {
     out.push(b'$');
@@ -119,7 +119,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// A command: at least one word.
+/// A command with at least one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
     text: &'a [u8],
@@ -146,7 +146,7 @@ impl<'a> Command<'a> {
         Decoded::Whole(Command { text: &input[head..at], words }, at)
     }
 
-    /// How many words it has, the command's name included.
+    /// Number of words, the command's name included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words
@@ -158,7 +158,7 @@ impl<'a> Command<'a> {
         self.words == 0
     }
 
-    /// Its words in order, its name first.
+    /// Returns the words in order, the command's name first.
     pub fn words(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.text;
         std::iter::from_fn(move || match Reply::decode(rest) {
@@ -171,11 +171,11 @@ impl<'a> Command<'a> {
     }
 }
 
-/// The text up to the line's end, and its length with it.
+/// Returns the text up to the line's end, and its length with the line's end.
 #[inline]
 fn line(input: &[u8]) -> Decoded<&[u8]> {
     let near = &input[..input.len().min(LINE_BYTES_MAX)];
-    // Most lines are a few digits long, and a loop over them costs less than the call of a search.
+    // Most lines are a few digits long, for which a loop costs less than the call of a search.
     let Some(end) = near.iter().position(|&byte| byte == b'\n') else {
         return if near.len() == LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
     };
@@ -193,7 +193,7 @@ fn with_bytes(input: &[u8], head: usize, bytes: usize) -> Decoded<Reply<'_>> {
     }
 }
 
-/// A length in digits, at most `most`.
+/// Reads a length in digits, at most `most`.
 #[inline]
 fn length(digits: &[u8], most: usize) -> Option<usize> {
     let length = usize::try_from(crate::number::strict_u32(digits)?).ok()?;

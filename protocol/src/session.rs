@@ -1,9 +1,9 @@
-//! One connection's parser: a stream of bytes, cut anywhere, into requests.
+//! One connection's parser: turns a stream of bytes, cut anywhere, into requests.
 //!
-//! Where: the connection calls `next` on what it has received until it yields `More`.
-//! Invariant: every step but `More` and `Body` consumes bytes, or answers a `swallow` of none;
-//! bytes once consumed are not needed again. Given `LINE_BYTES_MAX` bytes or more, `next` never
-//! yields `More`.
+//! Where: the connection calls `next` on the bytes that it has received until it yields `More`.
+//! Invariant: every step but `More` and `Body` consumes bytes, or answers a `swallow` of none.
+//! Consumed bytes are not needed again. Given `LINE_BYTES_MAX` bytes or more, `next` never yields
+//! `More`.
 //! Source: memcached 1.6.45 `try_read_command_negotiate`, `conn_swallow`.
 
 mod text;
@@ -17,16 +17,16 @@ use crate::request::{Get, Meta, Request};
 use crate::step::{Step, with_value};
 use crate::text::quick;
 
-/// Most spaces before the `get` of a line whose end does not come.
+/// Most spaces before `get` or `gets` in a line that has not ended.
 const SPACES_MAX: usize = 100;
 
 /// The first byte of a request of RESP.
 const RESP_ARRAY: u8 = b'*';
 
-/// Which protocols a connection may speak.
+/// The protocols that a connection may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speak {
-    /// Told from the first byte: 0x80 is the binary protocol's, any other text.
+    /// Either, by the first byte: 0x80 begins the binary protocol, any other byte text.
     Auto,
     /// Text only.
     Ascii,
@@ -42,15 +42,15 @@ pub struct Session {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing has been received.
+    /// No bytes have been received.
     Start,
     /// At the start of a line.
     Line,
-    /// Within a retrieval line, before a key. `found`: a key has been yielded.
+    /// Within a retrieval line, before a key. `found` is true once a key was yielded.
     Keys { cas: bool, exptime: Option<i64>, found: bool },
-    /// Within a refused value or its line end. `answer` follows them.
+    /// Within a refused value or its line end, after which `answer` is given.
     Value { bytes: u64, answer: Answer },
-    /// Within a refused line, whose end `refusal` follows.
+    /// Within a refused line, after which `refusal` is given.
     Rest { refusal: Refusal },
     /// At the start of a frame.
     Frame,
@@ -59,7 +59,7 @@ enum State {
 }
 
 impl Session {
-    /// A connection's start.
+    /// The state at a connection's start.
     #[must_use]
     pub fn new(speak: Speak) -> Session {
         let state = match speak {
@@ -70,7 +70,7 @@ impl Session {
         Session { state }
     }
 
-    /// Of a message, which has all of its requests, and whose first byte is there.
+    /// The state at the start of a whole message, of which at least the first byte is there.
     #[must_use]
     pub fn of_message(speak: Speak, message: &[u8]) -> Session {
         Session::new(match speak {
@@ -80,13 +80,13 @@ impl Session {
         })
     }
 
-    /// Nothing of a request is consumed that does not end here.
+    /// True if no request is consumed in part.
     #[must_use]
     pub fn is_between_requests(&self) -> bool {
         matches!(self.state, State::Start | State::Line | State::Frame)
     }
 
-    /// Looks at `input`: everything received and not yet consumed.
+    /// Returns the next step for `input`, which is everything received and not yet consumed.
     #[inline]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         match self.state {
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// The retrieval of a key that `next` would yield, by the shortest way. `None`: ask `next`.
+    /// Returns the retrieval that `next` would yield, by a short cut; `None` says to call `next`.
     #[inline(always)]
     pub fn next_get<'a>(&mut self, input: &'a [u8]) -> Option<(Get<'a>, usize)> {
         match self.state {
@@ -108,8 +108,8 @@ impl Session {
         }
     }
 
-    /// A plain request of one key that is all of `input`, as `next` would yield it: `get`, `mg`
-    /// with flag `v`, `set` with its value. `None`: ask `next`.
+    /// Returns a plain request of one key that is all of `input`, as `next` would yield it: `get`,
+    /// `mg` with flag `v`, `set` with its value. `None` says to call `next`.
     #[inline(always)]
     #[must_use]
     pub fn only<'a>(&self, input: &'a [u8]) -> Option<Request<'a>> {
@@ -126,20 +126,20 @@ impl Session {
         }
     }
 
-    /// Is an answer due that needs no more input? `next` yields it.
+    /// True if an answer is due that needs no more input; `next` yields it.
     #[inline]
     #[must_use]
     pub fn owes_answer(&self) -> bool {
         matches!(self.state, State::Value { bytes: 0, .. })
     }
 
-    /// Refuses a `Body`: after its `header_bytes` are consumed by the caller, the next `bytes`
-    /// bytes, value and line end, are skipped, then `answer` is yielded as a `Request::Answer`.
+    /// Refuses a `Body`: after the caller has consumed its `header_bytes`, the next `bytes` bytes
+    /// (value and line end) are skipped, then `answer` is yielded as a `Request::Answer`.
     pub fn swallow(&mut self, bytes: u64, answer: Answer) {
         self.state = State::Value { bytes, answer };
     }
 
-    /// The state behind what was skipped before `answer`: the start of a line or of a frame.
+    /// Returns the state after the bytes skipped before `answer`.
     fn next_request(answer: Answer) -> State {
         match answer.form {
             Form::Text { .. } => State::Line,
@@ -159,8 +159,8 @@ impl Session {
                 self.state = State::Frame;
                 self.frame(input)
             }
-            // No command of memcached's begins so, and a client of RESP shows the words of an error
-            // of RESP alone.
+            // No command of memcached's begins with this byte. An error in RESP is the only one
+            // whose words a client of RESP shows.
             State::Start if input[0] == RESP_ARRAY => {
                 let answer = Form::LINE.refused(Refusal::Resp);
                 Step::Request(Request::LastAnswer(answer), input.len())
@@ -229,8 +229,7 @@ impl Session {
     }
 }
 
-/// The answer that says of a whole `message` why it is not answered, in the form of its first
-/// request.
+/// Returns the answer that refuses a whole `message`, in the form of its first request.
 #[must_use]
 pub fn refusal_of(message: &[u8], refusal: Refusal) -> Answer {
     let form = match message.first_chunk::<HEADER_BYTES>().map(Header::from_bytes) {

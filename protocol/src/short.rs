@@ -1,18 +1,18 @@
-//! A few bytes of text, put together in a register and appended at once.
+//! A few bytes of text, built in a register and appended at once.
 //!
-//! Where: the writers of hot replies, for what stands around a key and a value.
-//! Invariant: no more than `BYTES_MAX` bytes; those behind the text's end are zero.
-//! Source: none; an append of a length known beforehand is a store, where any other is a call.
+//! Where: the writers of hot replies, for the text around a key and a value.
+//! Invariant: at most `BYTES_MAX` bytes; those behind the text's end are zero.
+//! Source: none; an append of a constant length compiles to a store, and any other to a call.
 
-/// Most bytes.
+/// Most bytes of a text.
 const BYTES_MAX: usize = size_of::<u64>();
 
-/// The first number that has more digits than `Short::digits` writes.
+/// The first number with more digits than `Short::digits` writes.
 const NUMBER_END: u32 = 10_000;
 
-/// The digits of each number below a thousand, the first digit in the lowest byte, and in the
-/// highest byte how many digits there are. Lengths change from request to request, so the processor
-/// would mispredict branches on them; this table has none.
+/// For each number below a thousand, its digits, with the first digit in the lowest byte, and the
+/// number of digits in the highest byte. Lengths change from request to request, so that the
+/// processor would mispredict branches on them; this table needs none.
 static NUMBERS: [u32; 1000] = {
     let mut numbers = [0; 1000];
     let mut number = 0;
@@ -39,17 +39,15 @@ pub struct Short {
 }
 
 impl Short {
-    /// No text.
     pub(crate) const NONE: Short = Short { text: 0, bytes: 0 };
 
-    /// Of the first `bytes` bytes of a word.
+    /// Makes a text of the first `bytes` bytes of a word.
     #[inline(always)]
     pub(crate) const fn word(text: u64, bytes: u32) -> Short {
         debug_assert!(bytes as usize <= BYTES_MAX);
         Short { text, bytes }
     }
 
-    /// This text.
     #[inline(always)]
     pub(crate) const fn of<const N: usize>(text: &[u8; N]) -> Short {
         const { assert!(N <= BYTES_MAX) };
@@ -62,7 +60,7 @@ impl Short {
         Short::word(word, N as u32)
     }
 
-    /// The digits of a number, at most four of them.
+    /// Makes a text of a number's digits; `None` if it has more than four.
     #[inline(always)]
     pub(crate) fn digits(number: u32) -> Option<Short> {
         if number >= NUMBER_END {
@@ -80,7 +78,7 @@ impl Short {
         Some(Short::word(u64::from(first + u32::from(b'0')) | (rest << 8), 4))
     }
 
-    /// This, and `more` behind it. Both together must be no longer than `BYTES_MAX`.
+    /// Returns this text followed by `more`. Together they must not be longer than `BYTES_MAX`.
     #[inline(always)]
     pub(crate) fn then(self, more: Short) -> Short {
         let bytes = self.bytes + more.bytes;
@@ -88,7 +86,6 @@ impl Short {
         Short::word(self.text | (more.text << (8 * (self.bytes & 7))), bytes)
     }
 
-    /// Appends it.
     #[inline(always)]
     pub(crate) fn append(self, out: &mut Vec<u8>) {
         let end = out.len() + self.bytes as usize;
@@ -96,14 +93,14 @@ impl Short {
         out.truncate(end);
     }
 
-    /// Its bytes, the first lowest.
+    /// The text's bytes, first byte lowest.
     #[inline(always)]
     #[must_use]
     pub fn text(self) -> u64 {
         self.text
     }
 
-    /// How many.
+    /// Number of bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(self) -> u32 {
@@ -117,7 +114,7 @@ pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends a few letters, and a number right behind them.
+/// Appends a few letters, and the digits of a number behind them.
 #[inline(always)]
 pub(crate) fn number_after<const N: usize>(
     out: &mut Vec<u8>,

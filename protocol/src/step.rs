@@ -1,39 +1,40 @@
-//! What a session yields for the input it is given.
+//! The steps in which a session consumes its input.
 //!
 //! Where: between the parsers, which make a step, and the connection, which takes it.
-//! Invariant: a request with a value is yielded with all of the value, or as a `Body` without any.
+//! Invariant: a request with a value is yielded with the whole value, or as a `Body` without any.
 //! Source: memcached 1.6.45 `conn_nread`, `conn_swallow`.
 
 use crate::request::Request;
 
-/// What the input begins with.
+/// The next step, by what the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// A request that is not complete: call again with these bytes and more behind them.
+    /// An incomplete request: call again with the same bytes and more behind them.
     More,
-    /// A complete request (a value included), and how many bytes it consumed.
+    /// A complete request (value included), and the number of bytes that it consumed.
     Request(Request<'a>, usize),
-    /// A storage command whose value is not all here. Nothing is consumed. Either wait for
-    /// `header_bytes + value_bytes + end_bytes` bytes and call `next` again, which then yields the
-    /// whole request; or take the value elsewhere: consume `header_bytes`, then `value_bytes`, then
-    /// the `end_bytes`, and ask `is_value_end` about the last; or refuse it by `Session::swallow`.
+    /// A storage command whose value has not arrived in full. Nothing is consumed. The caller
+    /// either waits for `header_bytes + value_bytes + end_bytes` bytes and calls `next` again,
+    /// which then yields the whole request; or moves the value elsewhere: it consumes
+    /// `header_bytes`, then `value_bytes`, then the `end_bytes`, which it gives to `is_value_end`;
+    /// or refuses it by `Session::swallow`.
     Body {
-        /// `Store` or `Meta` with an empty value.
+        /// A `Store` or `Meta` with an empty value.
         request: Request<'a>,
-        /// Length of what stands before the value.
+        /// Number of bytes before the value.
         header_bytes: usize,
         /// Length of the value.
         value_bytes: u32,
-        /// Length of the line end behind it: 2 in text, 0 in binary.
+        /// Length of the line end behind the value: 2 in text, 0 in binary.
         end_bytes: u32,
     },
-    /// This many bytes are consumed and get no answer.
+    /// This number of bytes is consumed and gets no answer.
     Skip(usize),
     /// Close the connection at once, without a reply.
     Close,
 }
 
-/// A storage command with its value, if the value and its end have arrived.
+/// Returns a storage command with its value, if the value and its line end have arrived.
 #[inline]
 pub(crate) fn with_value<'a>(
     input: &'a [u8],
@@ -57,7 +58,7 @@ pub(crate) fn with_value<'a>(
     Step::Request(request, header_bytes + value.len() + end.len())
 }
 
-/// True if `end`, which has the length that `Step::Body` tells, is what must stand behind a value.
+/// True if `end`, of the length in `Step::Body`, is the right line end of a value.
 #[inline]
 #[must_use]
 pub fn is_value_end(end: &[u8]) -> bool {

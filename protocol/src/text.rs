@@ -1,7 +1,7 @@
 //! The text protocol: lines.
 //!
-//! Where: `quick` and `parse` make requests of lines, `write` makes lines of what requests came to;
-//! `head` says a line again while its value comes.
+//! Where: `quick` and `parse` turn lines into requests, `write` turns outcomes into lines, and
+//! `head` repeats a line while its value arrives.
 //! Invariant: no line is longer than the two limits below.
 //! Source: memcached's `protocol.txt`; its read buffer (`READ_BUFFER_SIZE`).
 
@@ -15,12 +15,12 @@ mod scan;
 pub(crate) mod tokens;
 pub mod write;
 
-/// A `get` or `gets` line that has no end within this many bytes is answered key by key as it
-/// arrives. Any other line that is longer closes the connection, whether or not its end has come.
-/// (memcached's read buffer, which grows for those two only.)
+/// Longest line. A longer `get` or `gets` line is answered key by key while it arrives. Any other
+/// longer line closes the connection, even if its end has arrived. (The size of memcached's read
+/// buffer, which grows only for those two commands.)
 pub const LINE_BYTES_MAX: usize = 16384;
 
-/// Any other line that has no end within this many bytes closes the connection.
+/// Most bytes of an unfinished line other than a `get` or `gets`; more close the connection.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
 /// Length of the line end behind a value.

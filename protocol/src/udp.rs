@@ -1,4 +1,4 @@
-//! The eight bytes before what a memcached UDP datagram carries.
+//! The eight-byte header of a memcached UDP datagram.
 //!
 //! ```text
 //! 0        2         4      6      8
@@ -6,37 +6,37 @@
 //! ```
 //!
 //! Where: between a datagram and the protocol's bytes; a load generator writes and reads it.
-//! Invariant: `read` gives back what `bytes` wrote, and refuses nothing that is as long as a
-//! header: what a number or a total may be is for its caller to say. All fields are big-endian, as
-//! memcached sends them.
+//! Invariant: `read` returns the header that `bytes` wrote, and refuses only datagrams shorter than
+//! a header: the caller decides which numbers and totals are valid. All fields are big-endian.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; `try_read_udp`, `build_udp_header` (1.6.45).
-//! It answers a datagram whose total is 1 and that carries something, whatever its number and its
-//! two last bytes, which the protocol reserves; here they are the flow, as in the KV-Cache paper
-//! (section 4.1.2). It sends each value of a multiget as an answer of its own, all with the same id
-//! and numbered anew; and where a quiet request has no answer, an empty datagram, number 0 of 0.
+//! memcached answers a datagram whose total is 1 and that has a payload, whatever its number and
+//! its two last bytes, which the protocol reserves; here those are the flow, as in the KV-Cache
+//! paper (section 4.1.2). memcached sends each value of a multiget as an answer of its own, all
+//! with the same id and numbered anew; and where a quiet request has no answer, an empty datagram,
+//! number 0 of 0.
 
 use crate::binary::MAGIC_REPLY;
 
-/// Bytes of the header.
+/// Size of the header.
 pub const HEADER_BYTES: usize = 8;
 
-/// Most bytes memcached puts into a datagram it sends, header included (`UDP_MAX_PAYLOAD_SIZE`).
+/// Most bytes of a datagram that memcached sends, header included (`UDP_MAX_PAYLOAD_SIZE`).
 pub const ANSWER_BYTES_MAX: usize = 1400;
 
-/// Most bytes one request may have: it must fit one datagram over IPv4, header included.
+/// Most bytes of a request in one datagram over IPv4, header included.
 pub const REQUEST_BYTES_MAX: usize = 65_507;
 
-/// Which request a datagram belongs to, which part of it this is, and which column is to have it.
+/// The request that a datagram belongs to, the datagram's part in it, and the column it is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The client's choice; the answer has the same.
+    /// The request's id, chosen by the client; the answer has the same.
     pub id: u16,
-    /// This datagram's place, from 0.
+    /// Index of this datagram, from 0.
     pub number: u16,
-    /// How many there are.
+    /// Number of datagrams.
     pub total: u16,
-    /// A request's: 0 for any column, n for column n - 1 ([flow](crate::flow)). memcached reserves
-    /// it: clients that know of no flow send 0.
+    /// In a request, 0 for any column, n for column n - 1 ([flow](crate::flow)). memcached reserves
+    /// this field: clients that do not know flows send 0.
     pub flow: u16,
 }
 
@@ -48,7 +48,7 @@ impl Header {
         Header { id, number: 0, total: 1, flow }
     }
 
-    /// As on the wire.
+    /// Returns the header's bytes.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> [u8; HEADER_BYTES] {
@@ -57,7 +57,7 @@ impl Header {
         [a, b, c, d, e, f, g, h]
     }
 
-    /// Splits a datagram into its header and what it carries; none if it is shorter than a header.
+    /// Splits a datagram into its header and its payload; `None` if it is shorter than a header.
     #[inline]
     #[must_use]
     pub fn read(datagram: &[u8]) -> Option<(Header, &[u8])> {
@@ -67,7 +67,7 @@ impl Header {
         Some((Header { id, number, total, flow: field(g, h) }, rest))
     }
 
-    /// True if the whole has the part that this says to be.
+    /// True if the datagram's number is below the total.
     #[inline]
     #[must_use]
     pub fn is_part(self) -> bool {
@@ -75,9 +75,9 @@ impl Header {
     }
 }
 
-/// True if a message is what a server answers, not what a client asks: text that begins with a
-/// capital letter or a digit, as that of no command does, or a frame with the magic of answers. A
-/// server that answered those could be set to answer another server for ever (CVE-2024-2169).
+/// True if a message is a server's answer, not a client's request: text that begins with a capital
+/// letter or a digit, as no command does, or a frame with the magic of answers. A server that
+/// answered such messages could be made to answer another server for ever (CVE-2024-2169).
 #[inline]
 #[must_use]
 pub fn is_answer(message: &[u8]) -> bool {

@@ -1,8 +1,8 @@
 //! The binary codec against itself: both directions, and streams cut anywhere.
 //!
-//! Where: beside the crate, through its public face only.
-//! Invariant: what is encoded is read back; what a stream means does not depend on its cuts; frames
-//! whose lengths do not fit end the connection.
+//! Where: beside the crate, through its public interface only.
+//! Invariant: encoded bytes are read back; the meaning of a stream does not depend on its cuts;
+//! frames whose lengths do not fit end the connection.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
 mod encode;
@@ -19,7 +19,7 @@ use protocol::{
 };
 use stream::feed;
 
-/// What an answer shows of an item.
+/// The fields of an item that an answer shows.
 struct Item {
     client_flags: u32,
     value_bytes: u32,
@@ -46,7 +46,6 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..300)
 }
 
-/// The numbers of a request.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     client_flags: u32,
@@ -55,7 +54,7 @@ struct Numbers {
     delta: u64,
 }
 
-/// A well-formed request of that shape, if a server carries it out.
+/// Returns a well-formed request of that shape, if a server carries it out.
 fn request<'a>(
     shape: Shape,
     tag: Tag,
@@ -181,7 +180,7 @@ proptest! {
     }
 }
 
-/// The one answer that `bytes` are; half of it is none yet.
+/// Reads the one answer in `bytes`, half of which must be incomplete.
 fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     prop_assert_eq!(Frame::decode(&bytes[..bytes.len() / 2]), Decoded::More);
     match Frame::decode(bytes) {
@@ -190,7 +189,7 @@ fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     }
 }
 
-/// A frame, mostly with lengths that fit its command; what follows its body is another frame.
+/// Generates a frame, mostly with lengths that fit its command; another frame follows its body.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![8 => 0..=0x25u8, 1 => any::<u8>()];
     let extras = prop_oneof![Just(0u8), Just(4), Just(8), Just(20), any::<u8>()];

@@ -1,7 +1,7 @@
 //! The fuzzer's dictionaries are made from the command tables.
 //!
 //! Where: writes and checks `fuzz/text.dict` and `fuzz/binary.dict`.
-//! Invariant: every command of the tables is in them.
+//! Invariant: the dictionaries have every command of the tables.
 //! Source: the tables, `protocol/src/command.rs` and `protocol/src/binary/opcode.rs`.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use protocol::COMMANDS;
 use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::binary::{Header, MAGIC_REQUEST};
 
-/// What stands on lines beside the commands' names.
+/// Words that occur in lines beside the commands' names.
 const WORDS: [&str; 19] = [
     "noreply",
     " 0 0 5\\x0d\\x0ahello\\x0d\\x0a",
@@ -46,7 +46,7 @@ fn text_dictionary() -> String {
     text
 }
 
-/// A frame of each command, with extras, a key and a value of the lengths it wants.
+/// Makes a frame of each command, with extras, a key and a value of the right lengths.
 fn binary_dictionary() -> String {
     let mut text = String::from(FIRST_LINE);
     for opcode in OPCODES {

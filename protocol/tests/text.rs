@@ -1,7 +1,7 @@
 //! The text codec against itself: both directions, and streams cut anywhere.
 //!
-//! Where: beside the crate, through its public face only.
-//! Invariant: what is encoded is read back; what a stream means does not depend on its cuts.
+//! Where: beside the crate, through its public interface only.
+//! Invariant: encoded bytes are read back; the meaning of a stream does not depend on its cuts.
 //! Source: memcached's `protocol.txt`.
 
 mod encode;
@@ -17,7 +17,7 @@ use protocol::{
 };
 use stream::feed;
 
-/// What the streams below that end in a `version` come to.
+/// The result of streams below that end in a `version`.
 const VERSION: &str = "Version(Text { noreply: false })";
 
 /// The answer to a key over 250 bytes; its line ends twice.
@@ -33,7 +33,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..300)
 }
 
-/// What `request` looks like once it has been encoded and read back.
+/// Asserts that `request` is the same after it has been encoded and read back.
 fn read_back(request: &Request<'_>) -> Result<(), TestCaseError> {
     let mut bytes = Vec::new();
     encode::request(request, &mut bytes);
@@ -217,7 +217,7 @@ fn an_endless_line_of_keys_is_answered_as_it_arrives() {
     assert!(events.list[keys.len() - 1].contains("cas: true"));
     assert_eq!(events.list[keys.len()], "END\r\n");
     assert_eq!(events.list[keys.len() + 1], VERSION);
-    // All at once it is the same.
+    // In one piece the line has the same result.
     assert_eq!(events, feed(Speak::Auto, [line.as_bytes()]));
 }
 
@@ -227,7 +227,7 @@ fn an_over_long_key_ends_an_endless_line() {
     let events = feed(Speak::Auto, line.as_bytes().chunks(1000));
     assert_eq!(events.list.len(), 10_000 + 2);
     assert_eq!(events.list[10_000], KEY_TOO_LONG);
-    // One that is seen whole is checked whole.
+    // A line that is seen whole is checked whole.
     let events = feed(Speak::Auto, [line.as_bytes()]);
     assert_eq!(events.list, [KEY_TOO_LONG, VERSION]);
 }
@@ -270,14 +270,14 @@ fn a_line_longer_than_memcacheds_read_buffer_is_a_retrieval() {
     }
 }
 
-/// The line before a value, as its connection keeps it.
+/// Returns the line before a value, as a connection keeps it.
 fn head(request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
     let mut head = Vec::new();
     request.short_head(b"", value_bytes, &mut head);
     head
 }
 
-/// What is kept of a line asks for the same as the line, and is short.
+/// Asserts that the kept form of a line is the same request as the line, and is short.
 fn is_kept(line: &[u8]) -> Result<(), TestCaseError> {
     let mut session = Session::new(Speak::Ascii);
     let Step::Body { request, value_bytes, .. } = session.next(line) else { return Ok(()) };

@@ -1,8 +1,8 @@
-//! Small things that a server's own tests saw and this crate's did not: what operators ask for, and
-//! what stands in answers beside values.
+//! Tests of details that only a server's tests covered before: the actions that operators ask for,
+//! and the text beside values in answers.
 //!
-//! Where: beside the crate, through its public face only; found by `make mutants`.
-//! Invariant: each word that memcached takes is taken, and no other.
+//! Where: beside the crate, through its public interface only; found by `make mutants`.
+//! Invariant: each word that memcached accepts is accepted, and no other.
 //! Source: memcached 1.6.45 `process_lru_crawler_command`, `process_lru_command`, `proxy_request`.
 
 use protocol::command::Operator;

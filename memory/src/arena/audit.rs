@@ -8,8 +8,8 @@ use super::{Arena, GROUP};
 use std::collections::BTreeSet;
 
 impl Arena {
-    /// Appends the faults of the chunks to `faults`; `used` has all that are in chains of items. A
-    /// chunk that a reader or a descriptor holds beside them counts as a fault.
+    /// Appends the faults of the chunks to `faults`; `used` has all chunks in chains of items. A
+    /// chunk that only a reader or a descriptor holds counts as a fault.
     pub(crate) fn audit(&self, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let mut ring_chunks = 0;
         for chunk in 0..self.chunks {

@@ -1,4 +1,4 @@
-//! What a ring has received and somebody keeps where it lies: to become a value, or a part of one.
+//! Keeps received bytes in their chunk, to become a value or a part of one.
 //!
 //! ```text
 //! received into    -- keep -->  a chain of two references, one of whoever has received, one `Kept`
@@ -6,10 +6,10 @@
 //!                  -- let_go -> the ring's; the chain has one reference less
 //! ```
 //!
-//! Where: between an inbox, which shows what a chunk has received, and a value that lies there.
-//! Invariant: `keep` and `let_go` change one chunk for one, so that a ring has as many as before.
-//! What is kept does not change: its chunk is no ring's before the last reference has gone, and
-//! those who still read the packet have one.
+//! Where: between an inbox, which shows the bytes in a chunk, and a value that lies there.
+//! Invariant: `keep` and `let_go` exchange one chunk for one, so that a ring always has the same
+//! number. Kept bytes do not change: their chunk becomes a ring's only after the last reference has
+//! gone, and whoever still reads the packet has one.
 //! Source: the KV-Cache paper, section 4.1.3 (packet buffers that are values).
 
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -20,21 +20,19 @@ use crate::sync::Ordering;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Bytes that stay where they were received. Dropped, they are not kept any more.
+/// Bytes that stay in the chunk they were received into, until this is dropped.
 #[derive(Debug)]
 pub struct Kept {
     arena: Arc<Arena>,
-    /// Of which the extent is what is kept.
+    /// The chunk; its extent is the kept bytes.
     chunk: u32,
 }
 
 impl Arena {
-    /// Keeps bytes that a ring has received, where they lie. `None`: the arena does not keep, they
-    /// lie elsewhere, some of their chunk is kept already, or no chunk is free that the ring could
-    /// have in its place.
+    /// Keeps received bytes in their chunk. `None` if the arena does not keep, the bytes lie
+    /// elsewhere, their chunk has kept bytes already, or no chunk is free for the ring in exchange.
     ///
-    /// They are to be shown by whoever has received them, and gives their chunk to `let_go`
-    /// afterwards.
+    /// The bytes must be shown by their receiver, who gives their chunk to `let_go` afterwards.
     #[inline]
     #[must_use]
     pub fn keep(self: &Arc<Self>, bytes: &[u8]) -> Option<Kept> {
@@ -46,8 +44,8 @@ impl Arena {
         is_kept.then(|| Kept { arena: Arc::clone(self), chunk })
     }
 
-    /// The same of a chunk that a ring has received into. True: the caller has a reference, and so
-    /// has whoever is to let go of the chunk.
+    /// Like `keep`, but for a range of a chunk. If true, the caller has a reference, and so has
+    /// whoever will let go of the chunk.
     pub(super) fn keep_in(&self, chunk: u32, (offset, bytes): (usize, usize)) -> bool {
         if bytes > self.chunk_bytes - offset || self.chains.seen(chunk).0 > 0 {
             return false;
@@ -59,18 +57,17 @@ impl Arena {
         }
         let extent = u64::from(spare) << 32 | (offset as u64) << 16 | bytes as u64;
         // Relaxed, paired with the loads in `extent` and `let_go`: whoever lets go of the chunk has
-        // shown the bytes to this thread, and knows by other means that they are not looked at any
-        // more.
+        // shown the bytes to this thread, and knows by other means that this has ended.
         self.extents.word(chunk as usize).store(extent, Ordering::Relaxed);
         true
     }
 
-    /// Whoever has received into a chunk is done with it. Returns the chunk to be received into
-    /// next: the same, or a free one if some of it is kept.
+    /// Ends the use of a chunk by its receiver. Returns the chunk to receive into next: the same,
+    /// or a free one if bytes of the chunk are kept.
     #[inline]
     #[must_use]
     pub fn let_go(&self, chunk: u32) -> u32 {
-        // A chunk that is kept has the reference that is given back here, whoever else has some.
+        // A chunk with kept bytes has at least the reference that is given back here.
         if self.chains.seen(chunk).0 == 0 || plant::is(Fault::KeptChunkLent) {
             return chunk;
         }
@@ -81,24 +78,23 @@ impl Arena {
 }
 
 impl Kept {
-    /// Keeps these of the bytes alone.
+    /// Keeps only this range of the bytes.
     ///
     /// # Panics
-    /// There are fewer.
+    /// The range is longer than the bytes.
     pub fn cut(&mut self, range: Range<usize>) {
         let (offset, bytes) = self.arena.extent(self.chunk);
         assert!(range.start <= range.end && range.end <= bytes, "within what is kept");
         self.arena.set_extent(self.chunk, offset + range.start, range.len());
     }
 
-    /// The arena in which they lie.
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// The chunk, as a chain of its own, with the reference.
+    /// Returns the chunk as a chain of its own; the caller gets the reference.
     pub(crate) fn into_chunk(self) -> u32 {
-        // `self` gives its own one back.
+        // Dropping `self` gives its own reference back.
         let is_held = self.arena.hold(self.chunk);
         debug_assert!(is_held, "it has a reference");
         self.chunk
@@ -111,7 +107,7 @@ impl Deref for Kept {
     fn deref(&self) -> &[u8] {
         let (at, bytes) = self.arena.piece(self.chunk);
         // SAFETY: the extent lies within the chunk, which was received into as a whole. Nobody
-        // writes to it while it has references, of which one is this one's.
+        // writes to the chunk while it has references, and this value has one.
         unsafe { std::slice::from_raw_parts(at, bytes) }
     }
 }

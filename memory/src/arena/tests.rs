@@ -1,4 +1,4 @@
-//! Tests of the arena: what is taken, held, chained and given back.
+//! Tests of the arena: taking, holding, chaining and giving back chunks.
 //!
 //! Where: below the store, without one.
 //! Invariant: each test ends with every chunk free, as the audit counts them.
@@ -58,7 +58,7 @@ fn a_descriptor_keeps_its_chunk_and_those_behind_it_when_the_value_goes() {
     assert!(arena.hold(chunks[1]));
     assert_eq!(arena.release(chunks[0]), 1, "the others are still being sent");
     let read = |chunk: u32, at: usize| {
-        // SAFETY: nobody writes to the chunk, for this test has all that are in use.
+        // SAFETY: nobody writes to the chunk, because this test has all chunks that are in use.
         unsafe { arena.at(chunk).add(at).read() }
     };
     assert_eq!((read(chunks[1], 0), read(chunks[2], 2047)), (7, 7));
@@ -106,7 +106,7 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
         let taken = arena.value_chunk_of(memory.frame_at(chunk)).expect("a value's").0;
         arena.set_extent(taken, offset, bytes);
         assert_eq!(arena.extent(taken), (offset, bytes));
-        // SAFETY: this test's own, until it is published.
+        // SAFETY: the chunk is this test's own until it is published.
         unsafe { memory.frame_at(chunk).add(offset).write_bytes(number, bytes) };
         value.extend(std::iter::repeat_n(number, bytes));
         chunks.push(chunk);
@@ -129,10 +129,10 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
     assert_eq!((arena.free(), faults(&arena, &[])), (8, vec![]));
 }
 
-/// Has a ring receive bytes behind `offset` bytes of a chunk, and shows them.
+/// Has a ring receive bytes at `offset` in a chunk, and shows them.
 fn received(arena: &Arena, chunk: u32, offset: usize, text: &[u8]) -> &'static [u8] {
-    // SAFETY: the chunk is a ring's, which the test alone receives into. It reads what is shown
-    // only until it lets go of the chunk, before which the arena does not go either.
+    // SAFETY: the chunk is a ring's, into which only the test receives. It reads the bytes only
+    // until it lets go of the chunk, and the arena lives longer than that.
     unsafe {
         let at = arena.at(chunk).add(offset);
         at.copy_from(text.as_ptr(), text.len());
@@ -183,7 +183,7 @@ fn what_is_kept_outlives_its_keeper_while_the_packet_is_read() {
     let shown = received(&arena, 0, 42, b"a request, and its value");
     drop(arena.keep(&shown[19..]).expect("a free chunk"));
     assert_eq!((arena.free(), shown), (0, &b"a request, and its value"[..]));
-    // Not again, for nobody can tell who the reference is of.
+    // The bytes are not kept twice, because nobody could tell whose the reference is.
     assert!(arena.keep(shown).is_none());
     assert_eq!((arena.let_go(0), arena.free()), (1, 1));
     let shown = received(&arena, 1, 0, b"the next");
@@ -206,7 +206,7 @@ fn what_is_kept_becomes_frames_of_a_value() {
     kept[0].cut(17..26);
     kept[2].cut(0..13);
     assert_eq!([&kept[0][..], &kept[2][..]], [&b"the first"[..], b" and the last"]);
-    // Those who received them are done before there is a value, or behind that.
+    // Receivers let go before there is a value, or afterwards.
     assert_eq!(arena.let_go(0), 3);
     let frames: Vec<u32> = kept.into_iter().map(|kept| memory.frame_of(kept)).collect();
     frames.windows(2).for_each(|two| memory.chain(two[0], two[1]));

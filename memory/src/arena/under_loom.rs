@@ -1,7 +1,7 @@
 //! Tests of the arena under every interleaving that loom distinguishes.
 //!
 //! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
-//! Invariant: what runs is the shipped source.
+//! Invariant: the tests run the shipped source.
 //! Source: none.
 
 use super::*;
@@ -38,8 +38,7 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
         let reader = {
             let (arena, linked) = (arena.clone(), linked.clone());
             thread::spawn(move || {
-                // As a lookup does: it takes a reference, and then asks whether the item is still
-                // linked.
+                // Like a lookup: takes a reference, then checks that the item is still linked.
                 let head = linked.load(Ordering::Acquire);
                 if head != NONE && arena.hold(head) {
                     if linked.load(Ordering::Acquire) == head {
@@ -63,8 +62,7 @@ fn a_reader_with_a_stale_number_frees_nothing_of_the_chunks_next_owner() {
     });
 }
 
-/// A value is overwritten and its chunks are wanted again, while the descriptor of its second chunk
-/// is completed.
+/// A value is overwritten and its chunks are taken while its second chunk's descriptor completes.
 #[test]
 fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     model(|| {
@@ -89,8 +87,8 @@ fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
     });
 }
 
-/// One column finds no free chunk and clears the hint, while another gives a chunk back. Whoever
-/// looks next finds that chunk.
+/// One column finds no free chunk and clears the hint, while another gives a chunk back. The next
+/// look finds that chunk.
 #[test]
 fn a_chunk_given_back_during_a_look_is_found_by_the_next() {
     model(|| {
@@ -129,7 +127,7 @@ fn a_chunk_is_handed_out_once() {
     });
 }
 
-/// A value that stayed where it was received goes while the request is still being read.
+/// A value that stayed where it was received is unlinked while the request is still being read.
 #[test]
 fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
     model(|| {
@@ -139,7 +137,7 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
         let other = {
             let (arena, is_read) = (arena.clone(), is_read.clone());
             thread::spawn(move || {
-                // Another column cuts the value and publishes it; and it is overwritten.
+                // Another column cuts the value and publishes it; then the value is overwritten.
                 arena.set_extent(0, 310, 80);
                 arena.release(0);
                 if let Some(taken) = arena.take() {
@@ -156,7 +154,7 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
     });
 }
 
-/// A reader has a number from before the chunk was a ring's, and it is kept for another value.
+/// A reader has the chunk's number from before it was a ring's; then the chunk keeps another value.
 #[test]
 fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
     model(|| {
@@ -177,7 +175,7 @@ fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
         };
         linked.store(NONE, Ordering::Release);
         arena.release(old);
-        // The ring gets a chunk, and what it receives there is kept too.
+        // The ring gets a chunk, and bytes received into it are kept too.
         assert!(arena.keep_in(0, (300, 100)));
         let next = arena.let_go(0);
         let is_kept = arena.keep_in(next, (300, 100));

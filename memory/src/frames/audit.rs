@@ -9,7 +9,7 @@ use crate::segments::{NONE, State};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Memory {
-    /// Appends the faults of the frames to `faults`. `chains` has the head and the bytes of each
+    /// Appends the faults of the frames to `faults`. `chains` has the head and the length of each
     /// chain that an item names. A frame that a reader or an arriving value holds counts as a
     /// fault.
     pub fn audit_frames(&self, chains: &BTreeMap<u32, u32>, faults: &mut Vec<String>) {

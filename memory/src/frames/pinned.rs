@@ -1,7 +1,8 @@
 //! A reader's reference to the body of a large value.
 //!
 //! Where: a hit returns one to the connection, which sends the body straight from its frames.
-//! Invariant: the frames keep their contents as long as this lives, whatever becomes of the item.
+//! Invariant: the frames keep their contents as long as this reference lives, even without the
+//! item.
 //! Source: none.
 
 #![allow(unsafe_code, reason = "reads frames in the mapping")]
@@ -16,20 +17,20 @@ pub struct Pinned {
     memory: Arc<Memory>,
     head: u32,
     bytes: usize,
-    /// Bytes from the read position to the end.
+    /// Number of bytes from the read position to the end.
     left: usize,
-    /// The frame in which the read position lies, and the bytes of it before that.
+    /// The frame at the read position, and the number of its bytes before that position.
     at: (u32, usize),
 }
 
 impl Pinned {
-    /// Takes a reference to the chain at `head`, whose frames hold `bytes` bytes. `None`: the chain
-    /// is free, so what named it is linked no more.
+    /// Takes a reference to the chain at `head`, whose frames hold `bytes` bytes. `None` if the
+    /// chain is free, because its item is no longer linked.
     ///
     /// # Safety
-    /// `head` and `bytes` come from one item or draft. Where others may unlink the item, the caller
-    /// makes sure after this call, and before he reads any piece, that it is still linked; if it is
-    /// not, the frames may be another's already, and he drops what he holds.
+    /// `head` and `bytes` come from one item or draft. If others may unlink the item, the caller
+    /// checks after this call, and before reading any piece, that the item is still linked; if it
+    /// is not, the frames may belong to another value, and the caller drops the reference.
     #[must_use]
     pub unsafe fn hold(memory: &Arc<Memory>, head: u32, bytes: usize) -> Option<Self> {
         let pinned =
@@ -37,7 +38,7 @@ impl Pinned {
         memory.hold(head).then(pinned)
     }
 
-    /// The bytes from the read position on, in order, each frame's as one piece.
+    /// Returns the bytes from the read position on, in order, each frame's as one piece.
     #[must_use]
     pub fn pieces(&self) -> Pieces<'_> {
         Pieces { memory: &self.memory, at: self.at, left: self.left }
@@ -51,7 +52,7 @@ impl Pinned {
         (self.at, self.left) = (pieces.at, pieces.left);
     }
 
-    /// Bytes from the read position to the end.
+    /// Number of bytes from the read position to the end.
     #[must_use]
     pub fn bytes_left(&self) -> usize {
         self.left
@@ -72,25 +73,25 @@ impl Pinned {
         false
     }
 
-    /// Bytes of the whole body.
+    /// Number of bytes of the whole body.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Pieces of a body, which is pinned as long as they are used.
+/// The pieces of a body, which stays pinned as long as they are used.
 #[derive(Clone, Debug)]
 pub struct Pieces<'p> {
     memory: &'p Memory,
-    /// The frame in which the next piece lies, and the bytes of it before that piece.
+    /// The frame of the next piece, and the number of its bytes before that piece.
     at: (u32, usize),
-    /// Bytes of all that are to come.
+    /// Number of bytes of all pieces to come.
     left: usize,
 }
 
 impl Pieces<'_> {
-    /// Where the next piece lies, and its bytes; none if there is no more.
+    /// Returns the address and the length of the next piece; `None` if there is no more.
     fn there(&self) -> Option<(*mut u8, usize)> {
         let (frame, passed) = self.at;
         if self.left == 0 || frame == NONE {
@@ -100,7 +101,7 @@ impl Pieces<'_> {
         Some((at.wrapping_add(passed), (bytes - passed).min(self.left)))
     }
 
-    /// Passes `bytes` bytes, of those that are left.
+    /// Skips `bytes` of the bytes that are left.
     fn skip_bytes(&mut self, mut bytes: usize) {
         while bytes > 0
             && let Some((_, there)) = self.there()
@@ -123,8 +124,8 @@ impl<'p> Iterator for Pieces<'p> {
         // SAFETY: the frame is in the chain to which a `Pinned` holds a reference, by the contract
         // of `hold`. It was filled before the chain was published, nobody writes to it afterwards,
         // and it is not freed while the reference lives; the piece borrows the `Pinned`, as this
-        // iterator does, so it does not outlive the reference. `there` gives bytes of the frame
-        // that are the value's.
+        // iterator does, so it does not outlive the reference. `there` returns only bytes of the
+        // frame that are the value's.
         let piece = unsafe { std::slice::from_raw_parts(at, bytes) };
         self.left -= bytes;
         self.at = (self.memory.next(self.at.0), 0);

@@ -9,7 +9,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::words::low;
 
 impl Segment {
-    /// What the segment is used for; `None`: its state is not a valid one.
+    /// Returns the segment's state; `None` if it is not a valid one.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         use State::{Draining, Frames, Free, Index, Limbo, Open, Sealed, Withheld};
@@ -20,7 +20,7 @@ impl Segment {
 
 impl Segments {
     /// Appends the faults of the lists to `faults`. A free, retired or withheld segment must be in
-    /// its list once and in no other, and each list must be as long as its counter says.
+    /// its list once and in no other, and the length of each list must be its counter's.
     pub fn audit(&self, faults: &mut Vec<String>) {
         let warm: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.warm).collect();
         let fresh: Vec<&AtomicU64> = self.heads.iter().map(|heads| &*heads.fresh).collect();
@@ -61,8 +61,7 @@ impl Segments {
         }
     }
 
-    /// The segments of a list. It ends after one more than there are segments, even if the list
-    /// runs in a circle.
+    /// Iterates over a list's segments, even of a cyclic list, and at most one more than there are.
     fn list<'s>(&'s self, list: &AtomicU64) -> impl Iterator<Item = u32> + use<'s> {
         // Acquire, here and below, pairs with the Release in `push`.
         let mut next = low(list.load(Ordering::Acquire));

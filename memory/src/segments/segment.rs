@@ -1,8 +1,6 @@
-//! One segment's entry: what the segment is used for, how far it is filled, how many of its bytes
-//! are live.
+//! One segment's entry: its state, its fill, and the number of its live bytes.
 //!
-//! Where: columns append to open segments, unlink items and choose a segment to drain, all by the
-//! entries alone.
+//! Where: columns append, unlink items and choose a segment to drain by the entries alone.
 //! Invariant: a thread whose `change` of the state succeeds owns the segment. A segment is
 //! drainable when it is sealed and its committed bytes equal its end.
 //! Source: none.
@@ -23,7 +21,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// `end` of a segment that is still open.
 pub const UNSEALED: u32 = u32::MAX;
-/// What a segment is used for.
+/// The use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
@@ -39,7 +37,7 @@ pub enum State {
     Limbo = 4,
     /// Cut into frames.
     Frames = 5,
-    /// Its memory was given back to the system, so that the index may use as much.
+    /// Given to the index: its memory was given back, so that the index may use that amount.
     Index = 6,
     /// Out of use, and its memory given back to the system, because the limit was lowered.
     Withheld = 7,
@@ -89,7 +87,7 @@ const _: () = assert!(size_of::<Segment>() == 128, "two cache lines");
 /// The properties that a segment gets when it is opened, and keeps until it is free again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Opening {
-    /// The CAS unique from which the short CAS uniques of its items count.
+    /// The base to which the short CAS uniques of its items are added.
     pub cas_base: u64,
     /// The flush epoch.
     pub epoch: u32,
@@ -160,9 +158,9 @@ impl Segment {
         lived.has_frames.store(0, Ordering::Relaxed);
         lived.uncounted.store(0, Ordering::Relaxed);
         self.set_state(State::Open);
-        // Last, for a column may still know the segment's number from its former use: its `reserve`
-        // finds the segment full before this store, and open with all fields set after it. Release
-        // pairs with the Acquire in `reserve`.
+        // Last, because a column may still know the segment's number from its former use: that
+        // column's `reserve` finds the segment full before this store, and open with all fields set
+        // after it. Release pairs with the Acquire in `reserve`.
         appended.cursor.store(0, Ordering::Release);
     }
 
@@ -188,7 +186,7 @@ impl Segment {
         }
     }
 
-    /// Commits `bytes` that were reserved and are an item or a void now. True if the segment is
+    /// Commits `bytes` that were reserved and now hold an item or a void. True if the segment is
     /// sealed and this was its last commit.
     pub fn commit(&self, bytes: u32) -> bool {
         // Release pairs with the Acquire in `drainable`: the column that drains sees the bytes.
@@ -197,7 +195,7 @@ impl Segment {
         now == self.appended.end.load(Ordering::SeqCst)
     }
 
-    /// True if the segment is sealed and every reservation was committed.
+    /// True if the segment is sealed and every reservation is committed.
     #[must_use]
     pub fn drainable(&self) -> bool {
         // Acquire pairs with the Release in `reserve` and `commit`.
@@ -206,25 +204,25 @@ impl Segment {
         end != UNSEALED && (all || self.appended.committed.load(Ordering::Acquire) == end)
     }
 
-    /// The offset at which its items end, or `UNSEALED`.
+    /// The offset at which the segment's items end, or `UNSEALED`.
     #[must_use]
     pub fn end(&self) -> u32 {
         self.appended.end.load(Ordering::Acquire) // pairs with the Release in `reserve`
     }
 
-    /// Bytes of the items and voids in it.
+    /// Number of bytes of the items and voids in the segment.
     #[must_use]
     pub fn committed(&self) -> u32 {
         self.appended.committed.load(Ordering::Relaxed) // a number to look at
     }
 
-    /// Bytes that reservations have asked for so far, which may be more than a segment.
+    /// Number of bytes that reservations have asked for, which may be more than a segment.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.appended.cursor.load(Ordering::Relaxed) // a hint
     }
 
-    /// As given to `open`.
+    /// The `cas_base` given to `open`.
     #[inline]
     #[must_use]
     pub fn cas_base(&self) -> u64 {
@@ -232,21 +230,21 @@ impl Segment {
         self.appended.cas_base.load(Ordering::Relaxed)
     }
 
-    /// The flush epoch in which it was opened.
+    /// The flush epoch in which the segment was opened.
     #[inline]
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.appended.epoch.load(Ordering::Relaxed) // set before the segment's items were published
     }
 
-    /// As given to `open`.
+    /// The `birth` given to `open`.
     #[inline]
     #[must_use]
     pub fn birth(&self) -> u64 {
         self.appended.birth.load(Ordering::Relaxed) // as `epoch`
     }
 
-    /// The second in which it was opened.
+    /// The second in which the segment was opened.
     #[must_use]
     pub fn opened(&self) -> u32 {
         self.lived.opened.load(Ordering::Relaxed) // as `epoch`
@@ -261,18 +259,18 @@ impl Segment {
         }
     }
 
-    /// Bytes from its beginning that are populated, as far as was noted.
+    /// Number of bytes from the segment's beginning that are known to be populated.
     #[must_use]
     pub fn touched(&self) -> u32 {
         self.lived.touched.load(Ordering::Relaxed)
     }
 
-    /// Notes that its owner has given its memory back to the system.
+    /// Notes that the segment's owner has given its memory back to the system.
     pub fn set_untouched(&self) {
         self.lived.touched.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes of its linked items.
+    /// Number of bytes of the segment's linked items.
     #[must_use]
     pub fn live(&self) -> u32 {
         self.lived.live.load(Ordering::Relaxed) // a hint while other columns link and unlink
@@ -290,20 +288,21 @@ impl Segment {
         self.lived.live.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// True if any of its items has ever had frames.
+    /// True if any item of the segment has ever had frames.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.lived.has_frames.load(Ordering::Relaxed) != 0 // as in `link`, after all commits
     }
 
-    /// Counts all its items as unlinked and returns their bytes. If another column has unlinked an
-    /// item but not counted that yet, the sum becomes negative later, which `miscounted` shows.
+    /// Counts all items as unlinked and returns the number of their bytes. If another column has
+    /// yet to count an item that it unlinked, the sum becomes negative later, which `miscounted`
+    /// shows.
     pub fn unlink_all(&self) -> u32 {
         self.lived.live.swap(0, Ordering::AcqRel) // as `unlink`
     }
 
-    /// Notes that its owner has unlinked items without counting their bytes: from now on `live` is
-    /// too high, and does not become 0 with the last item.
+    /// Notes that the segment's owner has unlinked items without counting their bytes: from now on
+    /// `live` is too high, and does not become 0 with the last item.
     pub fn set_uncounted(&self) {
         self.lived.uncounted.store(1, Ordering::Relaxed); // published when it is sealed again
     }
@@ -314,8 +313,8 @@ impl Segment {
         self.lived.uncounted.load(Ordering::Relaxed) != 0 // as in `set_uncounted`
     }
 
-    /// For a retired segment, when all columns have passed a quiescent point since: bytes that were
-    /// unlinked but not counted, or, below 0, that were counted twice.
+    /// The bytes that were unlinked but not counted, or, below 0, that were counted twice. For a
+    /// retired segment, after all columns have passed a quiescent point.
     #[must_use]
     pub fn miscounted(&self) -> i32 {
         // Acquire pairs with the Release of `unlink`.
@@ -341,19 +340,19 @@ impl Segment {
         }
     }
 
-    /// The earliest exptime of its items, or an earlier one; `u32::MAX`: no item expires.
+    /// The earliest exptime of the segment's items, or an earlier one; `u32::MAX` if none expires.
     #[must_use]
     pub fn min_exp(&self) -> u32 {
         self.lived.min_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// The latest exptime of its items, or a later one; `u32::MAX`: some item never expires.
+    /// The latest exptime of the segment's items, or a later one; `u32::MAX` for never.
     #[must_use]
     pub fn max_exp(&self) -> u32 {
         self.lived.max_exp.load(Ordering::Relaxed) // a hint
     }
 
-    /// Resets the earliest exptime and returns what it was. A walk calls this before it reads the
+    /// Resets the earliest exptime and returns the old one. A walk calls this before it reads the
     /// exptimes of all items; no linked item expires before the exptime returned.
     pub fn reset_min_exp(&self) -> u32 {
         // Relaxed: ordered by the fence. A swap, so that an exptime that another column sets
@@ -373,10 +372,10 @@ impl Segment {
     /// Lowers the earliest exptime to `exptime`. Call it after an item got this exptime, which is
     /// earlier than the one before.
     ///
-    /// To call `raise_exp` before that is not enough: a walk may reset the earliest exptime after
-    /// that call, and then read the item's old exptime. With a fence on both sides, one of two
-    /// things holds. If the walk's fence comes first, this call lowers the exptime that the walk
-    /// has reset. If this call's fence comes first, the walk reads the item's new exptime.
+    /// It is not enough to call `raise_exp` first: a walk may reset the earliest exptime after that
+    /// call, and then read the item's old exptime. With a fence on both sides, one of two things
+    /// holds. If the walk's fence comes first, this call lowers the exptime that the walk has
+    /// reset. If this call's fence comes first, the walk reads the item's new exptime.
     pub fn shorten_exp(&self, exptime: u32) {
         if !plant::is(Fault::ShortenedUnfenced) {
             fence(Ordering::SeqCst); // pairs with the one in `reset_min_exp`
@@ -384,7 +383,7 @@ impl Segment {
         self.lower_min_exp(exptime);
     }
 
-    /// The second in which a walk must look for expired items again; `u32::MAX`: never.
+    /// The second in which a walk must next look for expired items; `u32::MAX` for never.
     #[must_use]
     pub fn due(&self) -> u32 {
         self.lived.due.load(Ordering::Relaxed) // ordered by the calendar, which has it too
@@ -395,34 +394,34 @@ impl Segment {
         self.lived.due.store(due, Ordering::Relaxed); // as `due`
     }
 
-    /// Lowers `due`; false if it was as early already.
+    /// Lowers `due`; false if `due` was not later.
     pub fn lower_due(&self, due: u32) -> bool {
         self.lived.due.fetch_min(due, Ordering::Relaxed) > due // as `due`
     }
 
-    /// The second in which a background walk last went through it.
+    /// The second in which a background walk last went through the segment.
     #[must_use]
     pub fn walked(&self) -> u32 {
         self.lived.walked.load(Ordering::Relaxed) // a hint
     }
 
-    /// Notes that a background walk goes through it in second `now`.
+    /// Notes that a background walk goes through the segment in second `now`.
     pub fn set_walked(&self, now: u32) {
         self.lived.walked.store(now, Ordering::Relaxed); // a hint
     }
 
-    /// Its position in its queue.
+    /// The segment's position in its queue.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         self.lived.ticket.load(Ordering::Acquire) // pairs with `set_ticket`
     }
 
-    /// Sets its position in its queue.
+    /// Sets the segment's position in its queue.
     pub fn set_ticket(&self, ticket: u64) {
         self.lived.ticket.store(ticket, Ordering::Release); // pairs with `ticket`
     }
 
-    /// True if it is in `state`.
+    /// True if the segment is in `state`.
     #[must_use]
     pub fn is(&self, state: State) -> bool {
         self.lived.state.load(Ordering::Acquire) == state as u32 // pairs with `set_state`, `change`
@@ -433,8 +432,8 @@ impl Segment {
         self.lived.state.store(state as u32, Ordering::Release); // pairs with `is`, `change`
     }
 
-    /// Changes the state from `from` to `to`; false if it was another one. If true, the caller owns
-    /// the segment.
+    /// Changes the state from `from` to `to`, which makes the caller the owner; false if it was
+    /// another.
     pub fn change(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
         // AcqRel pairs with itself and with `set_state`.

@@ -13,8 +13,8 @@ use std::io;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 
-/// The entries. One that was never used is all zeroes and takes no memory. It is a valid entry of a
-/// free segment: `open` sets every field that must not be 0, such as `end`.
+/// The entries. An entry that was never used is all zeroes and takes no memory. It is a valid entry
+/// of a free segment: `open` sets every field that must not be 0, such as `end`.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(super) struct Table {

@@ -1,7 +1,7 @@
 //! Tests of segments under every interleaving that loom distinguishes.
 //!
 //! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-memory --lib`.
-//! Invariant: what runs is the shipped source.
+//! Invariant: the tests run the shipped source.
 
 use super::*;
 use crate::sync::AtomicBool;
@@ -36,7 +36,7 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Does `work` in two threads at once, with two free segments.
+/// Does `work` in two threads concurrently, with two free segments.
 fn twice(work: fn(&Shared)) {
     model(move || {
         let shared = Shared::new(2);
@@ -67,7 +67,7 @@ fn a_segment_is_handed_out_once() {
 }
 
 /// A pop stalls while another thread takes the first and the second segment of the list and gives
-/// the first back. The pop then does not make the second one the head of the list.
+/// the first back. The stalled pop must not make the second one the head of the list.
 #[test]
 fn a_stalled_take_gives_out_nothing_that_is_taken() {
     model(|| {

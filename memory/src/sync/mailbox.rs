@@ -1,15 +1,16 @@
-//! Handing things from any thread to one: a bounded mailbox.
+//! A bounded mailbox: hands things from any thread to one thread.
 //!
 //! Where: beside the path of a request; columns hand connections to each other.
-//! Invariant: what is put in is taken out once, in the order in which it was put in, or it stays
-//! with whoever put it: when the box is full, and when its owner takes no more. Nothing allocates
-//! after `new`, and the lock is held for a move of a few bytes, or for a swap of two pointers.
+//! Invariant: a thing that was put in is taken out once, and in the order of putting. A thing that
+//! cannot be put in stays with its sender: when the box is full, and when its owner takes no more.
+//! Nothing allocates after `new`, and the lock is held while a few bytes are moved or two pointers
+//! swapped.
 
 use std::mem;
 
 use super::{Mutex, MutexGuard, lock_soon};
 
-/// A mailbox. Any thread puts something in; its owner takes all out.
+/// A mailbox. Any thread puts things in; its owner takes them all out.
 #[derive(Debug)]
 pub struct Mailbox<T>(Mutex<Inside<T>>);
 
@@ -21,7 +22,7 @@ struct Inside<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// For at most `letters_max` things at a time.
+    /// Makes a mailbox for at most `letters_max` things at a time.
     #[must_use]
     pub fn new(letters_max: usize) -> Mailbox<T> {
         let letters = Vec::with_capacity(letters_max);
@@ -32,10 +33,10 @@ impl<T> Mailbox<T> {
         lock_soon(&self.0)
     }
 
-    /// Puts `letter` in. Wake the owner afterwards: it looks once for each wake.
+    /// Puts `letter` in. The caller must wake the owner afterwards, who looks once per wake.
     ///
     /// # Errors
-    /// The letter itself: there is no room for it, or nobody will take it.
+    /// Returns `letter` if there is no room, or if the mailbox is closed.
     pub fn put(&self, letter: T) -> Result<(), T> {
         let mut inside = self.lock();
         if inside.is_closed || inside.letters.len() >= inside.letters_max {
@@ -46,7 +47,7 @@ impl<T> Mailbox<T> {
     }
 
     /// Takes all out, into the empty `letters`, whose memory the box uses from now on. Call it
-    /// after the wake is cleared: what is put in behind this wakes again.
+    /// after clearing the wake, so that a later `put` wakes the owner again.
     pub fn take(&self, letters: &mut Vec<T>) {
         debug_assert!(letters.is_empty(), "what is there would be put in again");
         let mut inside = self.lock();
@@ -54,7 +55,7 @@ impl<T> Mailbox<T> {
         mem::swap(&mut inside.letters, letters);
     }
 
-    /// Takes all out for the last time: from now on nothing is put in.
+    /// Takes all out for the last time; from now on `put` fails.
     pub fn close(&self) -> Vec<T> {
         let mut inside = self.lock();
         inside.is_closed = true;
@@ -91,7 +92,7 @@ mod under_loom {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A box and what wakes its owner, as an eventfd does.
+    /// A mailbox, and the flag that wakes its owner, like an eventfd.
     #[derive(Clone)]
     struct Owned(Arc<(Mailbox<u32>, AtomicBool)>);
 
@@ -100,30 +101,30 @@ mod under_loom {
             Owned(Arc::new((Mailbox::new(letters_max), AtomicBool::new(false))))
         }
 
-        /// As a column that gives: what the box does not take stays here.
+        /// Gives letters like a column; returns the sum of those that the box does not take.
         fn give(&self, letters: [u32; 2]) -> u32 {
             let kept = letters.into_iter().filter(|letter| self.0.0.put(*letter).is_err()).sum();
-            // In one step, as an eventfd counts. Release pairs with the Acquire of `look`; the
-            // system's calls order more.
+            // In one step, like an eventfd counts. Release pairs with the Acquire of `look`; the
+            // real system calls order more.
             self.0.1.swap(true, Ordering::Release);
             kept
         }
 
-        /// As a column that is woken: the sum of what it takes; none if it was not woken.
+        /// Looks like a woken column: returns the sum of the letters taken, 0 if it was not woken.
         fn look(&self, last: &mut u32) -> u32 {
             let mut taken = Vec::new();
             if self.0.1.swap(false, Ordering::Acquire) {
                 self.0.0.take(&mut taken);
             }
-            // Each sender's letters come in order; here there is one.
+            // Each sender's letters arrive in order; here there is one sender.
             let sorted = taken.iter().all(|letter| std::mem::replace(last, *letter) < *letter);
             assert!(sorted, "{taken:?}");
             taken.into_iter().sum()
         }
     }
 
-    /// Whenever the owner looks, each letter is taken once, in order, or kept by its sender; and
-    /// after the last wake nothing is left.
+    /// In every interleaving each letter is taken once, in order, or kept by its sender; and
+    /// nothing is left after the last wake.
     #[test]
     fn a_letter_is_taken_once_and_no_wake_is_lost() {
         loom::model(|| {
@@ -139,7 +140,8 @@ mod under_loom {
         });
     }
 
-    /// While two senders put letters in, the owner stops: each letter is with one of the three.
+    /// The owner closes the box while two senders put letters in: each letter is with one of the
+    /// three.
     #[test]
     fn a_letter_that_comes_while_the_owner_stops_is_not_lost() {
         loom::model(|| {

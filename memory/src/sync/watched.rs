@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::SeqCst;
 pub struct Access {
     /// The first byte's address.
     pub at: usize,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: usize,
     /// False if the access only loads.
     pub is_write: bool,
@@ -26,7 +26,7 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` without scheduling points, which is several times as fast. For work that a test does
+/// Runs `work` without scheduling points, which is several times faster. For work that a test does
 /// while it has no other thread.
 pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     let before = ALONE.replace(true);
@@ -51,7 +51,7 @@ pub fn access(at: usize, bytes: usize, is_write: bool) {
 
 fn point() {
     if !ALONE.get() {
-        // To load one of shuttle's atomics that no other thread sees is a scheduling point only.
+        // Loading an atomic of shuttle's that no other thread sees is only a scheduling point.
         Point::new(false).load(SeqCst);
     }
 }

@@ -1,17 +1,17 @@
-//! Control messages: what stands beside a datagram's bytes.
+//! Control messages, which accompany a datagram's bytes.
 //!
 //! ```text
 //! 0      8       12     16
 //! | len  | level | type | value ...     the next begins at a multiple of 8
 //! ```
 //!
-//! Where: below `inbox`, which reads them, and `outbox`, which writes them; `in_place` reads what
-//! they tell of sends that are over.
-//! Invariant: what is read lies within the bytes that the kernel says it wrote.
+//! Where: below `inbox`, which reads them, and `outbox`, which writes them; `in_place` reads those
+//! that report completed sends.
+//! Invariant: only bytes that the kernel says it wrote are read.
 //! Source: cmsg(3); `struct cmsghdr` of a 64-bit Linux.
 
-/// Room for one of `UDP_GRO` or `UDP_SEGMENT` (24 bytes) and one of `IPV6_PKTINFO` (40), or for one
-/// of `IPV6_RECVERR` (60).
+/// Size of the room for control messages: one of `UDP_GRO` or `UDP_SEGMENT` (24 bytes) and one of
+/// `IPV6_PKTINFO` (40), or one of `IPV6_RECVERR` (60).
 pub(crate) const CONTROL_BYTES: usize = 64;
 
 const HEAD_BYTES: usize = 16;
@@ -25,8 +25,8 @@ pub(crate) struct Control(pub(crate) [u8; CONTROL_BYTES]);
 impl Control {
     pub(crate) const EMPTY: Control = Control([0; CONTROL_BYTES]);
 
-    /// Writes a message behind the first `bytes` bytes; returns how many there are now. One for
-    /// which there is no room is left out.
+    /// Writes a message behind the first `bytes` bytes; returns the new number of bytes. A message
+    /// for which there is no room is left out.
     pub(super) fn push(&mut self, bytes: usize, level: i32, kind: i32, value: &[u8]) -> usize {
         let len = HEAD_BYTES + value.len();
         let end = bytes + len.next_multiple_of(ALIGN_BYTES);
@@ -38,13 +38,13 @@ impl Control {
         end
     }
 
-    /// The messages in the first `bytes` bytes: level, type and value.
+    /// Iterates over the messages in the first `bytes` bytes: level, type and value of each.
     pub(crate) fn read(&self, bytes: usize) -> Messages<'_> {
         Messages(self.0.get(..bytes).unwrap_or(&self.0))
     }
 }
 
-/// What is not yet read.
+/// The messages that are not yet read.
 pub(crate) struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {

@@ -1,4 +1,4 @@
-//! Datagrams that have arrived.
+//! Received datagrams.
 //!
 //! ```text
 //! slot   | datagram        |          one, or
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: a column's receive, before its turn; a load generator's answers.
-//! Invariant: `datagrams` shows whole datagrams only. One that is longer than its slot is counted
-//! as cut and never shown; of a burst that is, those that are whole are shown.
+//! Invariant: `datagrams` shows only whole datagrams. A datagram that is longer than its slot is
+//! counted as cut and not shown; in a burst longer than its slot, those that fit whole are shown.
 //! Source: recvmmsg(2); udp(7), `UDP_GRO`.
 #![allow(unsafe_code, reason = "rustix lacks recvmmsg, which is called as in C")]
 
@@ -25,73 +25,72 @@ use super::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
 use crate::xdp::Pieces;
 
-/// A slot of as many bytes holds whatever can come: no datagram and no burst is longer.
+/// Size of a slot that holds every datagram and every burst.
 pub const SLOT_BYTES_MAX: usize = 1 << 16;
-/// Slots begin an odd number of cache lines apart: at a power of two their first lines, which are
-/// all that short requests touch, would displace each other.
+/// Slots begin an odd number of cache lines apart: at a power of two their first cache lines, the
+/// only ones that short requests touch, would displace each other from the cache.
 const LINE_BYTES: usize = 64;
 
-/// Room for what one `receive` takes.
+/// Room for the datagrams of one `receive`.
 pub struct Inbox {
     bytes: Box<[u8]>,
     slot_bytes: usize,
     stride_bytes: usize,
     arrivals: Box<[Arrival]>,
-    /// Slots that the last call filled.
+    /// Number of slots that the last call filled.
     filled: usize,
-    /// Slots that the next call offers to the kernel, some more than are filled: each slot offered
-    /// costs a little, and one that stays empty says that no datagram waits.
+    /// Number of slots that the next call offers to the kernel, a few more than will be filled:
+    /// each one costs a little, and a slot that stays empty shows that no datagram waits.
     asked: usize,
-    /// The most that one `receive` asks for.
+    /// Most slots that one `receive` offers.
     asked_max: usize,
 }
 
-/// What a slot holds, and what the kernel writes beside it.
+/// The contents of a slot, and what the kernel writes beside them.
 #[derive(Debug)]
 struct Arrival {
     peer: Peer,
     control: Control,
-    /// Bytes of whole datagrams.
+    /// Number of bytes of whole datagrams.
     bytes: usize,
-    /// Bytes of each but the last.
+    /// Number of bytes of each datagram but the last.
     each_bytes: usize,
-    /// How many these are.
     datagrams: usize,
 }
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The number of datagrams that the inbox shows.
+    /// Number of datagrams that the inbox shows.
     pub datagrams: usize,
-    /// The number of datagrams that were longer than their slot.
+    /// Number of datagrams that were longer than their slot.
     pub cut: usize,
-    /// The number of those that were damaged, which a kernel's socket drops itself.
+    /// Number of frames refused as damaged or not ours; 0 for sockets, where the kernel drops them.
     pub damaged: usize,
-    /// The socket is empty: an edge-triggered epoll will report the next datagram.
+    /// True if the socket is empty: an edge-triggered epoll will report the next datagram.
     pub is_drained: bool,
 }
 
-/// One received datagram, by whichever path a `P` leads back.
+/// A received datagram; `P` is the type of the peer for its path.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a, P = Peer> {
     /// The datagram's payload, or the first piece of it.
     pub bytes: &'a [u8],
-    /// What of it lies elsewhere.
+    /// The other pieces of the payload, if there are any.
     pub more: Option<&'a Pieces>,
-    /// Who sent it, and where to.
+    /// The sender, and the address that the datagram was sent to.
     pub peer: &'a P,
 }
 
 impl<'a, P> Datagram<'a, P> {
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() + self.more.map_or(0, |pieces| pieces.iter().map(<[u8]>::len).sum())
     }
 
-    /// True if it has no payload.
+    /// True if the payload is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -106,8 +105,8 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// Makes `slots` slots, 1 to `BATCH_MAX`, of `slot_bytes` each, 1 to `SLOT_BYTES_MAX`. Only
-    /// what datagrams have touched of them is memory. Where slots are shorter than
+    /// Makes `slots` slots, 1 to `BATCH_MAX`, of `slot_bytes` each, 1 to `SLOT_BYTES_MAX`. The
+    /// system provides a slot's pages when datagrams first touch them. If slots are shorter than
     /// `SLOT_BYTES_MAX`, bursts are cut.
     #[must_use]
     pub fn new(slots: usize, slot_bytes: usize) -> Inbox {
@@ -132,12 +131,13 @@ impl Inbox {
         }
     }
 
-    /// From now on a `receive` takes at most so many datagrams or bursts of them, and at least one.
+    /// Limits each later `receive` to this number of slots, at least one; each slot takes a
+    /// datagram or a burst.
     pub fn limit(&mut self, asked_max: usize) {
         self.asked_max = asked_max.clamp(1, self.arrivals.len());
     }
 
-    /// The datagrams of the last `receive`, in the order of their arrival.
+    /// Returns the datagrams of the last `receive`, in the order of their arrival.
     #[inline]
     #[must_use]
     pub fn datagrams(&self) -> Arrived<'_> {
@@ -146,14 +146,14 @@ impl Inbox {
         Arrived { slots, arrival: None, left: 0, rest: &[] }
     }
 
-    /// The bytes of those datagrams.
+    /// Number of bytes of those datagrams.
     #[must_use]
     pub fn total_bytes(&self) -> usize {
         self.arrivals[..self.filled].iter().map(|arrival| arrival.bytes).sum()
     }
 
-    /// Adapts the number of slots offered to how many of them were filled. That nothing came says
-    /// nothing of how many come.
+    /// Adapts the number of slots offered to the number filled. An empty receive changes nothing,
+    /// because it does not predict the next.
     fn adapt(&mut self, asked: usize, came: usize) {
         let wanted = came + came / 4 + 2;
         self.asked = match came {
@@ -165,16 +165,16 @@ impl Inbox {
     }
 }
 
-/// An iterator over what has arrived.
+/// An iterator over received datagrams.
 #[derive(Clone, Debug)]
 pub struct Arrived<'a> {
-    /// The slots that come next.
+    /// The slots that follow.
     slots: Zip<slice::Iter<'a, Arrival>, ChunksExact<'a, u8>>,
-    /// What the slot holds that is being taken apart; none before the first.
+    /// The slot whose datagrams are being shown; `None` before the first.
     arrival: Option<&'a Arrival>,
-    /// Datagrams left in it.
+    /// Number of datagrams left in that slot.
     left: usize,
-    /// Their bytes.
+    /// The bytes of those datagrams.
     rest: &'a [u8],
 }
 
@@ -197,8 +197,8 @@ impl<'a> Iterator for Arrived<'a> {
 }
 
 impl Arrival {
-    /// Takes down what came into a slot of `slot_bytes`: a message of `bytes`, of which the slot
-    /// may hold only the beginning. Returns the number of datagrams that were cut.
+    /// Records a message of `bytes` bytes in a slot of `slot_bytes`, which may hold only its
+    /// beginning. Returns the number of datagrams that were cut.
     fn note(&mut self, bytes: usize, slot_bytes: usize, control_bytes: usize) -> usize {
         let mut each_bytes = None;
         self.peer.asked = Asked::Bound;
@@ -225,8 +225,8 @@ impl Arrival {
 }
 
 impl Datagrams {
-    /// Receives what has arrived, at most as many bursts as `inbox` has slots; what was in `inbox`
-    /// is gone. A refusal that the peer's system reports counts as nothing received.
+    /// Receives at most one datagram or burst per slot of `inbox`, and forgets those of the last
+    /// call. A refusal that the peer's system reports counts as nothing received.
     #[must_use]
     pub fn receive(&self, inbox: &mut Inbox, calls: &Calls) -> Received {
         calls.reads.add(1);
@@ -249,11 +249,11 @@ impl Datagrams {
             asked += 1;
         }
         // SAFETY: the loop above has filled in the first `asked` headers and counted them. Each
-        // points to one element of `pieces`, which points to `slot_bytes` bytes of a slot, which
-        // has `stride_bytes`, no fewer; and to the `NAME_BYTES` and `CONTROL_BYTES` bytes of one
-        // arrival. Slots and arrivals are borrowed mutably through `inbox` as long as the call
-        // lasts, and any bytes are valid for them. A null timeout is allowed. `MSG_TRUNC` has the
-        // kernel tell how long a datagram was, and never has it write beyond a slot.
+        // points to one element of `pieces`, which points to `slot_bytes` bytes of a slot, whose
+        // size is at least that (`stride_bytes`); and to the `NAME_BYTES` and `CONTROL_BYTES` bytes
+        // of one arrival. Slots and arrivals are borrowed mutably through `inbox` as long as the
+        // call lasts, and any bytes are valid for them. A null timeout is allowed. `MSG_TRUNC` has
+        // the kernel return the full length of a datagram, but never write beyond a slot.
         let count = unsafe {
             libc::recvmmsg(
                 self.0.as_raw_fd(),
@@ -266,7 +266,7 @@ impl Datagrams {
         let filled = usize::try_from(count).unwrap_or(0).min(asked);
         let (mut datagrams, mut cut) = (0, 0);
         for (arrival, header) in inbox.arrivals.iter_mut().zip(&headers[..filled]) {
-            // SAFETY: among the first `asked` headers, which the loop above filled in.
+            // SAFETY: this is among the first `asked` headers, which the loop above filled in.
             let header = unsafe { header.assume_init_ref() };
             let (bytes, control) = (header.msg_len as usize, header.msg_hdr.msg_controllen);
             arrival.peer.address.len = header.msg_hdr.msg_namelen.min(NAME_BYTES);

@@ -1,4 +1,4 @@
-//! Datagrams that are to be sent: letters, each to its addressee.
+//! Datagrams to send, gathered into few system calls.
 //!
 //! ```text
 //! letter   | head | piece | piece | ...   a datagram: the head copied, the pieces where they lie
@@ -8,9 +8,10 @@
 //! ```
 //!
 //! Where: a column's replies, after the turns that made them; a load generator's requests.
-//! Invariant: an outbox has room and keeps nothing: pieces and peers are borrowed until `Letters`
-//! ends, and what could not be sent by then is gone. Nothing is allocated after `new`. The calls of
-//! one `post` are bounded by the datagrams: each sends one at least, or ends it, or parts a run.
+//! Invariant: an outbox is only room, and keeps no datagrams: pieces and peers are borrowed until
+//! `Letters` ends, and datagrams not sent by then are gone. Nothing is allocated after `new`. The
+//! number of datagrams bounds the calls of one `post`: each sends at least one, ends the post, or
+//! splits a run.
 //! Source: sendmmsg(2); udp(7), `UDP_SEGMENT`, and `UDP_MAX_SEGMENTS` for its limit.
 #![allow(unsafe_code, reason = "rustix lacks sendmmsg of runs to many peers; it is called as in C")]
 
@@ -28,38 +29,39 @@ use super::peer::Peer;
 use super::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
 
-/// Most bytes of a letter's head.
+/// Most bytes of a datagram's head.
 pub const HEAD_BYTES_MAX: usize = 8;
-/// Most datagrams of a run, which the kernel cuts apart (Linux before 6.9 takes 64).
+/// Most datagrams of a run, which the kernel splits (Linux before 6.9 takes 64).
 const RUN_DATAGRAMS_MAX: usize = 64;
-/// Most bytes of a run: what one IPv4 datagram could carry.
+/// Most bytes of a run: the most that one IPv4 datagram could carry.
 const RUN_BYTES_MAX: usize = 65_507;
 /// Most pieces of a message (`UIO_MAXIOV`).
 const MESSAGE_PIECES_MAX: usize = 1024;
 /// Attempts to send, each of which may only report that an earlier datagram was refused.
 const REFUSALS_MAX: u32 = 4;
-/// Runs refused one after the other, after which datagrams go one by one.
+/// After this number of consecutive refused runs, datagrams are sent one by one.
 const RUNS_REFUSED_MAX: u32 = 8;
-/// Datagrams that do before a run is tried again.
+/// After this number of datagrams sent one by one, a run is tried again.
 const REST_DATAGRAMS: usize = 1024;
 
-/// Room for letters.
+/// Room for letters. A letter is what one call of `add` or `add_several` adds: one datagram, or
+/// several to one peer.
 pub struct Outbox {
     letters: Vec<Letter>,
     letters_max: usize,
     /// The pieces of all letters, in order.
     pieces: Vec<libc::iovec>,
     pieces_max: usize,
-    /// Heads and pieces of the messages of one call; what lies side by side is one.
+    /// Heads and pieces of the messages of one call; adjacent ones are joined.
     joined: Box<[MaybeUninit<libc::iovec>]>,
     runs: Runs,
 }
 
-// SAFETY: what is not `Send` in an outbox is the pointers in `letters`, `pieces` and `joined`. They
-// are followed by `Letters::send` alone. There is a `Letters` for as long only as the memory they
-// point to is borrowed, `open` removes letters and pieces of an earlier one, and of `joined` a call
-// uses what it has written itself. That memory is `[u8]` and `Peer`, shared, and may be read by any
-// thread; and heads, which lie in `letters`.
+// SAFETY: the fields of an outbox that are not `Send` are the pointers in `letters`, `pieces` and
+// `joined`. Only `Letters::send` follows them. A `Letters` exists only as long as the memory that
+// they point to is borrowed; `open` removes letters and pieces of an earlier one; and of `joined` a
+// call uses only what it has written itself. That memory is `[u8]` and `Peer`, shared, which any
+// thread may read; and heads, which lie in `letters`.
 unsafe impl Send for Outbox {}
 
 impl std::fmt::Debug for Outbox {
@@ -69,17 +71,18 @@ impl std::fmt::Debug for Outbox {
 }
 
 struct Letter {
-    /// Null is the connected peer.
+    /// The addressee; null for the connected peer.
     to: *const Peer,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
-    /// It is in no run with the letters before it, to another peer for example.
+    /// True if no run continues from the letters before this one, for example to another peer.
     begins: bool,
-    /// The index behind its last piece. A letter of several datagrams has one piece and no head.
+    /// Index behind the letter's last piece. With several datagrams it has one piece and no head.
     pieces_end: usize,
-    /// Bytes of head and pieces.
+    /// Number of bytes of head and pieces.
     bytes: usize,
-    /// Bytes of each of its datagrams, but perhaps the last; 0 only where there are no bytes.
+    /// Number of bytes of each datagram but the last, perhaps shorter; 0 only if there are no
+    /// bytes.
     each_bytes: usize,
 }
 
@@ -89,19 +92,19 @@ impl Letter {
     }
 }
 
-/// Where sending goes on.
+/// The place of a datagram, from which sending continues.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// The index of the letter.
+    /// Index of the letter.
     letter: usize,
-    /// Datagrams of that letter before this place.
+    /// Number of datagrams of that letter before this place.
     inside: usize,
-    /// Datagrams of all letters before this place.
+    /// Number of datagrams of all letters before this place.
     datagrams: usize,
 }
 
 impl Place {
-    /// The place so many datagrams further on in `letter`, which is the letter here.
+    /// Returns the place `datagrams` further on in `letter`, which is the letter at this place.
     fn within(self, letter: &Letter, datagrams: usize) -> Place {
         let (inside, datagrams) = (self.inside + datagrams, self.datagrams + datagrams);
         match inside * letter.each_bytes < letter.bytes {
@@ -110,8 +113,7 @@ impl Place {
         }
     }
 
-    /// The place behind `letters` letters from here, which have so many datagrams together. Here a
-    /// letter begins.
+    /// Returns the place behind `letters` letters, which have `datagrams` together and begin here.
     fn behind(self, letters: usize, datagrams: usize) -> Place {
         let datagrams = self.datagrams + datagrams;
         Place { letter: self.letter + letters, inside: 0, datagrams }
@@ -122,53 +124,53 @@ impl Place {
 #[derive(Debug)]
 pub struct Letters<'a> {
     outbox: &'a mut Outbox,
-    /// Where the first datagram is that is neither sent nor dropped.
+    /// Place of the first datagram that is neither sent nor dropped.
     next: Place,
-    /// The number of datagrams in all letters.
+    /// Number of datagrams in all letters.
     datagrams: usize,
-    /// Of them, those before this one go one by one: they were a run that was refused.
+    /// Datagrams before this one go one by one, because they were a run that was refused.
     apart_until: usize,
-    /// The letter that is added next begins a run.
+    /// True if the next letter begins a run.
     begins: bool,
-    /// To whom the letter goes that was added last.
+    /// The addressee of the last letter.
     last_to: Option<&'a Peer>,
     pieces: PhantomData<&'a [u8]>,
 }
 
-/// What came of sending.
+/// The result of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     pub sent: usize,
-    /// Why the next one was not; none if there is none.
+    /// The reason why the next datagram was not sent; `None` if all were.
     pub obstacle: Option<Obstacle>,
 }
 
-/// Why a datagram was not sent.
+/// The reason why a datagram was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The socket, or the system, has no room now.
     Full,
-    /// It is longer than the path carries.
+    /// The datagram is longer than the path carries.
     TooLong,
-    /// Its addressee cannot be reached or must not be: no route, a filter, port 0.
+    /// The addressee cannot be reached or must not be: no route, a filter, port 0.
     Refused,
 }
 
-/// What became of the datagrams of all letters.
+/// Counts of datagrams by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Sent.
+    /// Number sent.
     pub sent: usize,
-    /// Dropped, for there was no room.
+    /// Number dropped for lack of room.
     pub full: usize,
-    /// Dropped as too long.
+    /// Number dropped as too long.
     pub too_long: usize,
-    /// Dropped as refused.
+    /// Number dropped as refused.
     pub refused: usize,
-    /// Past the kernel: bytes that were copied into packets, headers included.
+    /// AF_XDP only: number of bytes copied into packets, headers included.
     pub copied_bytes: usize,
-    /// Past the kernel: bytes that were sent from where they lay.
+    /// AF_XDP only: number of bytes sent in place.
     pub in_place_bytes: usize,
 }
 
@@ -184,8 +186,9 @@ impl std::ops::AddAssign for Tally {
 }
 
 impl Outbox {
-    /// Room for `letters_max` letters, of `pieces_max` pieces together, at least one of each. With
-    /// `runs` equally long datagrams to one peer are one send, if the kernel takes them so.
+    /// Makes room for `letters_max` letters, with `pieces_max` pieces together, at least one of
+    /// each. With `runs`, datagrams of equal length to one peer are one send, if the kernel accepts
+    /// that.
     #[must_use]
     pub fn new(letters_max: usize, pieces_max: usize, runs: bool) -> Outbox {
         let (letters_max, pieces_max) = (letters_max.max(1), pieces_max.max(1));
@@ -199,7 +202,7 @@ impl Outbox {
         }
     }
 
-    /// Begins: there is no letter.
+    /// Empties the outbox, to add letters.
     #[inline]
     pub fn open(&mut self) -> Letters<'_> {
         self.letters.clear();
@@ -216,9 +219,9 @@ impl Outbox {
     }
 }
 
-/// What a call to the system came to.
+/// The result of a system call.
 enum Call {
-    /// All before this place is sent.
+    /// All datagrams before this place are sent.
     Sent(Place),
     /// The first message was a run up to this place, and was refused.
     RunRefused(Place),
@@ -226,11 +229,11 @@ enum Call {
 }
 
 impl<'a> Letters<'a> {
-    /// Adds a datagram: `head`, of `HEAD_BYTES_MAX` bytes at most, which is copied, and behind it
-    /// `pieces`. Where `to` is none it goes to the connected peer.
+    /// Adds a datagram: `head`, of at most `HEAD_BYTES_MAX` bytes, which is copied, followed by
+    /// `pieces`. If `to` is `None` the datagram goes to the connected peer.
     ///
-    /// False, and nothing is added, if there is no room: then post, and add it again. A letter for
-    /// which an empty outbox has no room never has any.
+    /// False, and nothing is added, if there is no room: then post, and add it again. A datagram
+    /// that does not fit an empty outbox never fits.
     #[inline]
     pub fn add(
         &mut self,
@@ -255,7 +258,7 @@ impl<'a> Letters<'a> {
         let Some(room) = letter.head.get_mut(..head.len()) else { return false };
         room.copy_from_slice(head);
         for piece in pieces {
-            // One more is for the head.
+            // One more piece is needed for the head.
             let has_room = outbox.pieces.len() < outbox.pieces_max
                 && outbox.pieces.len() - start + 1 < MESSAGE_PIECES_MAX;
             if !has_room {
@@ -274,11 +277,11 @@ impl<'a> Letters<'a> {
         true
     }
 
-    /// Adds the datagrams that lie side by side in `bytes`, of `each_bytes` bytes each but for the
-    /// last, which may be shorter; nothing is one datagram of no bytes. They take the room of one
-    /// letter of one piece, however many they are.
+    /// Adds the datagrams in `bytes`, of `each_bytes` bytes each but for the last, which may be
+    /// shorter; empty `bytes` are one empty datagram. Together they take the room of a one-piece
+    /// letter.
     ///
-    /// False, and nothing is added, as `add` says.
+    /// False, and nothing is added, like `add`.
     #[inline]
     pub fn add_several(
         &mut self,
@@ -298,14 +301,14 @@ impl<'a> Letters<'a> {
         true
     }
 
-    /// Has the next letter begin a run: one that reads a run's first datagram only, as what steers
-    /// flows does, takes the others for like it.
+    /// Has the next letter begin a run. Needed where the flow changes, because a program that
+    /// steers flows reads only the first datagram of a run.
     #[inline]
     pub fn begin_run(&mut self) {
         self.begins = true;
     }
 
-    /// The number of datagrams that wait to be sent.
+    /// Number of datagrams that wait to be sent.
     #[must_use]
     pub fn len(&self) -> usize {
         self.datagrams - self.next.datagrams
@@ -317,8 +320,7 @@ impl<'a> Letters<'a> {
         self.len() == 0
     }
 
-    /// Sends datagrams in their order, until all are sent or one cannot be. When all are, there is
-    /// room again.
+    /// Sends datagrams in order, until all are sent, which empties the outbox, or one cannot be.
     #[must_use]
     pub fn post(&mut self, socket: &Datagrams, calls: &Calls) -> Posted {
         let before = self.next.datagrams;
@@ -337,7 +339,7 @@ impl<'a> Letters<'a> {
         Posted { sent, obstacle: None }
     }
 
-    /// Sends what can be sent and drops the rest: there is no letter then, and room.
+    /// Sends the datagrams that can be sent and drops the others; the outbox is empty then.
     pub fn post_or_drop(&mut self, socket: &Datagrams, calls: &Calls) -> Tally {
         let mut tally = Tally::default();
         loop {
@@ -366,7 +368,7 @@ impl<'a> Letters<'a> {
         (self.datagrams, self.apart_until) = (0, 0);
     }
 
-    /// One call: messages from the next datagram on, `BATCH_MAX` at most.
+    /// Makes one call for at most `BATCH_MAX` messages, from the next datagram on.
     fn send(&mut self, socket: &Datagrams, calls: &Calls) -> Call {
         let mut batch = Batch::new();
         self.write(&mut batch);
@@ -376,7 +378,7 @@ impl<'a> Letters<'a> {
             // `joined`, and may point to an address in a peer and to an element of `controls`.
             // Pieces lie within heads in `letters` and within slices; these slices and the peers
             // are borrowed for `'a`, which outlives `self`, and nothing else changes before the
-            // call ends. The call only reads what all of these point to.
+            // call ends. The call only reads the memory that all of these point to.
             let count = unsafe {
                 libc::sendmmsg(
                     socket.0.as_raw_fd(),
@@ -397,7 +399,7 @@ impl<'a> Letters<'a> {
                     return Call::Stopped(Obstacle::Full);
                 }
                 Some(libc::EINTR | libc::ECONNREFUSED) => {}
-                // Too long for the path with its headers, or a device that computes no checksums.
+                // The run is too long for the path, or the device computes no checksums.
                 Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE) if is_run => {
                     self.outbox.runs.refused += 1;
                     return Call::RunRefused(first);
@@ -406,17 +408,17 @@ impl<'a> Letters<'a> {
                 _ => return Call::Stopped(Obstacle::Refused),
             }
         }
-        // Nobody listens at the peer: the message counts as sent and lost.
+        // Nobody listens at the peer: the message counts as sent and is lost.
         Call::Sent(batch.end(1, self.next))
     }
 
-    /// Writes messages from the next datagram on into an empty batch.
+    /// Writes messages into an empty batch, from the next datagram on.
     #[inline]
     fn write(&mut self, batch: &mut Batch) {
         let Outbox { letters, pieces, joined, runs, .. } = &mut *self.outbox;
         let may_run = runs.are_tried();
         let (mut next, mut room) = (self.next, &mut joined[..]);
-        // The index of the first piece of the letter there.
+        // Index of the first piece of the next letter.
         let mut start = next.letter.checked_sub(1).map_or(0, |before| letters[before].pieces_end);
         let mut messages = 0;
         let slots = batch.headers.iter_mut().zip(&mut batch.controls).zip(&mut batch.ends);
@@ -452,13 +454,11 @@ impl<'a> Letters<'a> {
     }
 }
 
-/// The messages of one call.
 struct Batch {
     headers: [MaybeUninit<libc::mmsghdr>; BATCH_MAX],
     controls: [MaybeUninit<Control>; BATCH_MAX],
-    /// Of each message: the place behind it.
+    /// For each message, the place behind it.
     ends: [Place; BATCH_MAX],
-    /// How many there are.
     messages: usize,
 }
 
@@ -473,14 +473,14 @@ impl Batch {
         }
     }
 
-    /// The place behind the first `messages` messages, of which `first` is the beginning.
+    /// Returns the place behind the first `messages` messages; the first one begins at `first`.
     fn end(&self, messages: usize, first: Place) -> Place {
         self.ends[..self.messages].get(messages - 1).map_or(first, |end| *end)
     }
 }
 
-/// The place behind what one message takes from `place` on: a part of the letter there, or it and
-/// letters behind it. Its pieces begin at `start`.
+/// Returns the place behind one message from `place` on: behind a part of the letter there, or
+/// behind it and letters that follow it. The letter's pieces begin at `start`.
 #[inline]
 fn run((first, others): (&Letter, &[Letter]), place: Place, start: usize) -> Place {
     let each = first.each_bytes;
@@ -513,7 +513,7 @@ fn run((first, others): (&Letter, &[Letter]), place: Place, start: usize) -> Pla
     place.behind(count, datagrams)
 }
 
-/// So many datagrams of a letter of one piece, those before `inside` left out.
+/// Returns `datagrams` datagrams of a letter's one piece, from the datagram `inside` on.
 fn part(piece: libc::iovec, letter: &Letter, inside: usize, datagrams: usize) -> libc::iovec {
     let from = (inside * letter.each_bytes).min(piece.iov_len);
     let iov_len = (datagrams * letter.each_bytes).min(piece.iov_len - from);
@@ -522,7 +522,7 @@ fn part(piece: libc::iovec, letter: &Letter, inside: usize, datagrams: usize) ->
 }
 
 /// Writes heads and pieces of letters into `room`, which has room for them all; the pieces of the
-/// first begin at `start`. Returns how many they have become.
+/// first letter begin at `start`. Returns the number of joined pieces.
 #[inline]
 fn join(
     letters: &[Letter],
@@ -558,7 +558,7 @@ fn join(
     count
 }
 
-/// Writes who is to have a message, and how: a datagram, or a run of `count` of them.
+/// Writes the addressee of a message, and its control messages; `count` is its number of datagrams.
 #[inline]
 fn address(
     header: &mut libc::msghdr,
@@ -585,14 +585,14 @@ fn address(
     header.msg_controllen = bytes;
 }
 
-/// Whether runs are worth trying. One peer behind a narrow path does not take them from the others,
-/// and a device that refuses all of them does not cost a call for each.
+/// Decides if runs are worth trying. A peer behind a narrow path does not take runs from the other
+/// peers, and a device that refuses all of them does not cost a call for each.
 #[derive(Debug)]
 struct Runs {
     wanted: bool,
-    /// One after the other.
+    /// Number of consecutive runs refused.
     refused: u32,
-    /// Datagrams sent since.
+    /// Number of datagrams sent one by one since.
     rested: usize,
 }
 
@@ -604,7 +604,7 @@ impl Runs {
         self.wanted && self.refused < RUNS_REFUSED_MAX
     }
 
-    /// Takes down what the kernel took.
+    /// Notes the messages and datagrams that the kernel took in one call.
     fn passed(&mut self, messages: usize, datagrams: usize) {
         if datagrams > messages {
             self.refused = 0;

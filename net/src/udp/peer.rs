@@ -1,27 +1,27 @@
-//! The other end of a datagram: who sent it, and which of our addresses was asked.
+//! The peer of a datagram: its sender, and the address of ours that it was sent to.
 //!
-//! Where: from `inbox`, with each datagram, to `outbox`, with each letter that answers one.
-//! Invariant: a letter to a peer leaves from the address that the peer asked, so that a client that
-//! takes answers from there alone gets it, whichever way the route back goes.
+//! Where: from `inbox`, with each datagram, to `outbox`, with each answer.
+//! Invariant: a datagram to a peer leaves from the address that the peer sent to, whatever the
+//! route back is, because some clients accept answers only from that address.
 //! Source: ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`; RFC 3542, section 6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::control::Control;
 
-/// Bytes of a `sockaddr_in6`, the longer of the two.
+/// Size of a `sockaddr_in6`, the longer of the two.
 pub(super) const ADDRESS_BYTES: usize = 28;
-/// And of a `sockaddr_in`.
+/// Size of a `sockaddr_in`.
 const V4_ADDRESS_BYTES: usize = 16;
 
-/// Who sent a datagram, and which of our addresses it was sent to.
+/// The sender of a datagram, and the address of ours that it was sent to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub(super) address: Address,
     pub(super) asked: Asked,
 }
 
-/// A socket address, as the kernel reads and writes it.
+/// A socket address in the kernel's layout.
 ///
 /// ```text
 /// 0        2      4        8         24      28
@@ -32,17 +32,18 @@ pub struct Peer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) bytes: [u8; ADDRESS_BYTES],
-    /// Used of them; the others are zero, for a socket's addresses are all equally long.
+    /// Number of bytes in use; the others are zero, for all of a socket's addresses have one
+    /// length.
     pub(super) len: libc::socklen_t,
 }
 
 /// The address that a datagram was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// The one to which the socket is bound.
+    /// The address to which the socket is bound.
     Bound,
-    /// Another one: `asked` stands in the datagram, and `ours` is it or, for one of many machines,
-    /// an own one of the interface.
+    /// Another address: `asked` is the datagram's destination; `ours` is the same or, for a
+    /// broadcast or multicast address, the interface's own.
     V4 {
         asked: Ipv4Addr,
         ours: Ipv4Addr,
@@ -80,8 +81,8 @@ impl Peer {
         }
     }
 
-    /// The address that the datagram was sent to; none if the socket is bound to one, which it is
-    /// then.
+    /// The address that the datagram was sent to; `None` if the socket is bound to one address,
+    /// which is then the destination.
     #[must_use]
     pub fn asked(&self) -> Option<IpAddr> {
         match self.asked {
@@ -91,7 +92,7 @@ impl Peer {
         }
     }
 
-    /// The interface over which the datagram came; 0 where `asked` is none.
+    /// The index of the interface that the datagram came by; 0 if `asked` is `None`.
     #[must_use]
     pub fn interface(&self) -> u32 {
         match self.asked {
@@ -100,8 +101,8 @@ impl Peer {
         }
     }
 
-    /// True if the datagram was sent to many: to a multicast or broadcast address. Sockets bound to
-    /// an address of their own get no such datagram.
+    /// True if the datagram was sent to a multicast or broadcast address. A socket bound to a
+    /// unicast address gets no such datagram.
     #[must_use]
     pub fn is_for_many(&self) -> bool {
         match self.asked {
@@ -116,10 +117,11 @@ impl Peer {
         self.asked != Asked::Bound
     }
 
-    /// Writes what has a letter leave from the address asked, behind the first `bytes` bytes.
+    /// Writes a control message, behind the first `bytes` bytes, that has a datagram leave from the
+    /// address asked. Returns the new number of bytes.
     ///
-    /// It names an interface only where the address means nothing without one: a reply may have
-    /// another way back than the request came.
+    /// The message names an interface only for a link-local address, which needs one: a reply
+    /// may take another way than the request came.
     pub(super) fn leave_from(&self, control: &mut Control, bytes: usize) -> usize {
         match self.asked {
             Asked::Bound => bytes,
@@ -142,7 +144,7 @@ impl Peer {
 }
 
 impl Asked {
-    /// Reads a control message, if it tells the address asked.
+    /// Reads a control message, if it holds the address asked.
     ///
     /// ```text
     /// 0           4      8       12      in_pktinfo: interface, our address, the datagram's

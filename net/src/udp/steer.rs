@@ -1,17 +1,17 @@
-//! Sockets of several columns: which of them gets a datagram.
+//! Sockets of several columns at one port, and the program that spreads datagrams over them.
 //!
 //! ```text
 //! 0                     6      8
 //! | id, number, total   | flow | request       flow n: column n - 1; else whichever
 //! ```
 //!
-//! Where: opened before the columns' loops begin; the kernel runs the program at each arrival. A
-//! burst that the kernel has joined goes where its first datagram says.
-//! Invariant: socket n of the group is column n's, for the kernel numbers them as they are bound. A
-//! port at which anybody else has a socket is refused: the first socket is bound alone, and only
-//! then is the port shared.
+//! Where: opened before the columns' loops begin; the kernel runs the program for each arrival. A
+//! burst that the kernel has joined goes to the column of its first datagram.
+//! Invariant: socket n of the group is column n's, because the kernel numbers sockets in the order
+//! in which they are bound. A port at which another process has a socket is refused: the first
+//! socket is bound alone, and only then is the port shared.
 //! Source: socket(7), `SO_ATTACH_REUSEPORT_CBPF`; `run_bpf_filter` in `net/core/sock_reuseport.c`,
-//! which has the program see the payload of UDP from its first byte on.
+//! which gives the program the payload of UDP from its first byte on.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,16 +23,16 @@ use crate::option::set_option;
 
 /// The offset of a datagram's flow.
 const FLOW_AT: u32 = 6;
-/// Bytes of a datagram that has one.
+/// Fewest bytes of a datagram with a flow.
 const FLOW_END: u32 = 8;
-/// Attempts to find a free port that others follow.
+/// Attempts to find a free port that is followed by other free ones.
 const ATTEMPTS_MAX: usize = 64;
 
-/// What a program returns for no socket: the kernel spreads senders over the group by their hash.
+/// The program's result for no socket: the kernel then spreads senders by their hash.
 const NOBODY: u32 = u32::MAX;
 
-/// The program: `if len >= 8 { u16 at 6 - 1 } else { NOBODY }`. Flow 0 comes to `NOBODY` too. The
-/// length is looked at because a load beyond it would return 0, a column.
+/// The program: `if len >= 8 { u16 at 6 - 1 } else { NOBODY }`. Flow 0 results in `NOBODY` too. The
+/// length is checked because a load beyond it would return 0, which is a column.
 const PROGRAM: [libc::sock_filter; 6] = [
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0),
     step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 3, FLOW_END),
@@ -43,18 +43,18 @@ const PROGRAM: [libc::sock_filter; 6] = [
 ];
 const BPF_A: u32 = 0x10;
 
-/// An instruction; a jump that is not taken skips `or_else` more.
+/// Makes an instruction; a jump that is not taken skips `or_else` more instructions.
 #[expect(clippy::cast_possible_truncation, reason = "a code of classic BPF has 8 bits")]
 const fn step(code: u32, or_else: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: 0, jf: or_else, k }
 }
 
-/// Makes a socket for each column, all at one port; for port 0 the system chooses a free one. A
-/// datagram's flow says which socket gets it: n is column n - 1's. Those that name no column, or
-/// are too short to name one, are spread by the kernel, all of one sender to one column.
+/// Makes a socket for each column, all at one port; for port 0 the system chooses a free one. Flow
+/// n of a datagram leads to the socket of column n - 1. Datagrams that name no column, or are too
+/// short for a flow, are spread by the kernel, all of one sender to one column.
 ///
 /// # Errors
-/// Somebody has a socket there; the address is not this machine's; no descriptor left.
+/// Another socket is bound there; the address is not this machine's; no descriptor left.
 pub fn bind_columns(address: SocketAddr, columns: u16, sizes: Sizes) -> io::Result<Vec<Datagrams>> {
     bind_steered(address, columns, sizes, &PROGRAM)
 }
@@ -127,7 +127,7 @@ mod tests {
         [&[0, 7, 0, 0, 0, 1][..], &flow.to_be_bytes(), b"version\r\n"].concat()
     }
 
-    /// Sends datagrams, each from a port of its own. Loopback has delivered them then.
+    /// Sends each datagram from a port of its own. Loopback has delivered them on return.
     fn send(to: &Datagrams, datagrams: &[Vec<u8>]) {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(1, 1, true));
         for datagram in datagrams {
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// What each socket has got: the flows, and how many datagrams.
+    /// Returns the flows of the datagrams that each socket has received.
     fn flows(sockets: &[Datagrams]) -> Vec<Vec<u16>> {
         let (calls, mut inbox) = (Calls::default(), Inbox::new(64, SLOT_BYTES_MAX));
         let got = |socket: &Datagrams| {
@@ -155,7 +155,7 @@ mod tests {
         sockets.iter().map(got).collect()
     }
 
-    /// Datagrams that name a column and have come to another.
+    /// Number of datagrams that name one column and have come to another.
     fn misrouted(got: &[Vec<u16>]) -> usize {
         let wrong = |(column, flows): (usize, &Vec<u16>)| {
             let own = |flow: u16| usize::from(flow) == column + 1;
@@ -174,7 +174,7 @@ mod tests {
             let got = flows(&sockets);
             assert_eq!(misrouted(&got), 0, "{got:?}");
             assert!(got.iter().all(|flows| flows.len() == 20), "{got:?}");
-            // The planted fault: without its subtraction the program names the column behind.
+            // The planted fault: without its subtraction the program names the next column.
             let mut planted = PROGRAM;
             planted[3].k = 0;
             let sockets = bind_steered(address, COLUMNS, Sizes::default(), &planted).unwrap();

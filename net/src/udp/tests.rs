@@ -18,7 +18,6 @@ fn wait(socket: &Datagrams, calls: &Calls) {
     assert_eq!(epoll.wait(LIMIT, calls).unwrap().len(), 1, "nothing came");
 }
 
-/// Receives `count` datagrams.
 fn arrive(socket: &Datagrams, count: usize) -> Vec<(Vec<u8>, Peer)> {
     let (calls, mut inbox) = (Calls::default(), Inbox::new(BATCH_MAX, SLOT_BYTES_MAX));
     let mut came = Vec::new();
@@ -136,7 +135,7 @@ fn as_many_datagrams_as_came_before_take_one_call() {
             }
         }
         assert_eq!(datagrams, 16);
-        // At first an inbox offers two slots, and it learns from each call.
+        // At first an inbox offers two slots, and adapts with each call.
         assert!(round < 4 || calls.reads.get() - before == 1, "round {round}");
     }
 }
@@ -154,8 +153,8 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
         let (mut letters, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five of a kind to one peer, then the other; each shape some, all or none of it in
-            // pieces that lie side by side.
+            // Five of a kind to one peer, then to the other; some, all or none have adjacent
+            // pieces.
             let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - number % 5 / 4);
             let (cut, gap) = (number % 7, number % 3);
             let at = number * 3;
@@ -176,7 +175,7 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
 fn datagrams_side_by_side_are_one_letter_and_go_as_if_each_were_one() {
     let (server, client) = pair("127.0.0.1:0");
     let bytes: Vec<u8> = (0..=255).cycle().take(80_000).collect();
-    // Bytes of each datagram, bytes of all, and the calls without runs and with them.
+    // Bytes of each datagram, bytes of all, and the number of calls without runs and with them.
     let letters = [
         (9, 9),
         (9, 27),
@@ -226,7 +225,7 @@ fn an_outbox_takes_what_it_has_room_for_and_has_room_again_when_it_is_posted() {
     assert_eq!(letters.post_or_drop(&client, &calls), Tally { sent: 1, ..Tally::default() });
     assert!(!letters.add(None, b"", [&b"x"[..]; 4]), "room for three pieces, never four");
     assert!(letters.add(None, b"lost", []));
-    // What is not posted is gone.
+    // Datagrams that are not posted are gone.
     assert!(outbox.open().is_empty());
     assert_eq!(texts(&arrive(&server, 3)), [&b"abc"[..], b"12345678d", b"third"]);
     let (mut outbox, piece) = (Outbox::new(1, 2000, false), [&b"x"[..]]);
@@ -261,7 +260,7 @@ fn what_the_system_refuses_is_dropped_and_told_and_the_rest_goes() {
     assert_eq!(tally, Tally { sent: 3, full: 0, too_long: 1, refused: 1, ..Tally::default() });
     assert!(letters.is_empty());
     assert_eq!(texts(&arrive(&client, 3)), [b"one", b"two", b"end"]);
-    // Of the datagrams of one letter each is told for itself.
+    // The datagrams of one letter are counted one by one.
     assert!(letters.add_several(Some(&nowhere), b"112233", 2));
     assert!(letters.add_several(Some(&peer), b"4455", 2));
     let tally = letters.post_or_drop(&server, &calls);
@@ -276,7 +275,7 @@ fn what_the_system_refuses_is_dropped_and_told_and_the_rest_goes() {
 #[test]
 fn a_run_that_the_kernel_refuses_goes_letter_by_letter_and_runs_rest_after_some() {
     let (server, client) = pair("127.0.0.1:0");
-    // Without checksums the kernel cuts nothing.
+    // Without checksums the kernel refuses to split a run.
     switch_on(&client.0, libc::SOL_SOCKET, libc::SO_NO_CHECK).unwrap();
     let (calls, mut outbox) = (Calls::default(), Outbox::new(64, 64, true));
     let text = [b"abc"; 64];
@@ -289,7 +288,8 @@ fn a_run_that_the_kernel_refuses_goes_letter_by_letter_and_runs_rest_after_some(
         assert_eq!(arrive(&server, 64).len(), 64);
         seen.push(calls.writes.get() - before);
     }
-    // Eight are refused; 1,024 letters go one by one, the eighth's 64 the first; one is tried.
+    // Eight runs are refused; then 1,024 letters go one by one, the eighth run's 64 first; then one
+    // run is tried.
     let is_tried = |at: u64| at < 8 || at % 16 == 7;
     let expected: Vec<u64> = (0..40).map(|at| if is_tried(at) { 2 } else { 1 }).collect();
     assert_eq!(seen, expected);
@@ -326,7 +326,7 @@ fn a_socket_at_every_address_answers_from_the_one_that_was_asked() {
         let server = Datagrams::bind(everywhere.parse().unwrap(), Sizes::default()).unwrap();
         let here: IpAddr = here.parse().unwrap();
         let at = SocketAddr::new(here, server.address().unwrap().port());
-        // It takes datagrams from that address alone.
+        // A connected socket receives only from that address.
         let client = Datagrams::connect(at, Sizes::default()).unwrap();
         post(&client, true, &[(None, b"who"), (None, b"are"), (None, b"you")]);
         let came = arrive(&server, 3);

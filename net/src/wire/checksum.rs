@@ -1,25 +1,25 @@
 //! The Internet checksum.
 //!
-//! Where: below `ipv4`, for its header, and `udp`, for a pseudo header, a header and a payload.
-//! Whoever sends a packet in parts adds up those behind the first.
-//! Invariant: the order of bytes in a word does not matter: words are added as they lie in memory,
-//! and the sum lies there as they do.
+//! Where: below `ipv4`, for its header, and `udp`, for a pseudo header, a header and a payload. The
+//! sender of a packet in parts adds up the parts behind the first.
+//! Invariant: the byte order of words does not matter: words are added, and the sum is, in memory
+//! order.
 //! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
 
 use memory::plant::{Fault, is};
 
-/// The sum of words of two bytes in ones' complement.
+/// A sum of two-byte words in ones' complement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes that begin at a word's first byte. An odd last byte has a zero behind it, so that
-    /// only what is added last may have one. Up to 2^32 words are added without overflow, and no
-    /// packet has as many.
+    /// Adds bytes that begin at a word's first byte. An odd last byte is padded with zero, so only
+    /// the last bytes added may have an odd length. 2^32 words, more than a packet's, do not
+    /// overflow.
     #[inline]
     #[must_use]
     pub(super) fn add(self, bytes: &[u8]) -> Sum {
-        // Four bytes are one word of a wider sum, which is folded in the end; the compiler adds
+        // Four bytes are one word of a wider sum, which is folded at the end; the compiler adds
         // several of them in one instruction.
         let (words, rest) = bytes.as_chunks::<4>();
         let mut last = [0; 4];
@@ -28,26 +28,25 @@ impl Sum {
         Sum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
     }
 
-    /// Adds bytes of which so many others of the packet stand before.
+    /// Adds bytes that stand behind `before_bytes` others of the packet.
     #[inline]
     #[must_use]
     pub(crate) fn add_behind(self, before_bytes: usize, bytes: &[u8]) -> Sum {
         if before_bytes.is_multiple_of(2) || is(Fault::OddPieceNotTurned) {
             return self.add(bytes);
         }
-        // They begin at a word's second byte: in the sum of all, each is where the other would be.
+        // The bytes begin at a word's second byte, so their sum is added with its bytes swapped.
         let sum = u16::from_ne_bytes(Sum::default().add(bytes).folded());
         Sum(self.0 + u64::from(sum.swap_bytes()))
     }
 
-    /// Adds another sum.
     #[inline]
     #[must_use]
     pub(super) fn with(self, other: Sum) -> Sum {
         Sum(self.0 + other.0)
     }
 
-    /// The sum as a word, as it lies in a packet.
+    /// Returns the sum as a word, in packet order.
     #[inline]
     #[must_use]
     pub(super) fn folded(self) -> [u8; 2] {
@@ -60,14 +59,14 @@ impl Sum {
         word.to_ne_bytes()
     }
 
-    /// What makes the sum of all words -0, and so stands in a header as its checksum.
+    /// Returns the checksum for a header: with it the sum of all words is -0.
     #[inline]
     #[must_use]
     pub(super) fn checksum(self) -> [u8; 2] {
         self.folded().map(|byte| !byte)
     }
 
-    /// True if a header's checksum is among the words and right.
+    /// True if the words include a header's checksum, and it is valid.
     #[inline]
     #[must_use]
     pub(super) fn is_right(self) -> bool {
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Word by word in the order of the network, as RFC 1071 says it first.
+    /// Sums word by word in network order, which is RFC 1071's first description.
     fn slowly(bytes: &[u8]) -> u16 {
         let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
         let sum = bytes.chunks(2).map(word).fold(0, |sum, word| {

@@ -5,8 +5,8 @@
 //! | to          | from        | type | IPv4 or IPv6 ...
 //! ```
 //!
-//! Where: the first bytes of a frame. Its checksum is the network card's.
-//! Invariant: what is read is from one machine to one machine, and has no VLAN tag.
+//! Where: the first bytes of a frame. The network card handles the frame's own checksum.
+//! Invariant: a frame that is read is from one machine to one machine, and has no VLAN tag.
 //! Source: IEEE 802.3, clause 3; RFC 894, RFC 2464.
 
 use super::{Mac, Macs, NotOurs};
@@ -15,18 +15,18 @@ pub(super) const HEADER_BYTES: usize = 14;
 
 const IPV4: [u8; 2] = 0x0800_u16.to_be_bytes();
 const IPV6: [u8; 2] = 0x86dd_u16.to_be_bytes();
-/// The types of tags: 802.1Q, 802.1ad, and the latter's predecessor.
+/// The types of VLAN tags: 802.1Q, 802.1ad, and the latter's predecessor.
 const TAGS: [[u8; 2]; 3] =
     [0x8100_u16.to_be_bytes(), 0x88a8_u16.to_be_bytes(), 0x9100_u16.to_be_bytes()];
 
-/// What a frame carries.
+/// The protocol that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carries {
     Ipv4,
     Ipv6,
 }
 
-/// Who sent it to whom, what it carries, and that.
+/// Reads the header; returns the addresses, the protocol behind it, and the bytes behind it.
 #[inline]
 pub(super) fn read(frame: &[u8]) -> Result<(Macs, Carries, &[u8]), NotOurs> {
     let (header, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
@@ -43,7 +43,7 @@ pub(super) fn read(frame: &[u8]) -> Result<(Macs, Carries, &[u8]), NotOurs> {
     }
 }
 
-/// Writes the header; returns what is behind it.
+/// Writes the header; returns the bytes behind it.
 #[inline]
 pub(super) fn write<'f>(
     frame: &'f mut [u8],

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: behind the Ethernet header.
-//! Invariant: what is read is whole, to its last byte; bytes behind that pad a short frame.
-//! No router cuts what is written, so that it needs no id.
+//! Invariant: a packet that is read is whole, to its last byte; bytes behind that pad a short
+//! frame. A packet that is written forbids fragmentation, and so needs no id.
 //! Source: RFC 791, section 3.1; RFC 6864, section 4.1, on atomic datagrams.
 
 use std::net::Ipv4Addr;
@@ -21,12 +21,12 @@ pub(super) const HEADER_BYTES: usize = 20;
 
 /// Version 4, and a header of five words of four bytes.
 const VERSION_AND_WORDS: u8 = 0x45;
-/// Bits of `parts`: never cut it; more parts follow, and where this one begins.
+/// Flags of `parts`: do not fragment; and the bits for more fragments and for this one's offset.
 const WHOLE: [u8; 2] = 0x4000_u16.to_be_bytes();
 const PART: u16 = 0x3fff;
 
-/// Who sent it to whom, the UDP header and what is behind it, and how many of the `beyond` bytes
-/// that follow `packet` are of the packet.
+/// Reads the header; returns the addresses, the bytes from the UDP header on, and the number of the
+/// packet's bytes among the `beyond` bytes that follow `packet`.
 #[inline]
 pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), NotOurs> {
     let header = packet.first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
@@ -55,8 +55,7 @@ pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), 
     Ok((Ips::V4 { from: Ipv4Addr::new(f0, f1, f2, f3), to: to.into() }, rest, bytes - here))
 }
 
-/// Writes the header of a packet that is all of `packet` and `beyond` bytes more; returns what is
-/// behind it.
+/// Writes the header of a packet that is `packet` and `beyond` bytes more; returns the rest.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where: behind the Ethernet header.
-//! Invariant: what is read is whole, to its last byte; bytes behind it are padding.
+//! Invariant: a packet that is read is whole, to its last byte; bytes behind it are padding.
 //! Source: RFC 8200, section 3.
 
 use std::net::Ipv6Addr;
@@ -17,12 +17,12 @@ pub(super) const HEADER_BYTES: usize = 40;
 
 const VERSION: u8 = 6;
 
-/// What the next header may be that is no UDP, but may stand before it: options for each hop,
-/// routing, a fragment, authentication, options, mobility, host identity, shim6 and experiments.
+/// Next headers that may stand before UDP's: options for each hop, routing, a fragment,
+/// authentication, options, mobility, host identity, shim6 and experiments.
 const EXTENSIONS: [u8; 10] = [0, 43, 44, 51, 60, 135, 139, 140, 253, 254];
 
-/// Who sent it to whom, the UDP header and what is behind it, and how many of the `beyond` bytes
-/// that follow `packet` are of the packet.
+/// Reads the header; returns the addresses, the bytes from the UDP header on, and the number of the
+/// packet's bytes among the `beyond` bytes that follow `packet`.
 #[inline]
 pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), NotOurs> {
     let (header, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
@@ -44,8 +44,7 @@ pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), 
     Ok((Ips::V6 { from: (*from).into(), to: (*to).into() }, rest, later))
 }
 
-/// Writes the header of a packet that is all of `packet` and `beyond` bytes more; returns what is
-/// behind it.
+/// Writes the header of a packet that is `packet` and `beyond` bytes more; returns the rest.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],

@@ -1,7 +1,7 @@
 //! Tests of frames: made by hand, made at random, and broken.
 //!
 //! Where: no network.
-//! Invariant: what the RFCs say of a field, a frame made by hand says byte for byte.
+//! Invariant: for each field that the RFCs define, a frame made by hand has the bytes.
 
 use super::*;
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn written(ends: &Ends, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A frame with some bytes replaced, and checksums right again if wanted.
+/// Returns a frame with some bytes replaced, and valid checksums if wanted.
 fn with(frame: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + new.len()].copy_from_slice(new);
@@ -72,13 +72,13 @@ fn frames_made_by_hand_are_read_and_written_byte_for_byte() {
         assert_eq!(written(&ends, PAYLOAD), frame);
         assert_eq!(ends.from().port(), 40_000);
         assert_eq!(ends.to().port(), 11_211);
-        // What makes a frame as long as Ethernet wants it belongs to nobody.
+        // Bytes that pad a frame to Ethernet's minimum belong to no packet.
         let padded = [&frame[..], &[7; 20]].concat();
         assert_eq!(read(&padded, Sums::Whole), Ok(packet));
     }
 }
 
-/// What follows may be anything: the sum of the headers that are not there is all that is summed.
+/// The bytes that follow may be any, because the checksum covers only the pseudo header.
 #[test]
 fn headers_of_a_packet_whose_rest_lies_elsewhere_are_those_of_the_whole_but_for_the_sum() {
     for (whole, ends) in both() {
@@ -220,7 +220,7 @@ fn a_checksum_may_be_left_out_over_ipv4_only() {
     assert_eq!(read(&with(&v6, 60, &[0, 0]), Sums::PartialToo), Err(NotOurs::Checksum));
 }
 
-/// The sum of addresses, 17 and 23 bytes, computed by another program as above.
+/// The partial sum over the addresses, 17 and 23 bytes, was computed by another program as above.
 #[test]
 fn a_partial_checksum_is_right_only_where_it_is_expected() {
     for ((frame, ends), partial) in both().into_iter().zip([[0x84, 0x2c], [0x5b, 0x9d]]) {
@@ -238,7 +238,7 @@ fn a_checksum_that_comes_to_zero_is_written_as_all_ones() {
     for (_, ends) in both() {
         let without = written(&ends, &[0, 0]);
         let sum = &without[ends.header_bytes() - 2..ends.header_bytes()];
-        // A payload that is the checksum of the rest makes the sum all ones, and so its checksum 0.
+        // With its own checksum as payload the sum is all ones, and so the checksum would be 0.
         let frame = written(&ends, sum);
         assert_eq!(frame[ends.header_bytes() - 2..ends.header_bytes()], [0xff; 2]);
         assert_eq!(read(&frame, Sums::Whole).map(|packet| packet.ends), Ok(ends));
@@ -302,9 +302,9 @@ proptest! {
         prop_assert_eq!(&frame[ends.header_bytes()..], &payload[..]);
     }
 
-    /// Not in the addresses of the link, which no checksum protects; in the traffic class, flow
-    /// label and hop limit of IPv6, which may be anything; and in the length of UDP, with which the
-    /// bytes that are summed up change.
+    /// A flip may go unnoticed in the link's addresses, which no checksum protects; in the traffic
+    /// class, flow label and hop limit of IPv6, which may have any value; and in the UDP length,
+    /// which changes the bytes that are summed.
     #[test]
     fn a_bit_that_flips_is_noticed(
         ends in any_ends(),
@@ -320,12 +320,12 @@ proptest! {
         prop_assume!(!(ends.header_bytes() - 4..ends.header_bytes() - 2).contains(&at));
         frame[at] ^= 1 << bit;
         let read = read(&frame, Sums::Whole);
-        // A checksum that has become zero says that there is none.
+        // A checksum that has become zero means that there is none.
         let is_none = !is_v6 && frame[40..42] == [0, 0];
         prop_assert!(read.is_err() || is_none, "{read:?} with bit {bit} of byte {at}");
     }
 
-    /// Whatever is wrong with it.
+    /// Valid or broken, a frame in pieces reads like the whole frame.
     #[test]
     fn a_frame_in_pieces_reads_as_the_whole(
         ends in any_ends(),
@@ -357,7 +357,7 @@ proptest! {
         kind in 0..3_usize,
     ) {
         let mut frame = frame;
-        // With a header that is right at its beginning, more is looked at.
+        // Random bytes behind a valid beginning of a header are read further.
         let [(v4, _), (v6, _)] = both();
         let start = [&[][..], &v4[..20], &v6[..21]][kind];
         let bytes = start.len().min(frame.len());

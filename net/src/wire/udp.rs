@@ -1,4 +1,4 @@
-//! The UDP header and the checksum over all that it stands for.
+//! The UDP header, and the UDP checksum over header, payload and pseudo header.
 //!
 //! ```text
 //! 0           2         4       6     8
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Where: behind the IP header.
-//! Invariant: a packet over IPv6 has a checksum; what is written always has one.
+//! Invariant: a packet over IPv6 has a checksum; a packet that is written always has one.
 //! Source: RFC 768; RFC 8200, section 8.1; RFC 9868 on bytes that stand behind the payload.
 
 use memory::plant::{Fault, is};
@@ -17,11 +17,10 @@ use super::checksum::Sum;
 use super::{Ips, NotOurs, Ports, Sums, UDP};
 
 pub(super) const HEADER_BYTES: usize = 8;
-/// Where the sum stands.
+/// Offset of the checksum in the header.
 pub(super) const SUM_AT: u16 = 6;
 
-/// From which port to which, and the payload's bytes, of a packet of which `beyond` bytes stand in
-/// the pieces that follow.
+/// Reads the header of a packet with `beyond` bytes in `pieces`; returns ports and payload length.
 #[inline]
 pub(super) fn read<'p>(
     packet: &[u8],
@@ -32,7 +31,7 @@ pub(super) fn read<'p>(
     let header = packet.first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Length)?;
     let [f0, f1, t0, t1, b0, b1, sum @ ..] = *header;
     let bytes = u16::from_be_bytes([b0, b1]);
-    // Bytes behind these are options, which the payload's receiver may ignore.
+    // Bytes behind this length are options, which the receiver may ignore.
     let all_bytes = usize::from(bytes);
     let counted = &packet[..all_bytes.min(packet.len())];
     if all_bytes - counted.len() > beyond {
@@ -43,7 +42,7 @@ pub(super) fn read<'p>(
     let is_right = match (sum, ips) {
         ([0, 0], Ips::V4 { .. }) => true,
         ([0, 0], Ips::V6 { .. }) => false,
-        // A partial one is looked at first, for it costs no look at the payload.
+        // The partial checksum is compared first, because that costs no look at the payload.
         _ if sums == Sums::PartialToo && sum == pseudo.folded() => true,
         _ => {
             let (mut sum, mut summed) = (pseudo.add(counted), counted.len());
@@ -61,9 +60,8 @@ pub(super) fn read<'p>(
     Ok((ports, payload_bytes))
 }
 
-/// Writes the header of a packet that is all of `packet`, payload included, but for `beyond` bytes
-/// that are to follow, whose sum is `rest`. Without a sum the checksum is of the pseudo header
-/// alone.
+/// Writes the header of a packet that is `packet`, payload included, and `beyond` bytes more, whose
+/// sum is `rest`. Without that sum the checksum covers only the pseudo header.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],
@@ -79,9 +77,9 @@ pub(super) fn write(
     header[6..].copy_from_slice(&[0; 2]);
     let pseudo = pseudo(ips, bytes);
     let sum = match rest {
-        // Whoever adds the rest turns it over.
+        // Whoever adds the rest inverts the sum.
         None => pseudo.folded(),
-        // Zero says that there is none; all ones are the same number.
+        // Zero means that there is no checksum; all ones are the same number.
         Some(rest) => Some(pseudo.add(packet).with(rest).checksum())
             .filter(|it| *it != [0; 2] || is(Fault::ZeroSumWritten))
             .unwrap_or([0xff; 2]),
@@ -90,7 +88,7 @@ pub(super) fn write(
     Some(())
 }
 
-/// The sum of what is not in the packet.
+/// Sums up the pseudo header.
 #[inline]
 fn pseudo(ips: &Ips, bytes: u16) -> Sum {
     let sum = match ips {

@@ -1,9 +1,9 @@
 //! bpf(2): maps, programs and links, as far as an XDP program needs them.
 //!
 //! Where: below `link`, at start.
-//! Invariant: each structure has the kernel's layout as far as it goes; what the kernel knows of
-//! fields behind it, it takes for zero. What a descriptor stands for goes when it is closed: a link
-//! takes the program off its interface.
+//! Invariant: each structure has the kernel's layout up to its own end; the kernel takes fields
+//! behind that end for zero. Closing a descriptor releases its object: a closed link takes the
+//! program off its interface.
 //! Source: bpf(2); `union bpf_attr` of `linux/bpf.h`.
 #![allow(unsafe_code, reason = "neither rustix nor libc has bpf(2)")]
 
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::program::Instruction;
 
-/// Commands.
+/// Commands of bpf(2), and types of maps and programs.
 const MAP_CREATE: u32 = 0;
 const MAP_UPDATE_ELEM: u32 = 2;
 const PROG_LOAD: u32 = 5;
@@ -23,20 +23,20 @@ const LINK_CREATE: u32 = 28;
 
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
-/// The place in the kernel to which an XDP program is attached.
+/// The kernel's hook for XDP programs.
 const ATTACH_XDP: u32 = 37;
-/// The program looks at a packet's first part only, and takes longer packets for all that.
+/// Tells the kernel that the program accepts packets in several pieces; it looks at the first only.
 const HAS_FRAGMENTS: u32 = 1 << 5;
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 const NAME_BYTES: usize = 16;
-/// A name, which ends in 0 and which tools show.
+/// A name, ended by 0, that tools show.
 pub(super) type Name = [u8; NAME_BYTES];
 /// The name of our programs and maps.
 pub(super) const NAME: Name = *b"hypostyle_udp\0\0\0";
 
-/// Where on a packet's way the program runs.
+/// Where the program runs on a packet's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the driver, before the kernel has made anything of the packet.
@@ -57,7 +57,7 @@ struct CreateMap {
     name: Name,
 }
 
-/// A map of `entries` numbers to AF_XDP sockets, empty.
+/// Creates an empty map from `entries` queue numbers to AF_XDP sockets.
 pub(super) fn create_map(entries: u32) -> io::Result<OwnedFd> {
     let mut create = CreateMap {
         map_type: MAP_TYPE_XSKMAP,
@@ -82,7 +82,7 @@ struct UpdateElement {
     flags: u64,
 }
 
-/// Enters a socket into a map. The kernel removes it when it is closed.
+/// Enters a socket into a map. The kernel removes the socket from the map when it is closed.
 pub(super) fn enter(map: BorrowedFd<'_>, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let value = raw(socket);
     let mut update = UpdateElement {
@@ -93,7 +93,7 @@ pub(super) fn enter(map: BorrowedFd<'_>, number: u32, socket: BorrowedFd<'_>) ->
         flags: 0,
     };
     // SAFETY: MAP_UPDATE_ELEM takes this structure, and reads a key and a value of four bytes each,
-    // which `create_map` has said: `number` and `value`, which outlive the call.
+    // as `create_map` has declared: `number` and `value`, which outlive the call.
     unsafe { call(MAP_UPDATE_ELEM, &mut update) }.map(drop)
 }
 
@@ -113,8 +113,8 @@ struct LoadProgram {
     attach_type: u32,
 }
 
-/// Loads an XDP program; the kernel checks it. `takes_long` programs are let at packets that lie in
-/// several pieces.
+/// Loads an XDP program, which the kernel verifies. With `takes_long` the program also gets packets
+/// that lie in several pieces.
 pub(super) fn load(program: &[Instruction], takes_long: bool, name: Name) -> io::Result<OwnedFd> {
     let license: &CStr = c"Apache-2.0";
     let mut load = LoadProgram {
@@ -132,8 +132,8 @@ pub(super) fn load(program: &[Instruction], takes_long: bool, name: Name) -> io:
         attach_type: ATTACH_XDP,
     };
     // SAFETY: PROG_LOAD takes this structure, and reads `count` instructions of eight bytes, which
-    // `program` has, and a license that ends in 0, as a `CStr` does. Both outlive the call. No log
-    // is asked for.
+    // `program` has, and a license that ends in 0, as a `CStr` does. Both outlive the call. The
+    // kernel is asked for no log.
     descriptor(unsafe { call(PROG_LOAD, &mut load) }?)
 }
 
@@ -145,8 +145,8 @@ struct CreateLink {
     flags: u32,
 }
 
-/// Attaches a program to an interface for as long as the link is open. An interface that has a
-/// program already is left as it is: EBUSY, or EEXIST if it is attached elsewhere on its way.
+/// Attaches a program to an interface for as long as the link is open. Fails if the interface has a
+/// program already: EBUSY, or EEXIST if that one is attached elsewhere on the packet's way.
 pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, place: Place) -> io::Result<OwnedFd> {
     let mut create = CreateLink {
         program: raw(program),
@@ -175,7 +175,7 @@ struct AskInfo {
     info: u64,
 }
 
-/// What the kernel tells of a program, as far as its name.
+/// The kernel's description of a program, up to its name.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramInfo {
@@ -193,7 +193,7 @@ struct ProgramInfo {
     name: Name,
 }
 
-/// The name that the program with this id was given.
+/// Returns the name of the program with this id.
 pub(super) fn name_of(id: u32) -> io::Result<String> {
     let mut from = FromId { id, next_id: 0, flags: 0 };
     // SAFETY: PROG_GET_FD_BY_ID takes this structure, which holds no pointer.
@@ -203,7 +203,7 @@ pub(super) fn name_of(id: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The id that the kernel has given a program.
+/// Returns the id that the kernel has given a program.
 pub(super) fn id_of(program: BorrowedFd<'_>) -> io::Result<u32> {
     info(program).map(|info| info.id)
 }
@@ -214,13 +214,13 @@ fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     let mut ask =
         AskInfo { object: raw(program), bytes, info: (&raw mut info).expose_provenance() as u64 };
     // SAFETY: OBJ_GET_INFO_BY_FD takes this structure, and writes at most `bytes` bytes to `info`,
-    // which has as many, outlives the call, and may be any bytes. What it would write elsewhere, to
-    // `jited`, `translated` and `map_ids`, it leaves out, for their lengths are 0.
+    // which has that number, outlives the call, and may hold any bytes. The kernel writes nothing
+    // to `jited`, `translated` and `map_ids`, because their lengths are 0.
     unsafe { call(OBJ_GET_INFO_BY_FD, &mut ask) }?;
     Ok(info)
 }
 
-/// True if a program of this name is one of ours.
+/// True if this is the name of our programs.
 pub(super) fn is_ours(name: &str) -> bool {
     name.as_bytes() == NAME.split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -259,11 +259,11 @@ pub(super) fn run(program: BorrowedFd<'_>, packet: &[u8]) -> io::Result<u32> {
 /// Calls bpf(2).
 ///
 /// # Safety
-/// The command takes a structure that begins as a `T` does, and every pointer in it leads to what
-/// the command reads or writes there.
+/// The command takes a structure that begins with the fields of a `T`, and every pointer in it
+/// leads to memory that the command may read or write.
 unsafe fn call<T>(command: u32, attributes: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: the kernel reads and writes at most as many bytes of `attributes` as it has, and what
-    // its pointers lead to, which the caller answers for.
+    // SAFETY: the kernel reads and writes at most `size_of::<T>()` bytes of `attributes`, and the
+    // memory that its pointers lead to, which the caller answers for.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>())
     };
@@ -276,12 +276,12 @@ fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A descriptor as the kernel's structures hold it. Open ones are not negative.
+/// A descriptor in the kernel's structures. Open descriptors are not negative.
 fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().unsigned_abs()
 }
 
-/// A pointer as the kernel's structures hold it.
+/// A pointer in the kernel's structures.
 fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }

@@ -1,4 +1,4 @@
-//! Value chunks that the kernel has, to be sent from where they lie.
+//! Counts of value chunks that the kernel sends in place.
 //!
 //! ```text
 //! a value's chunk   -- hold --> transmit ring -> kernel -> completion ring -- release -->
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: beside a socket, whose outbox names such chunks in descriptors.
-//! Invariant: for each descriptor that names a value's chunk, and has not completed, the arena has
-//! a reference to that chunk. When the socket is closed they are all given back.
+//! Invariant: for each descriptor that names a value's chunk and has not completed, the arena has a
+//! reference to that chunk. All these references are given back when the socket is closed.
 //! Source: the KV-Cache paper, section 4.1.3.
 
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use memory::arena::Arena;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU32, Ordering};
 
-/// Of each chunk of the arena, how many descriptors of a socket name it that have not completed.
+/// For each chunk of the arena, the number of incomplete descriptors of a socket that name it.
 #[derive(Debug)]
 pub(super) struct Flying {
     arena: Arc<Arena>,
-    /// Changed by whoever has the half of the queue by which packets leave.
+    /// Changed only under the lock of the queue's sending half.
     counts: Box<[AtomicU32]>,
     sum: AtomicU32,
 }
 
 impl Flying {
-    /// None yet. Where no value is sent from where it lies, there is no table.
+    /// No chunks yet. If no value is sent in place, there is no table.
     pub(super) fn new(arena: &Arc<Arena>, has_values: bool) -> Flying {
         let chunks = if has_values { arena.chunks() } else { 0 };
         let counts = (0..chunks).map(|_| AtomicU32::new(0)).collect();
         Flying { arena: Arc::clone(arena), counts, sum: AtomicU32::new(0) }
     }
 
-    /// Has a chunk keep what it has until a descriptor that names it completes. False if nobody has
-    /// a reference to it.
+    /// Takes a reference to the chunk, until a descriptor that names it completes. False if the
+    /// chunk has none.
     #[inline]
     pub(super) fn hold(&self, chunk: u32) -> bool {
         let Some(count) = self.counts.get(chunk as usize) else { return false };
         if !plant::is(Fault::ValueSentUnheld) && !self.arena.hold(chunk) {
             return false;
         }
-        // Relaxed, here and below: one thread at a time changes them, under the lock of the half by
-        // which packets leave.
+        // Relaxed, here and below: one thread at a time changes these, under the sending half's
+        // lock.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.sum.store(self.sum() + 1, Ordering::Relaxed);
         true
     }
 
-    /// A descriptor that names the chunk has completed, or was not handed to the kernel. False if
-    /// there was none.
+    /// Gives back a reference to the chunk, whose descriptor has completed or was not handed to the
+    /// kernel. False if there was none.
     #[inline]
     pub(super) fn release(&self, chunk: u32) -> bool {
         let Some(count) = self.counts.get(chunk as usize) else { return false };
@@ -62,7 +62,6 @@ impl Flying {
         true
     }
 
-    /// Of all chunks.
     #[inline]
     pub(super) fn sum(&self) -> u32 {
         self.sum.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Datagrams that have arrived in chunks.
+//! Datagrams received into chunks.
 //!
 //! ```text
 //! chunk    kernel --- receive ring ---> held --- release ---> fill ring --- kernel
@@ -6,11 +6,12 @@
 //!          | frame ... |  | ... of it |             in several chunks: joined first, or `parted`
 //! ```
 //!
-//! Where: a column's receive, before its turn, as `udp::inbox` is for sockets.
-//! Invariant: each of the inbox's chunks is lent to the kernel or held, with a datagram; the kernel
-//! always has some. Where the arena keeps, some of a datagram may stay in its chunk when the inbox
-//! lets go of it: then another chunk is the inbox's. What the kernel names that is not lent to it
-//! is a stray: nobody touches it. `datagrams` shows whole datagrams only, which `wire` has read.
+//! Where: a column's receive, before its turn, like `udp::inbox` for sockets.
+//! Invariant: each chunk of the inbox is either lent to the kernel or held with a datagram, and the
+//! kernel always has some. If the arena keeps values, part of a datagram may stay in its chunk when
+//! the inbox lets go of the chunk; the inbox then gets another chunk in exchange. A chunk that the
+//! kernel names without having it is a stray, and nobody touches it. `datagrams` shows only whole
+//! datagrams that `wire` has read.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_rcv`.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
@@ -28,24 +29,24 @@ use crate::calls::Calls;
 use crate::udp::{BATCH_MAX, Datagram, Received};
 use crate::wire::{self, Ends, NotOurs, Sums};
 
-/// Most chunks that one `receive` looks at, with whatever frames.
+/// Most chunks that one `receive` looks at, whatever frames are in them.
 const LOOKED_AT_MAX: u32 = 256;
-/// Frames in several chunks that one `receive` joins.
+/// Most frames in several chunks that one `receive` joins.
 const JOINED_MAX: usize = 16;
 
-/// Frames in several chunks that one `receive` leaves there: of two chunks at least, of which an
-/// inbox holds no more than of others.
+/// Most frames in several chunks that one `receive` leaves in their chunks. Such a frame has at
+/// least two, and an inbox holds at most `BATCH_MAX` chunks.
 const PARTED_MAX: usize = BATCH_MAX / 2;
 
-/// Who sent a datagram, and which of our addresses and ports was asked.
+/// The sender of a datagram, and our address and port that it was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Those of a letter to it.
+    /// The ends of a datagram to the sender.
     pub(super) back: Ends,
 }
 
 impl Peer {
-    /// To whom letters with these ends go.
+    /// The peer that datagrams with these ends go to.
     #[must_use]
     pub fn at(ends: Ends) -> Peer {
         Peer { back: ends }
@@ -58,13 +59,13 @@ impl Peer {
         Some(self.back.to())
     }
 
-    /// Our address and port that were asked.
+    /// Our address and port that the datagram was sent to.
     #[must_use]
     pub fn asked(&self) -> SocketAddr {
         self.back.from()
     }
 
-    /// True if the datagram was sent to many. None such is taken.
+    /// True if the datagram was sent by broadcast or multicast; AF_XDP takes none such.
     #[inline]
     #[must_use]
     pub fn is_for_many(&self) -> bool {
@@ -72,23 +73,23 @@ impl Peer {
     }
 }
 
-/// What has arrived at a queue.
+/// The receiving half of a port.
 #[derive(Debug)]
 pub struct Inbox {
     queue: Arc<Queue>,
     pub(super) taken: Taken,
 }
 
-/// What one receive has taken from a queue.
+/// The datagrams that one receive took from a queue.
 #[derive(Debug)]
 pub(super) struct Taken {
     arrivals: Vec<Arrival>,
-    /// The most that are taken at once.
+    /// Most datagrams to take at once.
     datagrams_max: usize,
-    /// Their chunks, the inbox's own.
+    /// Chunks of the datagrams; they belong to the inbox.
     held: Vec<u32>,
     joined: Joined,
-    /// Of datagrams in several chunks that stay there, of which `parted_used` have come.
+    /// Pieces of datagrams that stay in several chunks; the first `parted_used` are in use.
     parted: Box<[Pieces]>,
     parted_used: usize,
     pub(super) sums: Sums,
@@ -96,14 +97,12 @@ pub(super) struct Taken {
     strays: u64,
 }
 
-/// One datagram.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     peer: Peer,
     payload: Place,
 }
 
-/// Where bytes lie.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Chunk(Span),
@@ -111,11 +110,11 @@ enum Place {
         at: usize,
         bytes: usize,
     },
-    /// The first piece, and the number of the others in `parted`.
+    /// The first piece, and the index in `parted` of the other pieces.
     Parted(Span, usize),
 }
 
-/// Room for frames that came in several chunks, or were stolen.
+/// Buffer for frames that came in several chunks, or that were stolen.
 #[derive(Debug)]
 struct Joined {
     bytes: Box<[u8]>,
@@ -124,7 +123,7 @@ struct Joined {
 }
 
 impl Inbox {
-    /// Of a queue, of which this is the one inbox.
+    /// The only inbox of `queue`.
     pub(super) fn new(queue: Arc<Queue>) -> Inbox {
         let umem = &queue.socket.umem;
         let (joined, parted) = match (queue.frames.are_long, umem.arena().keeps()) {
@@ -138,22 +137,22 @@ impl Inbox {
         Inbox { queue, taken }
     }
 
-    /// For others to steal from.
+    /// The inbox's queue, for other columns to steal from.
     #[must_use]
     pub fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
-    /// Something has arrived, though it may be the beginning of a frame alone. It costs no call.
+    /// True if something has arrived, perhaps only the beginning of a frame. Costs no system call.
     #[inline]
     #[must_use]
     pub fn has_input(&mut self) -> bool {
         self.queue.arriving().receive.look() > 0
     }
 
-    /// Receives what has arrived, at most `BATCH_MAX` datagrams; what was in the inbox is gone.
-    /// What is not ours is dropped and counted; what is longer than the interface sends counts as
-    /// cut. It costs no call, unless the driver sleeps because it ran out of chunks.
+    /// Receives at most `BATCH_MAX` datagrams, and forgets those of the last call. A frame that is
+    /// not for us is dropped and counted; a frame that is longer than the interface sends counts as
+    /// cut. Costs no system call, unless the driver ran out of chunks and sleeps.
     #[must_use]
     pub fn receive(&mut self, calls: &Calls) -> Received {
         let Inbox { queue, taken } = self;
@@ -167,21 +166,21 @@ impl Inbox {
         received
     }
 
-    /// From now on a `receive` takes at most so many datagrams, and at least one.
+    /// Limits each later `receive` to this number of datagrams, at least one.
     pub fn limit(&mut self, datagrams: usize) {
         self.taken.limit(datagrams);
     }
 
-    /// The datagrams of the last `receive`, in the order of their arrival.
+    /// Returns the datagrams of the last `receive`, in the order of their arrival.
     #[inline]
     #[must_use]
     pub fn datagrams(&self) -> Arrived<'_> {
         self.taken.datagrams(&self.queue.socket.umem)
     }
 
-    /// Gives all chunks back to the kernel: what was in the inbox is gone. `receive` does so too;
-    /// call it before a sleep, so that the kernel has them all meanwhile. It always has
-    /// `CHUNKS_MIN / 2 - BATCH_MAX` at least.
+    /// Gives all chunks back to the kernel and forgets the datagrams in them, like `receive`. Call
+    /// it before a sleep, so that the kernel has all chunks meanwhile. Without the call the kernel
+    /// still has at least `CHUNKS_MIN / 2 - BATCH_MAX`.
     pub fn release(&mut self) {
         let Inbox { queue, taken } = self;
         taken.forget();
@@ -193,20 +192,20 @@ impl Inbox {
         }
     }
 
-    /// The number of frames that were dropped for a reason, since the socket was opened.
+    /// Number of frames dropped for `reason` since the socket was opened.
     #[must_use]
     pub fn refused(&self, reason: NotOurs) -> u64 {
         self.taken.refused[reason as usize]
     }
 
-    /// The number of descriptors from the kernel that named no chunk of ours that it had, since the
-    /// socket was opened. A kernel without a fault makes none.
+    /// Number of descriptors from the kernel, since the socket was opened, that named no chunk lent
+    /// to it. A correct kernel makes none.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.taken.strays
     }
 
-    /// The number of chunks that the kernel has, and the number of those held.
+    /// Number of chunks that the kernel has, and number of chunks held here.
     pub(super) fn lent_and_held(&self) -> (usize, usize) {
         let arriving = self.queue.arriving();
         (arriving.lent(), self.taken.held.len() + arriving.spare.len())
@@ -220,7 +219,7 @@ impl Drop for Inbox {
 }
 
 impl Taken {
-    /// Room for `datagrams_max` datagrams, and `room_bytes` for those that are copied.
+    /// Makes room for `datagrams_max` datagrams, and `room_bytes` for copied frames.
     pub(super) fn new(datagrams_max: usize, room_bytes: usize, frames: Frames) -> Taken {
         let bytes = vec![0; room_bytes].into_boxed_slice();
         Taken {
@@ -236,25 +235,26 @@ impl Taken {
         }
     }
 
-    /// What was taken from a queue that has this memory.
+    /// Returns the datagrams; `umem` is the memory of the queue that they came from.
     #[inline]
     pub(super) fn datagrams<'a>(&'a self, umem: &'a Umem) -> Arrived<'a> {
         let Taken { joined, parted, arrivals, .. } = self;
         Arrived { umem, joined, parted, arrivals: arrivals.iter() }
     }
 
-    /// Bytes of the room for what is copied.
+    /// Size of the buffer for copied frames, in bytes.
     pub(super) fn room_bytes(&self) -> usize {
         self.joined.bytes.len()
     }
 
-    /// What was taken is gone, but for its chunks.
+    /// Forgets the datagrams; their chunks stay in `held`.
     pub(super) fn forget(&mut self) {
         self.arrivals.clear();
         (self.joined.used, self.parted_used) = (0, 0);
     }
 
-    /// Nothing is shown any more: where some of a chunk is kept, another one is held in its place.
+    /// Lets go of all held chunks, whose datagrams are no longer shown. Each chunk in which a value
+    /// is kept is exchanged for another.
     #[inline]
     fn let_go(&mut self, arena: &Arena) {
         if arena.keeps() {
@@ -262,12 +262,12 @@ impl Taken {
         }
     }
 
-    /// From now on at most so many datagrams are taken at once, and at least one.
+    /// Limits each later receive to this number of datagrams, at least one.
     pub(super) fn limit(&mut self, datagrams: usize) {
         self.datagrams_max = datagrams.clamp(1, self.arrivals.capacity());
     }
 
-    /// Takes what is ready, as much as it may. `copies` says that no chunk is to be held.
+    /// Takes what is ready, up to the limits. If `copies`, no chunk is held.
     pub(super) fn receive(
         &mut self,
         arriving: &mut Arriving,
@@ -277,7 +277,7 @@ impl Taken {
         let ready = arriving.receive.look();
         let (mut next, mut cut, mut damaged, mut is_drained) = (0, 0, 0, true);
         while next < ready {
-            // A frame of which the end is not there yet is reported when it is.
+            // A frame is taken once its last chunk is there.
             let Some(pieces) = arriving.pieces(next, ready) else { break };
             let (parts, is_parted) = (!self.parted.is_empty(), pieces > 1);
             let joins = copies || (is_parted && !parts);
@@ -308,14 +308,14 @@ impl Taken {
         Received { datagrams: self.arrivals.len(), cut, damaged, is_drained }
     }
 
-    /// Takes a frame of one chunk, which is held if it has a datagram.
+    /// Takes a frame of one chunk, which is held if the frame has a datagram for us.
     fn take_one(&mut self, arriving: &mut Arriving, umem: &Umem, next: u32) -> Came {
         let Some(span) = arriving.take(umem, next) else { return Came::Stray };
         let came = if span.bytes > self.joined.frame_bytes_max {
             Came::TooLong
         } else {
-            // SAFETY: the kernel has given the chunk back, by `take`, which has seen that it was
-            // lent. It is not lent before this call is over, and nobody writes to such chunks.
+            // SAFETY: `take` has checked that the chunk was lent, so the kernel has given it back.
+            // It is not lent again before this call ends, and nobody writes to such a chunk.
             let frame = unsafe { umem.read(span) };
             Came::of(frame, self.sums, |at, bytes| {
                 Place::Chunk(Span { at: span.at + at, bytes, ..span })
@@ -330,13 +330,13 @@ impl Taken {
         came
     }
 
-    /// With a frame of so many chunks the inbox would hold more than it may.
+    /// True if a frame of `pieces` chunks would make the inbox hold more chunks than it may.
     fn is_full(&self, pieces: u32) -> bool {
         let lacks_parted = pieces > 1 && self.parted_used == self.parted.len();
         lacks_parted || self.held.len() + pieces as usize > BATCH_MAX
     }
 
-    /// Takes a frame of several chunks, which are held if it has a datagram.
+    /// Takes a frame of several chunks, which are held if the frame has a datagram for us.
     fn take_parted(
         &mut self,
         arriving: &mut Arriving,
@@ -368,7 +368,7 @@ impl Taken {
         came
     }
 
-    /// Copies a frame of one or several chunks, which are done with then.
+    /// Copies a frame of one or several chunks, and frees the chunks.
     fn take_pieces(
         &mut self,
         arriving: &mut Arriving,
@@ -387,8 +387,8 @@ impl Taken {
             if plant::is(Fault::ChunkReturnedTwice) {
                 arriving.spare.push(span.chunk);
             }
-            // SAFETY: as in `take_one`: it is lent by `lend` alone, which needs the half that this
-            // call has.
+            // SAFETY: as in `take_one`; only `lend` lends the chunk again, and it needs the half of
+            // the queue that this call has locked.
             let piece = unsafe { umem.read(span) };
             let room_end = (start + self.joined.frame_bytes_max).min(self.joined.bytes.len());
             match self.joined.bytes[..room_end].get_mut(end..end + piece.len()) {
@@ -413,7 +413,6 @@ impl Taken {
     }
 }
 
-/// What came of a frame.
 enum Came {
     Whole(Arrival),
     NotOurs(NotOurs),
@@ -422,7 +421,7 @@ enum Came {
 }
 
 impl Came {
-    /// Reads a frame; `place` makes an offset in it and a length a place.
+    /// Reads a frame; `place` makes a `Place` of an offset in the frame and a length.
     #[inline]
     fn of(frame: &[u8], sums: Sums, place: impl FnOnce(usize, usize) -> Place) -> Came {
         match wire::read(frame, sums) {
@@ -436,13 +435,13 @@ impl Came {
 }
 
 impl Joined {
-    /// True if it has frames, and no room for another one.
+    /// True if the buffer has frames, and no room for another one.
     fn is_full(&self) -> bool {
         self.used > 0 && self.bytes.len() - self.used < self.frame_bytes_max
     }
 }
 
-/// An iterator over what has arrived.
+/// An iterator over received datagrams.
 #[derive(Clone, Debug)]
 pub struct Arrived<'a> {
     umem: &'a Umem,
@@ -457,9 +456,9 @@ impl<'a> Iterator for Arrived<'a> {
     #[inline]
     fn next(&mut self) -> Option<Datagram<'a, Peer>> {
         let arrival = self.arrivals.next()?;
-        // SAFETY: a chunk of an arrival is held, from `take_one` or `take_parted` until the inbox
-        // is taken mutably and the arrival forgotten. They take from the inbox's own queue alone,
-        // whose memory this is. Nobody writes to held chunks.
+        // SAFETY: an arrival's chunk is held from `take_one` or `take_parted` until the inbox is
+        // borrowed mutably and the arrival forgotten. Both take chunks only from the inbox's own
+        // queue, whose memory this is. Nobody writes to held chunks.
         let read = |span| unsafe { self.umem.read(span) };
         let (bytes, more) = match arrival.payload {
             Place::Chunk(span) => (read(span), None),

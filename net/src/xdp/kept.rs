@@ -1,9 +1,9 @@
-//! Tests of datagrams that are kept where they came: a port on one end of a link, the kernel's
-//! sockets on the other.
+//! Tests of received datagrams that are kept in their chunks: a port on one end of a link, the
+//! kernel's sockets on the other.
 //!
-//! Where: in network namespaces of their own, for which they need root.
-//! Invariant: what is kept is what was sent, whatever has come since; the kernel has as many chunks
-//! as before, and finds no descriptor invalid.
+//! Where: in network namespaces of their own, which need root.
+//! Invariant: a kept datagram stays as it was sent, whatever has arrived since; the kernel has the
+//! same number of chunks as before, and finds no descriptor invalid.
 
 use memory::arena::Kept;
 use testing::namespace::{Veth, WIRE, pair};
@@ -13,7 +13,7 @@ use super::values::{VALUES, asked, assert_at_rest, open_on};
 use super::*;
 use crate::Calls;
 
-/// What datagram `number` says.
+/// Returns the payload of datagram `number`.
 fn text(number: usize) -> Vec<u8> {
     let bytes = 300 + number * 37 % 1100;
     (0..=255_u8).cycle().skip(number % 256).step_by(3).take(bytes).collect()
@@ -32,7 +32,7 @@ fn what_is_kept_stays_as_it_came_while_others_come_and_is_sent_from_there() {
         for (family, to) in [far.v4.into(), std::net::IpAddr::from(far.v6)].into_iter().enumerate()
         {
             let client = client(&near, to);
-            // Twice as many as there are chunks to keep in: the second half of them is not kept.
+            // Sends twice the number of chunks to keep in: the second half is not kept.
             for number in family * all..(family + 1) * all {
                 client.send(&text(number)).unwrap();
                 await_that(|| port.inbox.receive(&calls).datagrams > 0);
@@ -40,7 +40,7 @@ fn what_is_kept_stays_as_it_came_while_others_come_and_is_sent_from_there() {
                 assert!(one.bytes == text(number));
                 let mine = arena.keep(one.bytes);
                 assert_eq!(mine.is_some(), family == 0, "{number}, {mode:?}");
-                // What is asked for is what has come just now, or what is kept since long.
+                // The answer is the datagram that has just come, or one that was kept long ago.
                 let asked = kept.get(number * 7 % all).map_or(one.bytes, |(_, kept)| &kept[..]);
                 assert!(port.outbox.add(one.peer, b"", [asked]));
                 let expected = asked.to_vec();
@@ -94,7 +94,7 @@ fn what_is_kept_is_sent_as_it_came_though_nobody_keeps_it_while_the_link_is_down
         let (mut came, mut buffer) = (0, [0; 2000]);
         await_that(|| {
             port.outbox.post_or_drop(&calls);
-            // And the ring is received into meanwhile.
+            // Meanwhile the ring is received into.
             let _ = client.send(&text(1000));
             let _ = port.inbox.receive(&calls);
             while let Ok(bytes) = client.recv(&mut buffer) {
@@ -123,7 +123,7 @@ fn what_is_kept_outlives_the_port_and_its_chunks_come_back_but_the_rings() {
     (0..10).for_each(|number| assert!(client.send(&text(number)).is_ok()));
     let mut received = 0;
     let mut kept = Vec::new();
-    // The last of them are still held by the inbox when it goes.
+    // The inbox still holds the last of them when it is dropped.
     await_that(|| {
         received += port.inbox.receive(&calls).datagrams;
         kept.extend(port.inbox.datagrams().filter_map(|one| arena.keep(one.bytes)));
@@ -164,7 +164,7 @@ fn frames_longer_than_a_chunk_stay_in_their_chunks_and_the_kernel_has_some_howev
                 let bytes = pieces.concat();
                 assert!(bytes == text || bytes == b"short", "{mode:?}");
                 assert_eq!(pieces.len() > 1, bytes == text);
-                // As many as there is room for, of one frame all pieces or none.
+                // Keeps frames while there is room, all pieces of a frame or none.
                 if bytes == text && arena.free() >= 3 {
                     let all = pieces.iter().map(|piece| arena.keep(piece));
                     kept.push(all.collect::<Option<Vec<Kept>>>().expect("free chunks"));
@@ -180,7 +180,7 @@ fn frames_longer_than_a_chunk_stay_in_their_chunks_and_the_kernel_has_some_howev
             let kept: &Vec<Kept> = kept;
             let bytes: Vec<u8> = kept.iter().flat_map(|kept| kept.iter().copied()).collect();
             assert!(bytes == text, "{mode:?}");
-            // And is sent from there, as much as a letter takes.
+            // A kept piece is sent in place, up to a datagram's length.
             let most = port.outbox.letter_bytes_max(&peer).min(1400);
             assert!(port.outbox.add(&peer, b"", [&kept[1][..most]]));
             assert_eq!(port.outbox.post_or_drop(&calls).in_place_bytes, most);

@@ -1,28 +1,28 @@
-//! Kernels and drivers that cannot do what this one can, for tests of what is done there.
+//! Feigns kernels and drivers that lack a feature, so that tests reach the code for those.
 //!
-//! Where: under opening. In a program with debug assertions the environment variable
-//! `HYPOSTYLE_XDP_LACKS` names what is refused; in any other nothing is.
-//! Invariant: what is refused is refused in the kernel's own words, and the kernel is not asked.
+//! Where: while a port is opened. In a program with debug assertions, the environment variable
+//! `HYPOSTYLE_XDP_LACKS` names the feature to refuse; in any other program nothing is refused.
+//! Invariant: a refusal has the kernel's own error, and the kernel is not asked.
 //! Source: `net/xdp/xdp_umem.c` and `net/xdp/xsk.c` of Linux, `xdp_umem_reg`, `xsk_bind`,
 //! `xsk_build_skb_zerocopy`.
 
-/// What may be lacking.
+/// A feature that may be lacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// A kernel before 6.8 does not know of metadata before a frame.
+    /// Metadata before a frame, unknown to kernels before 6.8.
     Metadata,
-    /// A kernel before 6.18 takes metadata and ignores them, where the driver sends pages as they
-    /// lie (`IFF_TX_SKB_NO_LINEAR`), and is none of those that were seen to heed them.
+    /// Checksums by the kernel. Kernels before 6.18 accept metadata and ignore them if the driver
+    /// sends pages in place (`IFF_TX_SKB_NO_LINEAR`); a kernel that feigns this lack is not one
+    /// that was seen to obey metadata.
     Sums,
-    /// A kernel before 6.6 does not know of frames in several descriptors, and many a driver that
-    /// uses our memory itself does not either.
+    /// Frames in several descriptors, unknown to kernels before 6.6 and to many zero-copy drivers.
     Parts,
-    /// A driver that uses our memory itself does not copy.
+    /// Copying, which a driver that uses our memory itself does not do.
     Copies,
 }
 
 impl Lack {
-    /// True if tests want it so.
+    /// True if a test asks for this lack.
     pub(super) fn is_planted(self) -> bool {
         let name = match self {
             Lack::Metadata => "metadata",

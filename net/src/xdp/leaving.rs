@@ -1,4 +1,4 @@
-//! The half of a queue by which packets leave: letters become chunks, and chunks descriptors.
+//! The sending half of a queue: puts datagrams into chunks, and chunks into descriptors.
 //!
 //! ```text
 //! copied     | frame: headers, head, piece, piece ...                |  one descriptor
@@ -7,13 +7,13 @@
 //!                                      | value's part |                 ... and one between them
 //! ```
 //!
-//! The UDP checksum is over all parts. It is made here, or where the kernel was seen to make it
-//! (`link`) metadata tell it to.
+//! The UDP checksum covers all parts. It is computed here, or by the kernel, which metadata tell to
+//! do so, on kernels that were seen to obey (`link`).
 //!
 //! Where: under `outbox`, under the lock of its half of the queue.
-//! Invariant: each of the outbox's chunks is free or in transmission, until each descriptor that
-//! names it has completed. Only descriptors that the kernel accepts are written: one that it finds
-//! invalid may never complete. A part of a value is held as long as it is sent from where it lies.
+//! Invariant: each chunk of the outbox is free, or in transmission until each descriptor that names
+//! it has completed. Only descriptors that the kernel accepts are written, because an invalid one
+//! may never complete. A part of a value that is sent in place is held until it has left.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`,
 //! `xsk_build_skb`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -29,28 +29,28 @@ use super::umem::{self, Span, Umem};
 use crate::udp::Tally;
 use crate::wire::{self, Sum};
 
-/// Most descriptors of one letter. A kernel that copies takes 18.
+/// Most descriptors of one datagram. A kernel that copies takes 18.
 pub(super) const PARTS_MAX: usize = 8;
 
-/// The rings, and the outbox's chunks.
+/// The rings of the sending half, and the outbox's chunks.
 #[derive(Debug)]
 pub(super) struct Leaving {
     transmit: Producing<XdpDesc>,
     completion: Consuming<u64>,
-    /// The outbox's chunks are this one and those behind it.
+    /// The first of the outbox's chunks; the others follow it.
     first: u32,
-    /// Of each of them: how many descriptors name it that have not completed.
+    /// For each chunk, the number of descriptors that name it and have not completed.
     sent: Box<[u8]>,
     free: Vec<Free>,
     /// Most bytes of a frame.
     frame_bytes_max: usize,
-    /// Parts of values of so many bytes are sent from where they lie. None: all are copied.
+    /// Parts of values with at least this number of bytes are sent in place. `None` copies all.
     in_place_min: Option<usize>,
     strays: u64,
 }
 
 impl Leaving {
-    /// With `chunks` chunks from `first` on. A frame has at most `frame_bytes_max` bytes.
+    /// The outbox has `chunks` chunks from `first` on. A frame has at most `frame_bytes_max` bytes.
     pub(super) fn new(
         (transmit, completion): Outgoing,
         first: u32,
@@ -69,18 +69,18 @@ impl Leaving {
         }
     }
 
-    /// From now on parts of values are sent from where they lie, if they have so many bytes.
+    /// From now on, sends parts of values with at least `bytes_min` bytes in place.
     pub(super) fn send_in_place(&mut self, bytes_min: usize) {
         self.in_place_min = Some(bytes_min);
     }
 
-    /// Most bytes of a letter, wherever they lie.
+    /// Most bytes of a datagram's payload, copied or in place.
     pub(super) fn letter_bytes_max(&self, to: &Peer, umem: &Umem) -> usize {
         let room = umem.chunk_bytes() - umem.metadata_bytes();
         self.frame_bytes_max.min(room).saturating_sub(to.back.header_bytes())
     }
 
-    /// As `Outbox::add`.
+    /// Like `Outbox::add`.
     #[inline]
     pub(super) fn add<'p>(
         &mut self,
@@ -117,8 +117,8 @@ impl Leaving {
         true
     }
 
-    /// Adds a letter whose head is copied to `own`, and of whose pieces those stay where they are
-    /// that the kernel can send from there.
+    /// Adds a datagram: copies its head to `own`, and leaves in place the pieces that can be sent
+    /// so.
     fn add_in_place<'p>(
         &mut self,
         socket: &Socket,
@@ -158,19 +158,19 @@ impl Leaving {
         true
     }
 
-    /// Shows the kernel what was added. How many descriptors it has not taken, and whether it
-    /// sleeps until it is called.
+    /// Shows the kernel the descriptors that were added. Returns the number that it has not taken,
+    /// and true if it sleeps until it is called.
     pub(super) fn publish(&mut self) -> (u32, bool) {
         self.transmit.publish();
         (self.transmit.waiting(), self.transmit.needs_wakeup())
     }
 
-    /// The number of descriptors that the kernel has not taken.
+    /// Number of descriptors that the kernel has not taken.
     pub(super) fn waiting(&mut self) -> u32 {
         self.transmit.waiting()
     }
 
-    /// Takes back what has left.
+    /// Takes back the chunks of descriptors that have completed.
     pub(super) fn reap(&mut self, socket: &Socket) {
         let complete = self.completion.look();
         for ahead in 0..complete {
@@ -184,7 +184,7 @@ impl Leaving {
         }
     }
 
-    /// One of the descriptors that name this chunk has completed; false if there is none.
+    /// Notes that one descriptor that names this chunk has completed; false if there is none.
     #[inline]
     fn take_back(&mut self, socket: &Socket, chunk: u32) -> bool {
         let own = chunk.checked_sub(self.first).and_then(|own| self.sent.get_mut(own as usize));
@@ -197,63 +197,63 @@ impl Leaving {
         true
     }
 
-    /// The number of letters that have not left.
+    /// Number of datagrams that have not left.
     pub(super) fn in_transmission(&self) -> usize {
         self.sent.len() - self.free.len()
     }
 
-    /// The number of chunks that are free, and the number of those in transmission, each counted.
+    /// Number of free chunks, and number of chunks in transmission, counted independently.
     pub(super) fn free_and_sent(&self) -> (usize, usize) {
         (self.free.len(), self.sent.iter().filter(|sent| **sent > 0).count())
     }
 
-    /// Completions that named nothing that was sent.
+    /// Number of completions that named nothing that was sent.
     pub(super) fn strays(&self) -> u64 {
         self.strays
     }
 }
 
-/// One of the outbox's chunks, which no descriptor names that has not completed. There is one of
-/// each chunk at most: `Leaving::new` makes them, whoever sends a chunk writes to `sent` how many
-/// descriptors name it and drops this, and `take_back` makes another when the last has completed.
+/// One of the outbox's chunks, none of whose descriptors is still incomplete. At most one `Free`
+/// exists per chunk: `Leaving::new` makes them; whoever sends a chunk notes in `sent` the number of
+/// its descriptors and drops the `Free`; `take_back` makes another when the last has completed.
 #[derive(Debug)]
 struct Free(u32);
 
 impl Free {
-    /// Its number, and all of its bytes.
+    /// The chunk's number, and all of its bytes.
     fn room<'r>(&'r mut self, umem: &'r Umem) -> (u32, &'r mut [u8]) {
         // SAFETY: the chunk is ours and not the kernel's, which has completed each descriptor that
-        // named it. No other code of ours uses it: no other port has it (`link::open` gives each a
-        // range), its inbox has the other half of that range, or chunks of values (`Queue::new`,
-        // `Arena::let_go`), and the arena gives values none of a port's. In the outbox this slice
-        // alone touches its bytes, for there is no second `Free` of it, and this one is borrowed as
-        // long as the slice lives.
+        // named it. No other code of ours uses it: no other port has it (`link::open` gives each
+        // port a range), its inbox has the other half of that range, or chunks of values
+        // (`Queue::new`, `Arena::let_go`), and the arena gives values none of a port's chunks. In
+        // the outbox only this slice touches the chunk's bytes, for there is no second `Free` of
+        // it, and this one is borrowed as long as the slice lives.
         (self.0, unsafe { umem.write(self.0) })
     }
 }
 
-/// A letter that is being written.
+/// A datagram that is being written.
 struct Draft<'s> {
     socket: &'s Socket,
-    /// Of which `room` is all.
+    /// The chunk whose bytes are `room`.
     chunk: u32,
     room: &'s mut [u8],
-    /// What is copied behind this byte of the room is in no part yet.
+    /// Bytes of `room` from here to `to` are copied, and not yet in a part.
     from: usize,
-    /// Where the next bytes are copied to.
+    /// End of the copied bytes in `room`.
     to: usize,
-    /// Of them `own` lie in `chunk`, and the others are held.
+    /// Parts of the frame: `own` of them lie in `chunk`, and the others are held.
     parts: [XdpDesc; PARTS_MAX],
     count: usize,
     own: u8,
-    /// Bytes of the parts that are held.
+    /// Number of bytes in the parts that are held.
     named_bytes: usize,
-    /// Of the parts behind the first, unless the kernel makes it.
+    /// Sum over the parts behind the first, unless the kernel computes the checksum.
     rest: Sum,
 }
 
 impl<'s> Draft<'s> {
-    /// With room for headers.
+    /// Leaves room for the headers.
     fn new(socket: &'s Socket, (chunk, room): (u32, &'s mut [u8]), header_bytes: usize) -> Self {
         let from = socket.umem.metadata_bytes();
         let none = XdpDesc { addr: 0, len: 0, options: XdpDescOptions::empty() };
@@ -263,12 +263,11 @@ impl<'s> Draft<'s> {
         Draft { socket, chunk, room, from, to, parts, count: 0, own: 0, named_bytes, rest }
     }
 
-    /// Bytes of the frame.
     fn bytes(&self) -> usize {
         self.to - self.socket.umem.metadata_bytes() + self.named_bytes
     }
 
-    /// Copies bytes behind what there is; false if there is not the room.
+    /// Copies bytes to the end of the frame; false if there is no room.
     #[inline]
     fn copy(&mut self, bytes: &[u8]) -> bool {
         let room = self.room.get_mut(self.to..self.to + bytes.len());
@@ -277,10 +276,10 @@ impl<'s> Draft<'s> {
         is_room
     }
 
-    /// Makes bytes a part where they lie, and holds them; false if they are to be copied.
+    /// Makes bytes a part in place, and holds their chunk; false if they must be copied.
     #[inline]
     fn name(&mut self, bytes: &[u8], bytes_min: usize) -> bool {
-        // What was copied before becomes a part, and what is copied later may.
+        // The bytes copied before this one become a part, and so may those copied after it.
         let more = usize::from(self.to > self.from) + 2;
         if bytes.len() < bytes_min || self.count + more > PARTS_MAX {
             return false;
@@ -298,7 +297,7 @@ impl<'s> Draft<'s> {
         true
     }
 
-    /// Makes what was copied last a part.
+    /// Makes a part of the bytes that were copied last.
     fn close(&mut self) {
         if self.to > self.from {
             let (at, bytes) = (self.from, self.to - self.from);
@@ -311,7 +310,7 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// The kernel is told to make the checksum.
+    /// True if the kernel is told to compute the checksum.
     fn is_summed_later(&self) -> bool {
         self.socket.umem.metadata_bytes() > 0
     }
@@ -346,7 +345,6 @@ impl<'s> Draft<'s> {
         &self.parts[..self.count]
     }
 
-    /// Gives back what is held.
     fn give_up(&self) {
         for part in self.parts() {
             let span = self.socket.umem.span(part.addr, 0);
@@ -357,8 +355,7 @@ impl<'s> Draft<'s> {
     }
 }
 
-/// Copies a head and pieces behind `at` bytes of `room`; returns where they end, none if there is
-/// not the room.
+/// Copies a head and pieces to `room` from `at` on; returns their end, `None` if there is no room.
 #[inline]
 fn gather<'p>(
     room: &mut [u8],

@@ -1,13 +1,13 @@
-//! Opening: a program on an interface, and a port for each of its queues.
+//! Opens AF_XDP on an interface: a program for the interface, and a port for each of its queues.
 //!
 //! ```text
 //! interface  ->  program  ->  map: queue -> socket  ->  port
 //! ```
 //!
-//! Where: at start, as root. Whatever the ports need later they have then.
+//! Where: at start, as root. Afterwards the ports need no privilege.
 //! Invariant: the program is on the interface as long as there is a port, and goes with the
-//! process, however it ends. A program that somebody else attached is named and left alone. What
-//! cannot be had is told, and nothing of it is kept.
+//! process, however the process ends. A program that somebody else attached is named and left
+//! alone. If opening fails, the error says why, and nothing stays open.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux; `net/core/dev.c`, `dev_xdp_attach`.
 
 #[cfg(test)]
@@ -35,100 +35,98 @@ use crate::netlink::Netlink;
 use crate::nic::nic_settings;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
-/// How long a program of ours is waited for that an earlier process leaves behind.
+/// How long to wait for an earlier process of ours to take its program off the interface.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
-/// The pause between two attempts.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Which way is tried.
+/// Where on the interface the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver; where that is refused, in the kernel's stack.
+    /// In the driver; if the driver refuses, in the kernel's stack.
     #[default]
     Any,
-    /// In the driver alone.
+    /// Only in the driver.
     Native,
-    /// At the entry to the kernel's stack alone, which works with any driver.
+    /// Only at the entry to the kernel's stack, which works with any driver.
     Generic,
 }
 
-/// What is to be opened.
+/// The arguments of `open`.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
     /// The interface's name.
     pub interface: &'a str,
-    /// Which of its queues; none: as many as there are, up to `ports_max`.
+    /// The queues to open; `None` opens all, up to `ports_max`.
     pub queues: Option<Range<u32>>,
-    /// Most ports where `queues` names none.
+    /// Most ports if `queues` is `None`.
     pub ports_max: usize,
     /// Our addresses. `0.0.0.0` and `::` stand for all addresses of the interface.
     pub addresses: &'a [IpAddr],
-    /// Our ports.
+    /// Our UDP ports.
     pub ports: RangeInclusive<u16>,
-    /// The networks that are answered; none: all.
+    /// The networks whose packets are answered; empty for all.
     pub allow: &'a [IpNet],
     /// Most chunks of each port, `CHUNKS_MIN` to `CHUNKS_MAX`; rounded down to a power of two. One
-    /// half receives and one half sends.
+    /// half of them receives and the other half sends.
     pub chunks: u32,
-    /// Most bytes of all ports' chunks.
+    /// Most bytes of all ports' chunks together.
     pub memory_bytes_max: usize,
-    /// Which way is tried.
+    /// Where on the interface the program runs.
     pub mode: Mode,
-    /// Room for values beside the packets, which are sent from where they lie.
+    /// Memory for values that are sent in place, beside that for packets.
     pub values: Option<Values>,
 }
 
-/// Room for values.
+/// Memory for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// So many bytes at most.
+    /// Most bytes of memory.
     pub memory_bytes_max: usize,
-    /// Parts of values that have fewer bytes are copied when they are sent.
+    /// Parts of values with fewer bytes are copied when they are sent.
     pub in_place_min: usize,
-    /// What has arrived may stay where it lies, as a value's (`Arena::keep`).
+    /// True if received data may stay in its chunk as a value's (`Arena::keep`).
     pub keeps: bool,
 }
 
-/// What was opened.
+/// The result of `open`.
 #[derive(Debug)]
 pub struct Opened {
-    /// What packets lie in, and values if they were wanted.
+    /// The memory for packets, and for values if that was wanted.
     pub arena: Arc<Arena>,
-    /// One for each queue, in their order.
+    /// One port for each queue, in the queues' order.
     pub ports: Vec<Port>,
-    /// Tells what was got, and how the interface is.
+    /// Tells what was opened, and the state of the interface.
     pub watch: Watch,
 }
 
-/// What was got.
+/// Properties of what was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The interface's name.
     pub interface: String,
-    /// The queues that it has, of which there may be fewer ports.
+    /// Number of queues that the interface has; there may be fewer ports.
     pub queues: u32,
     /// Most bytes of an IP packet.
     pub mtu: u32,
-    /// The program runs in the driver; else at the entry to the kernel's stack. There packets may
-    /// come that the kernel has joined, or that a sender on this machine has left to a card to cut:
-    /// datagrams that together are no longer than a packet look like one.
+    /// True if the program runs in the driver, false if at the entry to the kernel's stack. There,
+    /// packets may come that the kernel has joined, or that a sender on this machine has left to a
+    /// card to cut: several datagrams that together are no longer than a packet look like one.
     pub is_native: bool,
-    /// The driver uses our memory itself; else the kernel copies each packet once.
+    /// True if the driver uses our memory itself; else the kernel copies each packet once.
     pub is_zero_copy: bool,
-    /// Packets may be longer than a chunk: what arrives in several is joined.
+    /// True if packets may be longer than a chunk and arrive in several.
     pub is_long: bool,
-    /// The addresses that are taken.
+    /// Our addresses.
     pub addresses: Vec<IpAddr>,
-    /// Bytes of all ports' chunks.
+    /// Number of bytes of all ports' chunks.
     pub memory_bytes: usize,
-    /// Bytes of the chunks for values.
+    /// Number of bytes of the chunks for values.
     pub value_bytes: usize,
-    /// Parts of values are sent from where they lie; else the kernel is too old, or the driver uses
-    /// our memory itself.
+    /// True if parts of values are sent in place; false for an old kernel or a zero-copy driver.
     pub sends_in_place: bool,
 }
 
-/// A look at an interface with our program, from any thread.
+/// Watches an interface with our program, from any thread.
 #[derive(Debug)]
 pub struct Watch {
     netlink: Netlink,
@@ -137,85 +135,84 @@ pub struct Watch {
     facts: Facts,
 }
 
-/// How an interface is.
+/// The state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Packets come and go, of at most so many bytes.
+    /// Packets pass.
     Up {
         /// Most bytes of an IP packet.
         mtu: u32,
     },
-    /// It is switched off, or has no carrier.
+    /// The interface is switched off, or has no carrier.
     Down,
-    /// Our program is not on it: somebody has taken it off, or the ports are closed. Packets pass
-    /// to the kernel's stack.
+    /// Our program is not on the interface: somebody has taken it off, or the ports are closed.
+    /// Packets pass to the kernel's stack.
     Detached,
-    /// There is no such interface any more.
+    /// The interface no longer exists.
     Gone,
 }
 
 impl Watch {
-    /// What was got.
+    /// The properties of what was opened.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// How the interface is now; none if the system does not tell, for want of memory. It costs two
-    /// system calls.
+    /// The state of the interface now; `None` if the system lacks memory. Costs two system calls.
     #[must_use]
     pub fn health(&self) -> Option<Health> {
         match Interface::numbered(&self.netlink, self.index) {
             Ok(now) if now.program != self.program => Some(Health::Detached),
             Ok(now) if now.is_up => Some(Health::Up { mtu: now.mtu }),
             Ok(_) => Some(Health::Down),
-            // It has gone, or into another network namespace.
+            // The interface is gone, or in another network namespace.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Some(Health::Gone),
             Err(_) => None,
         }
     }
 }
 
-/// Why nothing was opened, to be told to whoever asked for it.
+/// The reason why nothing was opened, for whoever asked.
 #[derive(Debug)]
 pub enum Refused {
     /// There is no such interface.
     NoInterface(String),
-    /// It is not of Ethernet.
+    /// The interface is not an Ethernet interface.
     NotEthernet(String),
     /// The interface has no such queues.
     Queues {
-        /// Those wanted.
+        /// The queues wanted.
         wanted: Range<u32>,
-        /// How many it has.
+        /// Number of queues that it has.
         count: u32,
     },
-    /// The interface has no such address; or there are none or too many, or no ports.
+    /// The interface lacks a wanted address; or there are no addresses, too many, or no ports.
     Addresses(String),
-    /// There are more networks than a program looks for.
+    /// There are more networks than a program can hold.
     Networks(usize),
     /// There are VLANs on the interface, and its card hides their tags.
     Vlans(Vec<String>),
-    /// The process may not do what is needed.
+    /// The process lacks a privilege.
     Privilege,
-    /// The kernel cannot do it.
+    /// The kernel does not support this.
     Unsupported(&'static str, io::Error),
     /// Another program is on the interface.
     Program {
-        /// Its number.
+        /// The program's number.
         id: u32,
-        /// Its name; one of ours is another server's.
+        /// The program's name; one of our names belongs to another server.
         name: String,
     },
-    /// Another socket has the queue.
+    /// Another socket has this queue.
     QueueTaken(u32),
-    /// Packets of this MTU are longer than a chunk, and the kernel is too old to part them.
+    /// Packets of this MTU are longer than a chunk, and the kernel is too old to split them.
     Mtu(u32),
-    /// The ports take so many bytes at least, which is more than they may have.
+    /// The ports need at least this number of bytes, which is more than they may have.
     TooLittle(usize),
-    /// The system has not the memory.
+    /// The system does not have the memory.
     Memory(io::Error),
-    /// It failed otherwise.
+    /// Another system call failed.
     System(&'static str, io::Error),
 }
 
@@ -264,13 +261,12 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Opens a port for each queue that is wanted, and has the interface's packets for us come there.
+/// Opens a port for each queue that is wanted, and directs the interface's packets for us there.
 ///
-/// The calling thread's network namespace is meant. Call it before the process gives its privilege
-/// away; what is opened needs none.
+/// Uses the thread's network namespace, and privileges that may be dropped afterwards.
 ///
 /// # Errors
-/// What is missing, or who is in the way.
+/// The reason: what is missing, or who is in the way.
 pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     let netlink = Netlink::open().map_err(|error| Refused::System("netlink", error))?;
     let interface = Interface::named(&netlink, wanted.interface)
@@ -340,7 +336,7 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     Ok(Opened { arena, ports, watch: Watch { netlink, index: interface.index, program, facts } })
 }
 
-/// How many chunks each of so many ports has.
+/// Returns the number of chunks of each of `ports` ports.
 fn chunks(wanted: &Wanted<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, Refused> {
     let afforded = wanted.memory_bytes_max / chunk_bytes / ports;
     if afforded < CHUNKS_MIN as usize {
@@ -350,7 +346,7 @@ fn chunks(wanted: &Wanted<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, 
     Ok(1 << wanted.chunks.clamp(CHUNKS_MIN, CHUNKS_MAX).min(afforded).ilog2())
 }
 
-/// So many chunks for each of so many ports, and behind them those for values.
+/// Makes an arena of `chunks` chunks for each of `ports` ports, and then those for values.
 fn arena(
     wanted: &Wanted<'_>,
     (chunks, ports): (u32, usize),
@@ -363,15 +359,15 @@ fn arena(
     Ok(Arc::new(arena.keeping(wanted.values.is_some_and(|values| values.keeps))))
 }
 
-/// Which checksums are right of what comes by an interface of this kind. By a veth, or a bridge
-/// that has one as a port, come packets that never left this machine.
+/// The checksums that are acceptable on an interface of this kind. A veth, or a bridge with a veth
+/// as a port, brings packets from this machine, which may have only a partial checksum.
 fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
-/// Kinds of interfaces, and kernels that were seen to sum up what they send by one, where metadata
-/// tell them to. Any other may take metadata and ignore them: virtio's does before 6.18, and tells
-/// nobody. What is sent there is summed up before.
+/// Kinds of interfaces, each with a kernel that was seen to compute checksums there when metadata
+/// tell it to. Any other may accept metadata and ignore them, as virtio's does before 6.18, without
+/// an error; for those the checksum is computed here.
 const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
 
 fn is_seen_to_sum(kind: &str) -> bool {
@@ -384,7 +380,7 @@ fn is_seen_to_sum(kind: &str) -> bool {
     SEEN_TO_SUM.iter().any(|(of, seen)| *of == kind && is_it(seen))
 }
 
-/// What an error of the system means, where `what` was asked for.
+/// Translates an error of the system; `what` is what was asked for.
 fn refused(what: &'static str, error: io::Error) -> Refused {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => Refused::Privilege,
@@ -400,8 +396,8 @@ fn refused(what: &'static str, error: io::Error) -> Refused {
     }
 }
 
-/// The addresses wanted, of which some stand for all that the interface has, if there are not too
-/// many networks either.
+/// Returns our addresses; an unspecified address stands for all of its family that the interface
+/// has. Also checks the number of networks.
 fn addresses(
     wanted: &Wanted<'_>,
     interface: &Interface,
@@ -436,7 +432,7 @@ fn addresses(
     }
 }
 
-/// Attaches the program, in the driver if it can be and is wanted there.
+/// Attaches the program, in the driver if that is possible and wanted.
 fn attach(
     loaded: &OwnedFd,
     interface: &Interface,
@@ -463,7 +459,7 @@ fn attach(
         let id = now.map_or(0, |now| now.program);
         let name = if id == 0 { Ok(String::new()) } else { bpf::name_of(id) };
         let name = name.unwrap_or_default();
-        // An earlier process of ours may be leaving; another one's program stays.
+        // A program of ours may belong to an earlier process that is ending; other programs stay.
         let may_go = id == 0 || bpf::is_ours(&name);
         if !may_go || Instant::now() >= deadline {
             return Err(Refused::Program { id, name });

@@ -1,11 +1,11 @@
-//! Datagrams in several chunks that stay there, where what has arrived may be kept.
+//! Datagrams that stay in several chunks, so that received values may be kept.
 //!
 //! ```text
 //! frame   | headers | payload's first piece |  | its next piece |  | its last piece |
 //! shown             | Datagram::bytes       |  | Datagram::more ...                 |
 //! ```
 //!
-//! Where: beside the arrivals of an inbox. Where nothing is kept, such frames are joined.
+//! Where: beside the arrivals of an inbox. If nothing is kept, such frames are joined instead.
 //! Invariant: each piece lies in a chunk that the inbox holds as long as it shows the datagram.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -16,7 +16,7 @@ use super::queue::PIECES_MAX;
 use super::umem::{Span, Umem};
 use crate::wire::{self, NotOurs, Packet, Sums};
 
-/// What of a datagram lies behind its first piece.
+/// The pieces of a datagram behind its first one.
 #[derive(Debug)]
 pub struct Pieces {
     umem: Umem,
@@ -24,26 +24,26 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Most pieces of a datagram, the first one too.
+    /// Most pieces of a datagram, including the first.
     pub const MAX: usize = PIECES_MAX as usize;
 
-    /// None, of this memory.
+    /// No pieces yet; `umem` is the memory of later ones.
     pub(super) fn new(umem: &Umem) -> Pieces {
         Pieces { umem: umem.clone(), spans: ArrayVec::new() }
     }
 
-    /// The pieces, in order.
+    /// Returns the pieces, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        // SAFETY: the inbox, which shows this as long as it is borrowed, holds the chunks until
-        // then, and nobody writes to held chunks.
+        // SAFETY: the inbox holds the chunks as long as it shows this value, which it does while it
+        // is borrowed; and nobody writes to held chunks.
         self.spans.iter().map(|span| unsafe { self.umem.read(*span) })
     }
 
-    /// Reads a frame that begins with `first` and goes on with these spans, in chunks that are the
-    /// caller's. Returns where the payload's first piece lies too; the others are these.
+    /// Reads a frame that begins in `first` and continues in `spans`, all in the caller's chunks.
+    /// Returns the packet and the span of the payload's first piece; `self` has the others.
     ///
     /// # Errors
-    /// As `wire::read_parted`.
+    /// Like `wire::read_parted`.
     pub(super) fn read(
         &mut self,
         first: Span,
@@ -52,8 +52,8 @@ impl Pieces {
     ) -> Result<(Packet, Span), NotOurs> {
         self.spans.clear();
         self.spans.extend(spans.iter().copied());
-        // SAFETY: the kernel has given the chunks back, which are not lent before they are shown no
-        // more, and nobody writes to such chunks.
+        // SAFETY: the kernel has given the chunks back; they are not lent again while they are
+        // shown, and nobody writes to such chunks.
         let packet = wire::read_parted(unsafe { self.umem.read(first) }, self.iter(), sums)?;
         let (header_bytes, mut left) = (packet.ends.header_bytes(), packet.payload_bytes);
         let mut trim = |span: &mut Span| {

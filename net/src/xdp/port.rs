@@ -6,10 +6,10 @@
 //!            receive ring   <- kernel            completion ring <- kernel
 //! ```
 //!
-//! Where: a column has one, as it has a UDP socket.
-//! Invariant: one thread uses a port, and others may take from its queue and answer by it. Its
-//! halves share nothing but the socket, so that what is read from one is answered by the other.
-//! When a port is dropped, packets of its queue pass to the kernel's stack again.
+//! Where: a column has a port like it has a UDP socket.
+//! Invariant: one thread uses a port; others may take from its queue and answer by it. The two
+//! halves share nothing but the socket, so that a datagram read from one can be answered by the
+//! other. When a port is dropped, packets of its queue pass to the kernel's stack again.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux.
 
 #[cfg(test)]
@@ -47,115 +47,112 @@ use crate::option::set_option;
 use crate::udp::BATCH_MAX;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
-/// Fewest chunks of a port. Of the half that receives, an inbox holds `BATCH_MAX` at most, so that
-/// the kernel always has some: without any it would drop all packets and tell of none, and whoever
-/// sleeps until there is one would sleep for ever.
+/// Fewest chunks of a port. The inbox holds at most `BATCH_MAX` of the receiving half, so the
+/// kernel always has some. Without any, the kernel would drop all packets and report none, and a
+/// column that sleeps until one arrives would sleep for ever.
 pub const CHUNKS_MIN: u32 = 256;
 /// Most chunks of a port.
 pub const CHUNKS_MAX: u32 = 1 << 16;
-/// Packets that one call may send in copy mode, where the kernel lets itself be told (6.17).
+/// Packets that one call may send in copy mode, if the kernel has that setting (6.17).
 const SENT_PER_CALL: u32 = 256;
-/// Descriptors that there is room for, of each chunk that sends, where values are sent from where
-/// they lie: a datagram of memcached's length has headers and text, and one part or two of a value.
+/// Descriptors per sending chunk if values are sent in place: a datagram of memcached's length has
+/// headers and text, and one or two parts of a value.
 const PARTS_PER_CHUNK: u32 = 4;
 const _: () = assert!(CHUNKS_MIN as usize / 2 >= 2 * BATCH_MAX);
 const _: () = assert!((CHUNKS_MIN / 2 * PARTS_PER_CHUNK) as usize >= 2 * PARTS_MAX);
 
-/// How long a queue is waited for that an earlier socket is leaving: it is the kernel's to release,
-/// by a worker that may have to wait for a processor. Two seconds were too short for two starts of
-/// 3,000, with sixteen threads that wanted two processors.
+/// How long to wait for a queue that an earlier socket is leaving: a worker of the kernel releases
+/// it, and may have to wait for a processor. Two seconds were too short for two starts of 3,000,
+/// with sixteen threads that wanted two processors.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
-/// The pause between two attempts.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
-/// A socket and its memory.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
     pub(super) umem: Umem,
-    /// Behind the descriptor: what is held goes when the kernel has closed the socket.
+    /// Declared behind the descriptor: references are given back after the socket is closed.
     pub(super) flying: Flying,
 }
 
 impl Socket {
-    /// Has the kernel take what the transmit ring has.
+    /// Has the kernel take the transmit ring's descriptors.
     pub(super) fn kick_transmit(&self) -> Result<usize, Errno> {
         send(&self.fd, &[], SendFlags::DONTWAIT)
     }
 
     /// Has the driver look at the fill ring.
     pub(super) fn kick_receive(&self) {
-        // What is refused now is asked for again by the next receive.
+        // If this fails, the next receive calls again.
         let _ = recv(&self.fd, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 }
 
-/// The socket of one queue, with what has arrived and what leaves.
+/// The socket of one queue, with an inbox and an outbox.
 #[derive(Debug)]
 pub struct Port {
-    /// What has arrived.
+    /// The receiving half.
     pub inbox: Inbox,
-    /// What leaves.
+    /// The sending half.
     pub outbox: Outbox,
     socket: Arc<Socket>,
-    /// What keeps the program on the interface, for all ports.
+    /// Keeps the program on the interface, for all ports.
     _link: Arc<OwnedFd>,
     queue: u32,
-    /// How many are its own.
+    /// Number of the port's own chunks.
     chunks: usize,
     is_zero_copy: bool,
     sends_in_place: bool,
 }
 
 impl AsFd for Port {
-    /// For epoll, edge-triggered or level-triggered: it is readable while datagrams wait and the
-    /// interface is up. While it is down the kernel reports nothing, and what was to be reported it
-    /// forgets; where all chunks hold datagrams by then, nothing comes that it would report.
-    /// Whoever sleeps has to receive now and then without having been told.
+    /// For epoll, edge-triggered or level-triggered: readable while datagrams wait and the
+    /// interface is up. While it is down the kernel reports nothing, and forgets what it had to
+    /// report; if all chunks hold datagrams by then, nothing new arrives that it would report.
+    /// Whoever sleeps therefore has to call `receive` now and then without an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
     }
 }
 
-/// Where a port's chunks are. Their sum is always `all`.
+/// Number of a port's chunks in each state. The states' sum is always `all`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    /// All of the port's.
+    /// All of the port's chunks.
     pub all: usize,
     /// Lent to the kernel, empty or with a frame that is yet to be received.
     pub lent: usize,
-    /// With a frame that was received and not released.
+    /// With a frame that was received and is not released.
     pub held: usize,
-    /// Free to be sent.
+    /// Free to send from.
     pub free: usize,
     /// With the kernel, to be sent.
     pub sent: usize,
-    /// Parts of values with the kernel, to be sent from where they lie. They are not the port's,
-    /// and no part of the sum.
+    /// Descriptors of parts of values that the kernel sends in place. Their chunks are not the
+    /// port's, and not in the sum.
     pub values: usize,
 }
 
-/// What the kernel has counted for a socket since it was opened.
+/// The kernel's counts for a socket since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets dropped because they were too long for a chunk, or because there was no chunk for
-    /// them.
+    /// Packets dropped because they were longer than a chunk, or because no chunk was lent.
     pub dropped: u64,
     /// Packets dropped because the receive ring was full.
     pub ring_full: u64,
-    /// Times that there was no chunk for a packet. Where the kernel copies, each stands in
-    /// `dropped` too; where it does not, the card has dropped what it could not keep.
+    /// Number of times that no chunk was lent when a packet came. If the kernel copies, `dropped`
+    /// counts these too; if it does not, the card has dropped what it could not keep.
     pub no_chunk: u64,
-    /// Descriptors of ours that the kernel found invalid; we make none.
+    /// Descriptors of ours that the kernel found invalid; we write none.
     pub invalid: u64,
 }
 
-/// A look at a port's statistics from any thread.
+/// Reads a port's statistics from any thread.
 #[derive(Clone, Debug)]
 pub struct Meter(Weak<Socket>);
 
 impl Meter {
-    /// What the kernel has counted; none once the port is closed.
+    /// The kernel's counts; `None` once the port is closed.
     #[must_use]
     pub fn read(&self) -> Option<Statistics> {
         let counted = xdp_statistics(&self.0.upgrade()?.fd).ok()?;
@@ -168,46 +165,45 @@ impl Meter {
     }
 }
 
-/// What a port is opened with.
+/// The arguments for opening a port.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) interface: u32,
     pub(super) queue: u32,
     pub(super) mtu: u32,
-    /// A power of two of them, of which one half receives and one half sends.
+    /// The port's chunks, a power of two in number; one half receives and the other half sends.
     pub(super) chunks: Range<u32>,
-    /// The driver may be asked to use our memory itself.
+    /// True if the driver may be asked to use our memory itself.
     pub(super) may_zero_copy: bool,
     pub(super) sums: Sums,
-    /// The kernel sums up a frame in several parts, if it knows of metadata.
+    /// True if the kernel may compute a frame's checksum over several parts, if it knows metadata.
     pub(super) kernel_sums: bool,
-    /// Parts of values of so many bytes are to be sent from where they lie.
+    /// Parts of values with at least this number of bytes are sent in place.
     pub(super) in_place_min: Option<usize>,
 }
 
-/// What stopped a port from being opened, and the system's word on it.
+/// The step at which opening a port failed, with the system's error.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// It may not, or cannot, make such a socket.
+    /// The process may not make such a socket, or the kernel cannot.
     Socket(io::Error),
-    /// It has no memory for it.
+    /// The system has no memory for the socket.
     Memory(io::Error),
-    /// Somebody else has the queue.
+    /// Another socket has the queue.
     Taken,
-    /// Packets are longer than a chunk, and the kernel cannot part them.
+    /// Packets are longer than a chunk, and the kernel cannot split them.
     Long,
-    /// The interface does not take it.
+    /// The interface refuses the socket.
     Bind(io::Error),
 }
 
 impl Plan {
-    /// The most bytes of a frame.
     fn frame_bytes_max(&self) -> usize {
         self.mtu as usize + ETHERNET_BYTES
     }
 
     /// Opens the socket and binds it; `enter` makes it known to the program. The memory is that of
-    /// a port that is `shared` with, or is made the first one's.
+    /// the port `shared`, or is registered if there is none.
     pub(super) fn open(
         self,
         umem: &mut Umem,
@@ -219,7 +215,7 @@ impl Plan {
         let fd = fd.map_err(|error| Stopped::Socket(error.into()))?;
         let half = (self.chunks.end - self.chunks.start) / 2;
         let (is_long, has_values) = (self.is_long(umem), self.in_place_min.is_some());
-        // A letter is one chunk; with parts of values, some of it lies elsewhere.
+        // A datagram is one chunk; if values are sent in place, it has more descriptors than that.
         let leaving = if has_values { half * PARTS_PER_CHUNK } else { half };
         let sized = (|| -> io::Result<()> {
             if shared.is_none() {
@@ -234,8 +230,8 @@ impl Plan {
         let flying = Flying::new(umem.arena(), has_values);
         let socket = Arc::new(Socket { fd, umem: umem.clone(), flying });
         let fd = socket.fd.as_fd();
-        // Else the kernel sends only as much at once as a socket may have on its way by default.
-        // A part is a page to it.
+        // The kernel counts bytes on their way against this size, a whole page for each part; the
+        // default would limit how much it sends at once.
         let part_bytes = if has_values { memory::map::page_bytes() } else { umem.chunk_bytes() };
         let send_bytes = leaving as usize * 2 * part_bytes;
         let _ = set_socket_send_buffer_size_force(fd, send_bytes.min(i32::MAX as usize / 2));
@@ -256,7 +252,8 @@ impl Plan {
             is_zero_copy: false,
             sends_in_place: false,
         };
-        // A driver takes the chunks that it finds when the socket is bound.
+        // A driver takes the chunks lent when the socket is bound; so `Queue::new` has lent them
+        // before.
         let fd = port.socket.fd.as_fd();
         let is_parted = self.bind(fd, shared, is_long)?;
         enter(fd).map_err(Stopped::Bind)?;
@@ -274,12 +271,12 @@ impl Plan {
         Ok(port)
     }
 
-    /// Frames may be longer than a chunk.
+    /// True if frames may be longer than a chunk.
     fn is_long(&self, umem: &Umem) -> bool {
         chunk_bytes(self.frame_bytes_max()) == (umem.chunk_bytes(), true)
     }
 
-    /// Binds the socket to the queue, and waits a little for one that is being left. True if frames
+    /// Binds the socket to the queue, and waits for an earlier socket to leave it. True if frames
     /// may have several descriptors.
     fn bind(
         &self,
@@ -309,7 +306,7 @@ impl Plan {
                     continue;
                 }
                 Err(Errno::BUSY) => Err(Stopped::Taken),
-                // The kernel is too old, or the driver cannot: values are copied.
+                // The kernel is too old, or the driver does not support parts: values are copied.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) if is_parted && !is_long => {
                     is_parted = false;
                     continue;
@@ -328,8 +325,7 @@ impl Plan {
     }
 }
 
-/// The rings of a socket: those by which packets come have so many entries, and those by which they
-/// leave.
+/// Makes the rings of a socket: `arriving` entries to receive with, `leaving` to send with.
 fn rings(fd: BorrowedFd<'_>, arriving: u32, leaving: u32) -> io::Result<(Incoming, Outgoing)> {
     let offsets = xdp_mmap_offsets(fd)?;
     let fill = Producing::new(fd, arriving, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
@@ -339,7 +335,7 @@ fn rings(fd: BorrowedFd<'_>, arriving: u32, leaving: u32) -> io::Result<(Incomin
     Ok(((receive, fill), (transmit, completion)))
 }
 
-/// Sets how many packets one call sends in copy mode; an older kernel sends 32.
+/// Sets the number of packets that one call sends in copy mode; an older kernel sends 32.
 fn set_sent_per_call(fd: BorrowedFd<'_>, packets: u32) {
     const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
     let _ = set_option(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &packets);
@@ -358,13 +354,13 @@ impl Port {
         self.is_zero_copy
     }
 
-    /// True if parts of values in the arena are sent from where they lie; else they are copied.
+    /// True if parts of values in the arena are sent in place; else they are copied.
     #[must_use]
     pub fn sends_in_place(&self) -> bool {
         self.sends_in_place
     }
 
-    /// Where its chunks are.
+    /// Number of its chunks in each state.
     #[must_use]
     pub fn chunks(&self) -> Chunks {
         let (lent, held) = self.inbox.lent_and_held();
@@ -373,13 +369,13 @@ impl Port {
         Chunks { all: self.chunks, lent, held, free, sent, values }
     }
 
-    /// Bytes of its chunks, which the system cannot take away.
+    /// Size of its chunks in bytes, which are locked into memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.chunks * self.socket.umem.chunk_bytes()
     }
 
-    /// For whoever wants to know what was dropped.
+    /// A reader of the port's statistics, for other threads.
     #[must_use]
     pub fn meter(&self) -> Meter {
         Meter(Arc::downgrade(&self.socket))

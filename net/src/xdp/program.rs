@@ -1,4 +1,4 @@
-//! The XDP program: which packets are ours.
+//! The XDP program that picks our packets.
 //!
 //! ```text
 //! UDP to our ports, to one of our addresses, from an allowed network  ->  the socket of its queue
@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Where: the kernel runs it on every packet that the interface receives, before its own stack.
-//! Invariant: what the program does not know for certain, it passes: tags, fragments, options,
-//! extension headers, groups, and queues without a socket. Nothing is dropped and nothing changed.
-//! It reads no byte that it has not seen to be there, which the kernel checks when it is loaded.
+//! Invariant: the program passes everything that it does not know for certain to be ours: VLAN
+//! tags, fragments, options, extension headers, group addresses, and queues without a socket. It
+//! drops nothing and changes nothing. It reads no byte before it has checked that the byte is
+//! there; the kernel verifies this when the program is loaded.
 //! Source: `Documentation/bpf/standardization/instruction-set.rst` of Linux; bpf-helpers(7),
 //! `bpf_redirect_map`.
 
@@ -20,24 +21,24 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-/// Most addresses, and most networks, that a program looks for. With as many of each it has less
-/// than half of the 4,096 instructions that any kernel takes.
+/// Most addresses that a program compares. With the most addresses and the most networks it has
+/// less than half of the 4,096 instructions that every kernel accepts.
 pub(super) const ADDRESSES_MAX: usize = 64;
-/// As `ADDRESSES_MAX`.
+/// Most networks that a program compares.
 pub(super) const NETWORKS_MAX: usize = 64;
 
-/// Which packets a program takes.
+/// The packets that a program takes.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
-    /// To these addresses, each of one machine.
+    /// The destination addresses, each of one machine.
     pub(super) addresses: Vec<IpAddr>,
-    /// To these ports.
+    /// The destination ports.
     pub(super) ports: RangeInclusive<u16>,
-    /// From these networks; none: from everywhere.
+    /// The source networks; empty for all sources.
     pub(super) allow: Vec<IpNet>,
 }
 
-/// An instruction.
+/// A BPF instruction.
 ///
 /// ```text
 /// 0      1                      2        4           8
@@ -52,7 +53,7 @@ pub(super) struct Instruction {
     immediate: u32,
 }
 
-/// Registers. A call leaves its result in R0 and something in R1 to R5.
+/// Registers. A call leaves its result in R0 and clobbers R1 to R5.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum Register {
@@ -68,7 +69,7 @@ enum Register {
 }
 use Register::*;
 
-/// Bytes of a load.
+/// Number of bytes that a load reads.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum Width {
@@ -78,7 +79,7 @@ enum Width {
     Eight = 0x18,
 }
 
-/// When a jump is taken. Numbers without a sign are compared.
+/// The condition of a jump. Comparisons are unsigned.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum If {
@@ -87,7 +88,7 @@ enum If {
     Differs = 0x50,
 }
 
-/// Codes, of `linux/bpf.h`.
+/// Operation codes, from `linux/bpf.h`.
 const LOAD: u8 = 0x61;
 const LOAD_IMMEDIATE_8: u8 = 0x18;
 const MOVE_8: u8 = 0xbf;
@@ -103,7 +104,7 @@ const JUMP_IF_IMMEDIATE_4: u8 = 0x06;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
-/// What R1 holds at the beginning: the offsets of four bytes each in `struct xdp_md`.
+/// Offsets of fields in `struct xdp_md`, four bytes each; R1 points to it at the beginning.
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const QUEUE: i16 = 16;
@@ -111,20 +112,20 @@ const QUEUE: i16 = 16;
 const XDP_PASS: u32 = 2;
 /// The number of `bpf_redirect_map`.
 const REDIRECT_MAP: u32 = 51;
-/// Has an immediate be taken for a map's descriptor.
+/// Marks an immediate as a map's descriptor.
 const IS_MAP: u8 = 1;
 
-/// A place to which instructions jump.
+/// A target of jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Label(usize);
 
-/// A program in the making.
+/// A program that is being assembled.
 #[derive(Debug, Default)]
 struct Assembler {
     instructions: Vec<Instruction>,
-    /// For each label, the number of the instruction that it stands before.
+    /// For each label, the index of the instruction behind it.
     places: Vec<usize>,
-    /// The instructions that jump, and to where.
+    /// Indices of the jumps, with their labels.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -139,20 +140,20 @@ impl Assembler {
         self.put(LOAD | width as u8, to, from as u8, offset, 0);
     }
 
-    /// `to = value`, of eight bytes as they lie in memory; it takes two instructions.
+    /// `to = value`, eight bytes in memory order; takes two instructions.
     fn set(&mut self, to: Register, value: [u8; 8]) {
         let [b0, b1, b2, b3, b4, b5, b6, b7] = u64::from_ne_bytes(value).to_le_bytes();
         self.put(LOAD_IMMEDIATE_8, to, 0, 0, u32::from_le_bytes([b0, b1, b2, b3]));
         self.put(0, R0, 0, 0, u32::from_le_bytes([b4, b5, b6, b7]));
     }
 
-    /// Jumps if the lower four bytes of `this` and `value` are so.
+    /// Jumps if the condition holds for the lower four bytes of `this` and `value`.
     fn jump_if(&mut self, condition: If, this: Register, value: u32, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.put(JUMP_IF_IMMEDIATE_4 | condition as u8, this, 0, 0, value);
     }
 
-    /// Jumps if all eight bytes of `this` and `that` are so.
+    /// Jumps if the condition holds for all eight bytes of `this` and `that`.
     fn jump_if_8(&mut self, condition: If, this: Register, that: Register, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.put(JUMP_IF_8 | condition as u8, this, that as u8, 0, 0);
@@ -168,7 +169,7 @@ impl Assembler {
         Label(self.places.len() - 1)
     }
 
-    /// A label stands before the next instruction.
+    /// Puts a label before the next instruction.
     fn place(&mut self, label: Label) {
         self.places[label.0] = self.instructions.len();
     }
@@ -176,15 +177,15 @@ impl Assembler {
     fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {
             let far = self.places[label.0].wrapping_sub(at + 1);
-            // An offset that does not fit, which no program within the limits has, is refused by
-            // the kernel: it leads back to the jump itself.
+            // No program within the limits has an offset that does not fit. With -1 the jump leads
+            // back to itself, and the kernel refuses the program.
             self.instructions[at].offset = i16::try_from(far).unwrap_or(-1);
         }
         self.instructions
     }
 }
 
-/// The offsets of what is looked at, from the packet's first byte.
+/// Offsets of header fields from the packet's first byte.
 mod at {
     pub(super) const MAC: i16 = 0;
     pub(super) const KIND: i16 = 12;
@@ -202,9 +203,9 @@ mod at {
 
 const UDP: u32 = 17;
 
-/// The program for what is `taken`, with a map of sockets by the queue that a packet came on.
+/// Assembles the program for `taken`; `map` holds the sockets by queue number.
 ///
-/// R6 keeps the context, R2 where the packet begins and R3 where it ends.
+/// R6 holds the context, R2 the packet's beginning and R3 its end.
 pub(super) fn program(taken: &Taken, map: u32) -> Vec<Instruction> {
     let mut a = Assembler::default();
     let [v6, ours, pass] = [(); 3].map(|()| a.label());
@@ -255,14 +256,14 @@ pub(super) fn program(taken: &Taken, map: u32) -> Vec<Instruction> {
     a.finish()
 }
 
-/// Goes on if the packet has so many bytes.
+/// Continues if the packet has at least this number of bytes, else passes it.
 fn has_bytes(a: &mut Assembler, bytes: usize, pass: Label) {
     a.put(MOVE_8, R4, R2 as u8, 0, 0);
     a.put(ADD_IMMEDIATE_8, R4, 0, 0, u32::try_from(bytes).unwrap_or(u32::MAX >> 1));
     a.jump_if_8(If::Greater, R4, R3, pass);
 }
 
-/// Goes on if the port at this offset is ours.
+/// Continues if the port at this offset is ours, else passes the packet.
 fn is_to_our_port(a: &mut Assembler, ports: &RangeInclusive<u16>, offset: i16, pass: Label) {
     let (first, last) = (u32::from(*ports.start()), u32::from(*ports.end()));
     a.load(R4, Width::Two, R2, offset);
@@ -278,7 +279,7 @@ fn is_v4_ours(a: &mut Assembler, taken: &Taken, ours: Label, pass: Label) {
         a.jump_if(If::Equal, R4, u32::from_ne_bytes(ip.octets()), from);
     }
     a.jump(pass);
-    // What nothing leads to, the kernel refuses.
+    // The kernel refuses unreachable instructions.
     if !taken.addresses.iter().any(IpAddr::is_ipv4) {
         return;
     }
@@ -296,7 +297,7 @@ fn is_v4_ours(a: &mut Assembler, taken: &Taken, ours: Label, pass: Label) {
     a.jump(pass);
 }
 
-/// The same for R4 and R5, the two halves of an address, and R7 and R8.
+/// Like `is_v4_ours`, but with our address in R4 and R5, and the sender's in R7 and R8.
 fn is_v6_ours(a: &mut Assembler, taken: &Taken, ours: Label, pass: Label) {
     let from = a.label();
     for ip in taken.addresses.iter().filter_map(v6) {
@@ -340,13 +341,13 @@ fn v6(ip: &IpAddr) -> Option<Ipv6Addr> {
     if let IpAddr::V6(ip) = ip { Some(*ip) } else { None }
 }
 
-/// The upper and the lower eight bytes of an address, as they lie in a packet.
+/// The upper and the lower eight bytes of an address, in packet order.
 fn halves(ip: Ipv6Addr) -> [[u8; 8]; 2] {
     let [a, b, c, d, e, f, g, h, low @ ..] = ip.octets();
     [[a, b, c, d, e, f, g, h], low]
 }
 
-/// Two bytes as a load from a packet leaves them in a register.
+/// The number that a load of two bytes from a packet leaves in a register for `value`.
 fn two(value: u16) -> u32 {
     u32::from(u16::from_ne_bytes(value.to_be_bytes()))
 }

@@ -1,4 +1,4 @@
-//! A queue of an interface: the socket that packets come to and leave by, and its rings.
+//! A queue of an interface: its socket, and the socket's rings.
 //!
 //! ```text
 //! owner   Inbox, Outbox --.
@@ -6,10 +6,10 @@
 //! thief   Stolen, Letters -'  leaving: transmit ring, completion ring, the outbox's chunks
 //! ```
 //!
-//! Where: under a port's inbox and outbox, and under what other columns steal from it.
-//! Invariant: a ring is used under the lock of its half. A lock is held for copies of one receive,
-//! or of the letters of one post, never for a call that sends; whoever holds it takes no other.
-//! What came by a queue is answered by it, whoever answers.
+//! Where: under a port's inbox and outbox, and under other columns that steal from the queue.
+//! Invariant: a ring is used only under the lock of its half. A lock is held while one receive
+//! copies, or while the datagrams of one post are added, and never during a call that sends; its
+//! holder takes no other. A request is answered by the queue that brought it, whoever answers.
 //! Source: `net/xdp/xsk.c` of Linux, whose socket takes one sender at a time.
 
 use std::ops::Range;
@@ -25,15 +25,15 @@ use super::ring::{Consuming, Producing};
 use super::umem::{Span, Umem};
 use crate::wire::Sums;
 
-/// Most chunks that one frame lies in.
+/// Most chunks of one frame.
 pub(super) const PIECES_MAX: u32 = 18;
 
-/// A queue, which one column receives from and answers by, and others may steal from.
+/// A queue: one column receives from it and sends by it, and others may steal from it.
 #[derive(Debug)]
 pub struct Queue {
     arriving: Mutex<Arriving>,
     leaving: Mutex<Leaving>,
-    /// Behind the rings, which keep it open for the kernel.
+    /// Declared behind the rings, and so closed after them.
     pub(super) socket: Arc<Socket>,
     pub(super) frames: Frames,
 }
@@ -43,36 +43,36 @@ pub(super) type Incoming = (Consuming<XdpDesc>, Producing<u64>);
 /// The transmit ring and the completion ring.
 pub(super) type Outgoing = (Producing<XdpDesc>, Consuming<u64>);
 
-/// What frames come by a queue.
+/// Properties of the frames that come by a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frames {
-    /// Most bytes of one.
+    /// Most bytes of a frame.
     pub(super) bytes_max: usize,
-    /// They may lie in several chunks.
+    /// True if a frame may lie in several chunks.
     pub(super) are_long: bool,
-    /// Which checksums they have.
+    /// The UDP checksums that are accepted.
     pub(super) sums: Sums,
 }
 
-/// The half of a queue by which packets come.
+/// The receiving half of a queue.
 #[derive(Debug)]
 pub(super) struct Arriving {
     pub(super) receive: Consuming<XdpDesc>,
     fill: Producing<u64>,
-    /// The inbox's chunks are from this one on. Where what has arrived may be kept, any chunk may
-    /// be the inbox's.
+    /// The first of the inbox's chunks. If received data may be kept, any chunk of the arena may be
+    /// the inbox's, and this is 0.
     first: u32,
-    /// Of each of those: the kernel has it.
+    /// For each chunk from `first` on: true if the kernel has it.
     is_lent: Box<[bool]>,
-    /// Chunks that are to be lent.
+    /// Chunks to be lent to the kernel.
     pub(super) spare: Vec<u32>,
-    /// Calls that are yet to be counted.
+    /// Number of system calls that have not been counted yet.
     pub(super) kicks: u64,
 }
 
 impl Queue {
-    /// Of whose `chunks` the first half receives, all of it lent to the kernel, and the second half
-    /// sends.
+    /// Makes a queue that receives into the first half of `chunks`, all of it lent to the kernel,
+    /// and sends from the second half.
     pub(super) fn new(
         socket: Arc<Socket>,
         (receive, fill): Incoming,
@@ -96,31 +96,29 @@ impl Queue {
         Queue { arriving: Mutex::new(arriving), leaving: Mutex::new(leaving), socket, frames }
     }
 
-    /// The half by which packets come.
     #[inline]
     pub(super) fn arriving(&self) -> MutexGuard<'_, Arriving> {
         lock_soon(&self.arriving)
     }
 
-    /// The same; none if somebody else uses it.
+    /// Locks the receiving half; `None` if somebody else has it.
     pub(super) fn try_arriving(&self) -> Option<MutexGuard<'_, Arriving>> {
         self.arriving.try_lock().ok()
     }
 
-    /// The half by which packets leave.
     #[inline]
     pub(super) fn leaving(&self) -> MutexGuard<'_, Leaving> {
         lock_soon(&self.leaving)
     }
 
-    /// The number of letters that the kernel has not taken; one in several parts counts as many.
+    /// Number of descriptors that the kernel has not taken; a datagram may have several.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.leaving().waiting() as usize
     }
 
-    /// True if somebody has to post again, though there may be nothing to send: the kernel has not
-    /// taken all letters, or parts of values are held that may have left.
+    /// True if somebody has to post again, even with nothing to add: the kernel has not taken all
+    /// datagrams, or parts of values that may have left are still held.
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
         self.socket.flying.sum() > 0 || self.waiting() > 0
@@ -128,13 +126,12 @@ impl Queue {
 }
 
 impl Arriving {
-    /// The number of chunks that the kernel has.
     pub(super) fn lent(&self) -> usize {
         self.is_lent.iter().filter(|is_lent| **is_lent).count()
     }
 
-    /// The number of chunks in which the frame lies that begins `next` places ahead; none if it has
-    /// not come whole. One that has more than a frame can is taken for several.
+    /// Number of chunks of the frame that begins `next` entries ahead; `None` if its last chunk has
+    /// not arrived. A frame with more than `PIECES_MAX` chunks is taken for several frames.
     pub(super) fn pieces(&self, next: u32, ready: u32) -> Option<u32> {
         let is_last = |ahead: u32| {
             let options = self.receive.peek(next + ahead).options;
@@ -146,7 +143,8 @@ impl Arriving {
         last.map(|ahead| ahead + 1).or(is_as_long.then_some(there))
     }
 
-    /// Takes the chunk `ahead` places on from the kernel; none if it is not ours to take.
+    /// Takes the chunk `ahead` entries on from the kernel; `None` if it is not the inbox's, or not
+    /// lent.
     pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
         let descriptor = self.receive.peek(ahead);
         let span = umem.span(descriptor.addr, descriptor.len)?;
@@ -154,19 +152,19 @@ impl Arriving {
         is_ours.then_some(span)
     }
 
-    /// Of one of the inbox's chunks: the kernel has it.
+    /// The flag of one of the inbox's chunks: true if the kernel has it.
     #[inline]
     fn is_lent(&mut self, chunk: u32) -> Option<&mut bool> {
         self.is_lent.get_mut(chunk.checked_sub(self.first)? as usize)
     }
 
-    /// Lends the chunks that are spare.
+    /// Lends the spare chunks to the kernel.
     pub(super) fn lend(&mut self, socket: &Socket) {
         if self.spare.is_empty() {
             return;
         }
         while let Some(chunk) = self.spare.pop() {
-            // The ring has room for all chunks, unless the kernel has lost count.
+            // The ring has room for all chunks, unless the kernel has written a wrong count.
             if !self.fill.push(socket.umem.address(chunk)) {
                 self.spare.push(chunk);
                 break;
@@ -176,7 +174,7 @@ impl Arriving {
             }
         }
         self.fill.publish();
-        // A driver that ran out of chunks sleeps, and would tell of no packet any more.
+        // A driver that ran out of chunks sleeps, and reports no more packets until it is woken.
         if self.fill.needs_wakeup() && !is(Fault::DriverNotWoken) {
             self.kicks += 1;
             socket.kick_receive();

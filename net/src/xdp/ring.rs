@@ -9,8 +9,8 @@
 //!
 //! Where: the fill and transmit rings, which we write, and the receive and completion rings, which
 //! the kernel writes.
-//! Invariant: of a ring there is one producer and one consumer, of which one is the kernel. An
-//! entry is written before it is published and read before it is released.
+//! Invariant: a ring has one producer and one consumer, and the kernel is one of the two. An entry
+//! is written before it is published, and read before it is released.
 //! Source: `net/xdp/xsk_queue.h` of Linux, which has the barriers and their pairs.
 #![allow(unsafe_code, reason = "the kernel's half of a ring is reached by pointers")]
 
@@ -23,7 +23,7 @@ use memory::sync::{AtomicU32, Ordering, plain_access};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
-/// What both kinds of ring are made of.
+/// The parts of either kind of ring.
 #[derive(Debug)]
 struct Mapped<T> {
     mapping: NonNull<u8>,
@@ -32,18 +32,18 @@ struct Mapped<T> {
     consumer: NonNull<AtomicU32>,
     flags: Option<NonNull<AtomicU32>>,
     entries: NonNull<T>,
-    /// One less than the number of entries, a power of two.
+    /// Number of entries minus one; the number is a power of two.
     mask: u32,
 }
 
 // SAFETY: a mapping is a range of addresses, which any thread may use and unmap. Our half of a ring
-// is written through `&mut` of the one `Producing` or `Consuming` that owns it; of the other half,
-// the kernel's, all accesses are atomic.
+// is written through `&mut` of the one `Producing` or `Consuming` that owns the ring; all accesses
+// to the other half, the kernel's, are atomic.
 unsafe impl<T: Send> Send for Mapped<T> {}
 
 impl<T> Mapped<T> {
-    /// Maps a ring of `entries` entries, of which the kernel keeps the offsets. `T` is one of the
-    /// kernel's entries: integers alone.
+    /// Maps a ring of `entries` entries, laid out at the kernel's `offsets`. `T` is one of the
+    /// kernel's entry types, which hold only integers.
     fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -69,12 +69,12 @@ impl<T> Mapped<T> {
             if !fits || !offset.is_multiple_of(4) {
                 return Err(broken());
             }
-            // SAFETY: four bytes from there on lie in the mapping, as seen above.
+            // SAFETY: the four bytes from there on lie in the mapping, as checked above.
             Ok(unsafe { mapping.add(at(offset)?) }.cast::<AtomicU32>())
         };
         let ring = (|| {
             let flags = offsets.flags.map(word).transpose()?;
-            // SAFETY: the mapping has this many bytes and the entries behind them.
+            // SAFETY: the mapping has this number of bytes, and the entries behind them.
             let entries_at = unsafe { mapping.add(first) }.cast::<T>();
             if !entries_at.is_aligned() {
                 return Err(broken());
@@ -96,8 +96,8 @@ impl<T> Mapped<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: `new` has seen that the word lies in the mapping, which lives as long as `self`,
-        // and is aligned. The kernel accesses it atomically too.
+        // SAFETY: `new` has checked that the word lies in the mapping, which lives as long as
+        // `self`, and is aligned. The kernel accesses the word atomically too.
         unsafe { self.producer.as_ref() }
     }
 
@@ -106,9 +106,9 @@ impl<T> Mapped<T> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// The entry of a count.
+    /// The place of the entry with this count.
     fn entry(&self, count: u32) -> *mut T {
-        // SAFETY: a masked count is below the number of entries, which the mapping has.
+        // SAFETY: a masked count is below the number of entries, all of which lie in the mapping.
         unsafe { self.entries.add((count & self.mask) as usize) }.as_ptr()
     }
 }
@@ -119,25 +119,25 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// Unmaps what `new` has mapped and hands out no more.
+/// Unmaps a mapping that `new` has made and that no ring uses any more.
 fn unmap(mapping: NonNull<u8>, bytes: usize) {
     // SAFETY: `new` has mapped the range, and nobody has a pointer into it any more.
     let unmapped = unsafe { munmap(mapping.as_ptr().cast(), bytes) };
     debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
 }
 
-/// A ring that we write and the kernel takes from.
+/// A ring that we write to and the kernel takes from.
 #[derive(Debug)]
 pub(super) struct Producing<T> {
     ring: Mapped<T>,
-    /// Entries written, of which the kernel knows those that were published.
+    /// Number of entries written; the kernel knows of those that were published.
     written: u32,
-    /// Entries that the kernel had taken when last looked at.
+    /// Number of entries that the kernel had taken at the last look.
     taken: u32,
 }
 
 impl<T: Copy> Producing<T> {
-    /// Maps the ring at `page_offset`. `T` is what the kernel takes from it, integers alone.
+    /// Maps the ring at `page_offset`. `T` is the kernel's type of entries, only integers.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -164,26 +164,26 @@ impl<T: Copy> Producing<T> {
         }
         let place = self.ring.entry(self.written);
         plain_access(place.cast(), size_of::<T>(), true);
-        // SAFETY: the entry lies in the mapping and is aligned. The kernel has taken what was there
-        // before, by `taken`, and does not look at it before it is published.
+        // SAFETY: the entry lies in the mapping and is aligned. By `taken`, the kernel has taken
+        // the old entry there, and it does not look at this one before it is published.
         unsafe { place.write(entry) };
         self.written = self.written.wrapping_add(1);
         true
     }
 
-    /// Entries that can be written, after a look at what the kernel has taken.
+    /// Number of entries that can be written, after a look at what the kernel has taken.
     pub(super) fn room(&mut self) -> usize {
         (self.ring.mask + 1).saturating_sub(self.waiting()) as usize
     }
 
-    /// Shows the kernel what was written.
+    /// Shows the kernel the entries written.
     #[inline]
     pub(super) fn publish(&self) {
-        // Release, paired with the kernel's acquire of the producer: it sees the entries written.
+        // Release, paired with the kernel's acquire of the producer: the kernel sees the entries.
         self.ring.producer().store(self.written, Ordering::Release);
     }
 
-    /// Entries that the kernel has not taken.
+    /// Number of entries that the kernel has not taken.
     #[inline]
     pub(super) fn waiting(&mut self) -> u32 {
         self.look();
@@ -191,17 +191,18 @@ impl<T: Copy> Producing<T> {
     }
 
     fn look(&mut self) {
-        // Acquire, paired with the kernel's release of the consumer: it has read the entries before
-        // we write over them.
+        // Acquire, paired with the kernel's release of the consumer: the kernel has read the
+        // entries before we write over them.
         let taken = self.ring.consumer().load(Ordering::Acquire);
-        // A kernel that says it had taken what was never written would have us write on for ever.
+        // A count beyond the entries written is not believed: `waiting` would be huge, and a post
+        // endless.
         let waiting = self.written.wrapping_sub(self.taken);
         if self.written.wrapping_sub(taken) <= waiting || is(Fault::TakenBelieved) {
             self.taken = taken;
         }
     }
 
-    /// True if the kernel sleeps until it is called. A kernel that cannot tell is called.
+    /// True if the kernel sleeps until it is called. A kernel that cannot tell is always called.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.flags.is_none_or(|flags| {
@@ -214,18 +215,18 @@ impl<T: Copy> Producing<T> {
     }
 }
 
-/// A ring that the kernel writes and we take from.
+/// A ring that the kernel writes to and we take from.
 #[derive(Debug)]
 pub(super) struct Consuming<T> {
     ring: Mapped<T>,
-    /// Entries taken, of which the kernel knows those that were released.
+    /// Number of entries taken; the kernel knows of those that were released.
     taken: u32,
-    /// Entries that the kernel had written when last looked at.
+    /// Number of entries that the kernel had written at the last look.
     written: u32,
 }
 
 impl<T: Copy> Consuming<T> {
-    /// Maps the ring at `page_offset`. `T` is what the kernel writes to it, integers alone.
+    /// Maps the ring at `page_offset`. `T` is the kernel's type of entries, only integers.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -236,25 +237,25 @@ impl<T: Copy> Consuming<T> {
         Ok(Consuming { ring, taken: 0, written: 0 })
     }
 
-    /// Looks at what the kernel has written, and returns how many entries can be taken.
+    /// Looks at what the kernel has written, and returns the number of entries that can be taken.
     #[inline]
     pub(super) fn look(&mut self) -> u32 {
-        // Acquire, paired with the kernel's release of the producer: we see the entries, and what
-        // it has written to the chunks that they name.
+        // Acquire, paired with the kernel's release of the producer: we see the entries, and the
+        // bytes that the kernel has written to the chunks that they name.
         self.written = self.ring.producer().load(Ordering::Acquire);
-        // A kernel that says it had written more than the ring holds is believed that it is full.
+        // A count beyond the ring's size is taken for a full ring.
         let most = if is(Fault::WrittenBelieved) { u32::MAX } else { self.ring.mask + 1 };
         self.written.wrapping_sub(self.taken).min(most)
     }
 
-    /// The entry `ahead` places behind the first that is not taken; `look` has said that it is
-    /// there.
+    /// The entry `ahead` places behind the first not taken; `ahead` must be less than `look`
+    /// returned.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> T {
         let place = self.ring.entry(self.taken.wrapping_add(ahead));
         plain_access(place.cast(), size_of::<T>(), false);
-        // SAFETY: the entry lies in the mapping and is aligned, and any bytes are a `T`, which is
-        // integers alone. The kernel writes there again only when it is released.
+        // SAFETY: the entry lies in the mapping and is aligned, and any bytes are a valid `T`, only
+        // integers. The kernel writes there again only after the entry is released.
         unsafe { place.read() }
     }
 
@@ -262,8 +263,8 @@ impl<T: Copy> Consuming<T> {
     #[inline]
     pub(super) fn release(&mut self, entries: u32) {
         self.taken = self.taken.wrapping_add(entries);
-        // Release, paired with the kernel's acquire of the consumer: it writes to the entries only
-        // after we have read them.
+        // Release, paired with the kernel's acquire of the consumer: the kernel writes to the
+        // entries only after we have read them.
         self.ring.consumer().store(self.taken, Ordering::Release);
     }
 }
@@ -274,11 +275,11 @@ pub(super) mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::os::fd::{AsFd, OwnedFd};
 
-    /// Where the kernel keeps what stands before the entries of a ring made by hand.
+    /// Offsets of the words before the entries, for a ring made by hand.
     const OFFSETS: XdpRingOffset =
         XdpRingOffset { producer: 0, consumer: 64, desc: 128, flags: Some(8) };
 
-    /// Memory for one ring, of which a test is the kernel.
+    /// Memory for one ring whose kernel is the test.
     pub(in crate::xdp) struct Kernel(OwnedFd);
 
     impl Kernel {
@@ -288,7 +289,7 @@ pub(super) mod tests {
             Kernel(memory)
         }
 
-        /// The two ends of a ring: one is ours.
+        /// The two ends of a ring, one of which the test uses as the kernel.
         pub(in crate::xdp) fn ends<T: Copy>(&self, entries: u32) -> (Producing<T>, Consuming<T>) {
             let fd = self.0.as_fd();
             let producing = Producing::new(fd, entries, &OFFSETS, 0).unwrap();
@@ -297,7 +298,7 @@ pub(super) mod tests {
     }
 
     impl<T> Consuming<T> {
-        /// Has the producer be told that the kernel sleeps.
+        /// Tells the producer that the kernel sleeps, or that it does not.
         pub(in crate::xdp) fn need_wakeup(&self, is_asleep: bool) {
             // SAFETY: as in `Mapped::producer`.
             let flags = unsafe { self.ring.flags.unwrap().as_ref() };

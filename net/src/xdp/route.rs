@@ -1,14 +1,14 @@
-//! How somebody is reached over an interface: from which of our addresses, by which neighbour.
+//! Finds the way to a peer over an interface: our address to send from, and the next hop's MAC.
 //!
 //! ```text
 //! route       to IP, over the interface      ->  our IP, and the router's if there is one
 //! neighbour   the router's IP, or to IP      ->  MAC
 //! ```
 //!
-//! Where: before a client's first letter. A server needs none of it: an answer goes back to where
-//! the request came from.
-//! Invariant: the kernel's routes and its table of neighbours say it, and the kernel asks the
-//! neighbour where it does not know; nothing else is sent.
+//! Where: before a client's first datagram. A server needs no route: an answer goes back to the
+//! addresses that the request came from.
+//! Invariant: the result comes from the kernel's routes and its neighbour table. The kernel asks a
+//! neighbour that it does not know; nothing else is sent.
 //! Source: rtnetlink(7); `net/core/neighbour.c` of Linux on `NTF_USE`.
 
 #[cfg(test)]
@@ -23,9 +23,8 @@ use crate::interface::{Interface, ip};
 use crate::netlink::{Attributes, HowMany, Netlink, number, put};
 use crate::wire::{Ends, Ips, Mac, Macs, Ports};
 
-/// How long a neighbour is waited for: the kernel asks three times, a second apart.
+/// How long to wait for a neighbour's MAC: the kernel asks three times, a second apart.
 const ANSWER_WAIT: Duration = Duration::from_secs(4);
-/// The pause between two looks.
 const ANSWER_PAUSE: Duration = Duration::from_millis(5);
 
 /// Attributes of a route.
@@ -37,21 +36,21 @@ const ROUTE_OWN: u16 = 7;
 const NEIGHBOUR_IP: u16 = 1;
 const NEIGHBOUR_MAC: u16 = 2;
 
-/// Bytes of `struct rtmsg` and `struct ndmsg`.
+/// Size of `struct rtmsg` and of `struct ndmsg`.
 const MESSAGE_BYTES: usize = 12;
-/// A flag: the kernel is to find out who the neighbour is.
+/// A flag of a neighbour: the kernel is to resolve it (`NTF_USE`).
 const USE: u8 = 1;
-/// A state: it has not found out.
+/// A state of a neighbour: the kernel could not resolve it (`NUD_FAILED`).
 const FAILED: u16 = 0x20;
 
-/// Why somebody cannot be reached.
+/// The reason why a peer cannot be reached.
 #[derive(Debug)]
 pub enum Unreachable {
-    /// There is no such interface, or it is not of Ethernet.
+    /// There is no such interface, or it is not an Ethernet interface.
     Interface(String),
-    /// No route leads there, or one over another interface.
+    /// No route leads there over this interface.
     NoRoute(IpAddr),
-    /// This neighbour does not say who it is.
+    /// This neighbour does not answer the kernel.
     Silent(IpAddr),
     /// The kernel could not be asked.
     System(io::Error),
@@ -70,8 +69,7 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// The ends of a letter to `to` over an interface, from our port `own_port`. It takes the
-/// privilege that `open` takes.
+/// The ends of a datagram to `to` from our port `own_port`. Needs the same privilege as `open`.
 ///
 /// # Errors
 /// Nobody is there.
@@ -91,11 +89,10 @@ pub fn reach(interface: &str, to: SocketAddr, own_port: u16) -> Result<Ends, Unr
     Ok(Ends { macs, ips, ports: Ports { from: own_port, to: to.port() } })
 }
 
-/// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     own: IpAddr,
-    /// Who gets it on this link.
+    /// The IP address of the next hop, which is the peer itself if there is no router.
     next: IpAddr,
 }
 
@@ -127,7 +124,7 @@ impl Route {
     }
 }
 
-/// The MAC of a neighbour, for which the kernel asks if it does not know it.
+/// Returns the MAC of a neighbour; the kernel asks the neighbour if it does not know the MAC.
 fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unreachable> {
     // `struct ndmsg`: the family at 0, the interface at 4, flags at 10.
     let mut question = vec![0; MESSAGE_BYTES];
@@ -154,11 +151,11 @@ fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unrea
     Err(Unreachable::Silent(of))
 }
 
-/// What the kernel knows of a neighbour.
+/// The kernel's entry for a neighbour.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     mac: Option<Mac>,
-    /// It was asked and did not answer.
+    /// True if the neighbour was asked and did not answer.
     is_failed: bool,
 }
 

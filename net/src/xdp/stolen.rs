@@ -1,14 +1,13 @@
-//! Datagrams that were taken from another column's queue.
+//! Datagrams taken from another column's queue.
 //!
 //! ```text
 //! victim's chunk  | frame |  --- copied under the lock --->  thief's room  | frame | frame | ...
 //!                     '--- fill ring --- kernel
 //! ```
 //!
-//! Where: an idle column's, beside its own inbox if it has one.
-//! Invariant: chunks never leave the queue that they belong to: they are the kernel's again when
-//! `steal` returns, so that there is nothing to bring home. Answers leave by the queue that the
-//! requests came by.
+//! Where: at an idle column, beside its own inbox if it has one.
+//! Invariant: chunks never leave their queue: when `steal` returns, the kernel has them again, so
+//! nothing has to be brought back. Answers leave by the queue that brought the requests.
 
 use std::sync::Arc;
 
@@ -21,30 +20,30 @@ use memory::plant::{Fault, is};
 /// Most datagrams that one `steal` takes.
 const STOLEN_MAX: usize = 32;
 
-/// What a column has taken from another one's queue.
+/// The datagrams that a column has taken from another column's queue.
 #[derive(Debug)]
 pub struct Stolen {
     taken: Taken,
-    /// Where from, as long as it is not released.
+    /// The queue that was stolen from, until the release.
     from: Option<Arc<Queue>>,
 }
 
 impl Stolen {
-    /// With room for what one `steal` takes from this queue, or another one of its interface. It is
-    /// memory once it is used.
+    /// Makes room for one `steal` from this queue, or from another one of its interface. The system
+    /// provides the room's pages on their first use.
     #[must_use]
     pub fn new(like: &Queue) -> Stolen {
         let room_bytes = STOLEN_MAX * like.frames.bytes_max;
         Stolen { taken: Taken::new(STOLEN_MAX, room_bytes, like.frames), from: None }
     }
 
-    /// From now on a `steal` takes at most so many datagrams, and at least one.
+    /// Limits each later `steal` to this number of datagrams, at least one.
     pub fn limit(&mut self, datagrams: usize) {
         self.taken.limit(datagrams);
     }
 
-    /// Takes what has arrived at a queue, at most 32 datagrams; what was stolen before is gone.
-    /// Nothing, if somebody else receives there.
+    /// Takes at most `STOLEN_MAX` datagrams that have arrived at a queue, and forgets those stolen
+    /// before. Takes nothing if another thread is receiving there.
     #[must_use]
     pub fn steal(&mut self, from: Arc<Queue>, calls: &Calls) -> Received {
         self.taken.forget();
@@ -61,8 +60,8 @@ impl Stolen {
         received
     }
 
-    /// What was stolen, in the order of its arrival, and the queue by which it is to be answered.
-    /// None, if nothing was stolen since the last release.
+    /// Returns the stolen datagrams in the order of their arrival, and the queue to answer them by.
+    /// `None` if nothing was stolen since the last release.
     #[inline]
     #[must_use]
     pub fn halves(&self) -> Option<(Arrived<'_>, &Queue)> {
@@ -70,13 +69,13 @@ impl Stolen {
         Some((self.taken.datagrams(&from.socket.umem), from))
     }
 
-    /// What was stolen is answered: it is gone. Where it was from.
+    /// Forgets the stolen datagrams, which are answered; returns the queue that they came from.
     pub fn release(&mut self) -> Option<Arc<Queue>> {
         self.taken.forget();
         self.from.take()
     }
 
-    /// Bytes of the room.
+    /// Size of the room, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.taken.room_bytes()

@@ -1,7 +1,7 @@
 //! Tests of ports: an echo server on one end of a link, the kernel's sockets on the other.
 //!
-//! Where: in network namespaces of their own, for which they need root.
-//! Invariant: what a client gets back is what it sent, and all chunks are accounted for.
+//! Where: in network namespaces of their own, which need root.
+//! Invariant: a client gets back what it sent, and all chunks are accounted for.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::*;
 use crate::{Calls, Datagrams, Epoll, Interest, Sizes, Timeout};
 
 const PORT: u16 = 11_211;
-/// How long anything that must come is waited for.
+/// Longest wait for anything that must happen.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
 const UNSPECIFIED: [IpAddr; 2] =
     [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)];
 
-/// All that comes to the addresses of a link's end.
+/// Asks for all packets to the addresses of a link's end.
 pub(super) fn wanted(mode: Mode) -> Wanted<'static> {
     Wanted {
         interface: WIRE,
@@ -39,7 +39,7 @@ fn open_on(end: &Namespace, wanted: &Wanted<'_>) -> Opened {
     end.on(|| open(wanted)).unwrap_or_else(|refused| panic!("{refused}"))
 }
 
-/// Answers what has come with the same, and returns how many datagrams that were.
+/// Answers each received datagram with its payload, and returns the number of datagrams.
 pub(super) fn echo(port: &mut Port, calls: &Calls) -> usize {
     let received = port.inbox.receive(calls);
     for datagram in port.inbox.datagrams() {
@@ -51,7 +51,7 @@ pub(super) fn echo(port: &mut Port, calls: &Calls) -> usize {
     received.datagrams
 }
 
-/// Sums up where the chunks are.
+/// Asserts that the chunks in each state add up to all.
 pub(super) fn assert_all_chunks(port: &Port) {
     let Chunks { all, lent, held, free, sent, .. } = port.chunks();
     assert_eq!(lent + held + free + sent, all, "{:?}", port.chunks());
@@ -67,7 +67,7 @@ pub(super) fn client(end: &Namespace, to: impl Into<IpAddr>) -> UdpSocket {
     socket
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(super) fn await_that(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
@@ -76,7 +76,7 @@ pub(super) fn await_that(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Until a port has answered `count` datagrams.
+/// Serves until the ports have answered `count` datagrams.
 pub(super) fn serve(ports: &mut [Port], count: usize) {
     let (calls, deadline) = (Calls::default(), Instant::now() + LIMIT);
     let mut served = 0;
@@ -92,7 +92,7 @@ pub(super) fn answer(socket: &UdpSocket) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match socket.recv(&mut buffer) {
-            // A wait with a limit is not taken up again after a signal.
+            // A signal ends a wait that has a timeout.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             bytes => return buffer[..bytes.unwrap()].to_vec(),
         }
@@ -143,7 +143,7 @@ fn each_queue_has_a_port_and_what_comes_there_is_answered_there() {
             }
         }
         clients.iter().for_each(|client| assert_eq!(answer(client), b"hello"));
-        // With 40 senders that two queues of four get nothing is as likely as one in a billion.
+        // With 40 senders, two of four queues get nothing with a probability of one in a billion.
         let used = served.iter().filter(|served| **served > 0).count();
         assert!(used >= 3, "{served:?}, {mode:?}");
         ports.iter().for_each(assert_all_chunks);
@@ -183,7 +183,7 @@ fn without_chunks_packets_are_lost_and_told_and_with_chunks_they_come_again() {
         };
         let meter = port.meter();
         let told = || meter.read().unwrap();
-        // 128 chunks receive, and all get a frame.
+        // The kernel has 128 chunks to receive into, and all get a frame.
         sent(128 + 10);
         await_that(|| told().dropped == 10);
         let Statistics { no_chunk, ring_full, invalid, .. } = told();
@@ -234,7 +234,7 @@ fn letters_find_room_again_when_those_before_them_have_left() {
         let before = calls.writes.get();
         let tally = port.outbox.post_or_drop(&calls);
         assert_eq!((tally.sent, tally.full, tally.too_long, tally.refused), (128, 0, 0, 0));
-        // One where the kernel lets itself be told how many to send at once, else each sends 32.
+        // One call if the kernel lets us set the packets per call, else a call for each 32.
         let writes = calls.writes.get() - before;
         assert!(writes <= 5, "{writes} calls");
         for number in 0..128 {
@@ -270,7 +270,7 @@ fn what_is_not_for_us_goes_to_the_kernel_and_all_of_it_when_the_ports_are_gone()
     let meter = ports[0].meter();
     drop(ports);
     assert_eq!(meter.read(), None);
-    // The kernel closes a socket a little later.
+    // The kernel closes a socket with a delay.
     here.set_nonblocking(true).unwrap();
     let mut buffer = [0; 9];
     await_that(|| {
@@ -316,12 +316,12 @@ fn frames_longer_than_a_chunk_are_joined() {
         let Opened { mut ports, watch, .. } = open_on(&far, &wanted);
         assert!(watch.facts().is_long);
         let client = client(&near, far.v4);
-        // The kernel keeps only a little for a neighbour that it does not know yet.
+        // The kernel keeps only a few packets for a neighbour that it does not know yet.
         client.send(b"who are you").unwrap();
         serve(&mut ports, 1);
         let (port, calls) = (&mut ports[0], Calls::default());
         let text: Vec<u8> = (0..=250).cycle().take(9000 - 28).collect();
-        // More than one receive joins, and short ones among them.
+        // More frames than one receive joins, with short ones among them.
         let (mut received, mut sent) = (0, 0);
         while sent < 50 {
             client.send(if sent % 5 == 4 { b"short" } else { &text }).unwrap();
@@ -343,7 +343,7 @@ fn frames_longer_than_a_chunk_are_joined() {
     }
 }
 
-/// A burst that its sender's kernel leaves to a card to cut, where there is none.
+/// A burst that its sender's kernel leaves to a network card to split, on a link without one.
 #[test]
 fn bursts_come_cut_to_a_driver_and_are_dropped_elsewhere_if_they_are_longer_than_packets() {
     for mode in [Mode::Native, Mode::Generic] {
@@ -399,7 +399,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
     let v6_ends = Ips::V6 { from: near.v6, to: far.v6 };
     let (v4, v6) = (frame(v4_ends, b"get a"), frame(v6_ends, b"get a"));
     let own = frame(own_ends, b"get a");
-    // A link that has just been switched on loses what it is given for a while.
+    // A link that has just been switched on loses packets for a while.
     await_that(|| {
         send(&v4);
         port.inbox.receive(&calls).datagrams > 0
@@ -423,7 +423,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
         send(&frame);
         expected[reason as usize] += 1;
     }
-    // What passes to the kernel never comes here; the last frame shows that the others have come.
+    // Frames passed to the kernel never come here; when the last comes, the others have passed.
     let tag = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
     for frame in [tag(&v4), with(&v4, 20, &[0x20, 0]), with(&v6, 20, &[44]), v4[..30].to_vec()] {
         send(&frame);
@@ -440,8 +440,8 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
     assert_eq!(port.outbox.in_transmission(), 0);
 }
 
-/// A column that sleeps until something comes holds what came last: the kernel must have chunks
-/// for what is next.
+/// A column that sleeps until the next datagram still holds the last ones: the kernel must have
+/// chunks for the next.
 #[test]
 fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     let Some([near, far]) = pair(Veth::default()) else { return };
@@ -458,16 +458,16 @@ fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     assert_eq!(port.meter().read(), Some(Statistics::default()));
 }
 
-/// Answers what a thief takes from a queue with the same, until it `is_over`. How many those were.
+/// A thief answers each stolen datagram with its payload, until `is_over`. Returns their number.
 fn steal_until(queue: &Arc<Queue>, is_over: &AtomicBool) -> usize {
     let (calls, mut thief, mut stolen) = (Calls::default(), Stolen::new(queue), 0);
-    // Relaxed: a flag alone.
+    // Relaxed: only a flag, which orders nothing.
     while !is_over.load(Ordering::Relaxed) {
         stolen += thief.steal(Arc::clone(queue), &calls).datagrams;
         if let Some((datagrams, from)) = thief.halves() {
             let mut letters = Letters::of(from);
             for one in datagrams {
-                // Where there is no room, the answer is lost.
+                // If there is no room, the answer is lost.
                 letters.add(one.peer, b"", [one.bytes]);
             }
             letters.post_or_drop(&calls);
@@ -491,7 +491,7 @@ fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receiv
         let answer_some = |port: &mut Port, count: usize| {
             let mut answered = 0;
             await_that(|| {
-                // As `echo`, where there may be no room.
+                // Like `echo`, but there may be no room.
                 let _ = port.inbox.receive(&calls);
                 for one in port.inbox.datagrams() {
                     port.outbox.add(one.peer, b"", [one.bytes]);
@@ -505,14 +505,14 @@ fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receiv
         let stolen = std::thread::scope(|scope| {
             let thief = scope.spawn(|| steal_until(&queue, &is_over));
             for _ in 0..5 {
-                // Nobody receives until all chunks have a frame, and more have come.
+                // Nobody receives until all chunks have a frame, and more frames have come.
                 let dropped = meter.read().unwrap().dropped;
                 let arriving = queue.arriving();
                 flood(200);
                 await_that(|| meter.read().unwrap().dropped > dropped);
                 drop(arriving);
                 answer_some(port, 300);
-                // What is answered meanwhile waits until the link is up, or is lost.
+                // Answers sent meanwhile wait until the link is up, or are lost.
                 let arriving = queue.arriving();
                 flood(100);
                 far.ip(&format!("link set {WIRE} down"));

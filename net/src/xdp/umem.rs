@@ -1,4 +1,4 @@
-//! Memory that sockets share with the kernel, cut into equal chunks: an arena.
+//! Memory that sockets share with the kernel: an arena, cut into equal chunks.
 //!
 //! ```text
 //! | chunk | chunk | ... | chunk | chunk | ... | chunk | chunk | ...
@@ -12,10 +12,10 @@
 //! to send    | 16 bytes: metadata | frame ...       |   | 16 bytes | a value's part ... |
 //! ```
 //!
-//! Where: under `inbox` and `outbox`. The first socket of an interface registers it, and the others
-//! share it, so that each may send what lies there.
-//! Invariant: a chunk belongs to the kernel or to us. Who has a chunk says who may touch it: the
-//! inbox and the outbox keep account, each of its own chunks, and the arena of those of values.
+//! Where: under `inbox` and `outbox`. The first socket of an interface registers the memory, and
+//! the others share it, so that each may send from any chunk.
+//! Invariant: a chunk belongs to the kernel or to us, and only its owner touches it. The inbox and
+//! the outbox each keep account of their own chunks, and the arena of those for values.
 //! Source: `net/xdp/xdp_umem.c` of Linux, `xdp_umem_reg`; `net/xdp/xsk_queue.h`,
 //! `xp_aligned_validate_desc`; `Documentation/networking/xsk-tx-metadata.rst`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -34,21 +34,21 @@ use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags};
 use super::lacks::Lack;
 use crate::wire::SumAt;
 
-/// What the kernel keeps before a received frame.
+/// Bytes that the kernel reserves before a received frame.
 const HEADROOM_BYTES: usize = 256;
-/// Bytes before a frame to send in which we tell the kernel what is to be done with it. Once they
-/// are registered the kernel wants them before whatever is sent, the parts of values too.
+/// Bytes of metadata before a frame to send. Once they are registered, the kernel expects them
+/// before everything that is sent, parts of values included.
 const METADATA_BYTES: usize = 16;
 /// A flag of the registration: the kernel is told `METADATA_BYTES`.
 const HAS_METADATA_BYTES: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
-/// What is told: the checksum is yet to be made.
+/// A flag of the metadata: the kernel is to compute the checksum.
 const METADATA_CHECKSUM: u64 = 1 << 1;
-/// A descriptor's option: there are metadata before the frame.
+/// An option of a descriptor: metadata stand before the frame.
 pub(super) const HAS_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
 const _: () = assert!(VALUE_AT >= METADATA_BYTES);
 
-/// Bytes of each chunk for frames of at most `frame_bytes`, and whether such a frame needs more
-/// than one.
+/// Returns the size of a chunk for frames of at most `frame_bytes`, in bytes, and true if such a
+/// frame needs more than one chunk.
 pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
     let fits = |bytes: &&usize| frame_bytes + HEADROOM_BYTES <= **bytes;
     match CHUNK_BYTES.iter().find(fits) {
@@ -57,38 +57,38 @@ pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
     }
 }
 
-/// The memory.
+/// The memory of an interface's sockets.
 #[derive(Clone, Debug)]
 pub(super) struct Umem {
     arena: Arc<Arena>,
-    /// Bytes before a frame to send; 0: the kernel is told nothing.
+    /// Bytes of metadata before a frame to send; 0 if the kernel is told nothing.
     metadata_bytes: usize,
 }
 
-/// Bytes of one chunk that hold a frame, or a piece of one.
+/// A range of bytes in one chunk, with a frame or a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) chunk: u32,
-    /// From the chunk's beginning.
+    /// Offset from the chunk's beginning.
     pub(super) at: usize,
     pub(super) bytes: usize,
 }
 
 impl Umem {
-    /// Of an arena whose chunks have 2,048 or 4,096 bytes.
+    /// The memory of an arena whose chunks have 2,048 or 4,096 bytes.
     pub(super) fn new(arena: Arc<Arena>) -> Umem {
         Umem { arena, metadata_bytes: 0 }
     }
 
-    /// As one that a kernel has taken that knows of metadata.
+    /// The memory as it is after a kernel that knows metadata has registered it.
     #[cfg(test)]
     pub(super) fn telling(arena: &Arc<Arena>) -> Umem {
         Umem { arena: Arc::clone(arena), metadata_bytes: METADATA_BYTES }
     }
 
-    /// Makes the memory the socket's. The kernel backs it with pages, which stay where they are as
-    /// long as the socket, or its rings, are there. If `tells` then metadata stand before what is
-    /// sent, unless the kernel knows of none (before 6.8).
+    /// Registers the memory with the socket. The kernel pins its pages as long as the socket or its
+    /// rings exist. If `tells`, metadata stand before everything that is sent, unless the kernel
+    /// does not know them (before 6.8).
     pub(super) fn register(&mut self, socket: impl AsFd, tells: bool) -> io::Result<()> {
         let mut registration = XdpUmemReg {
             addr: self.arena.base().as_ptr().expose_provenance() as u64,
@@ -119,36 +119,34 @@ impl Umem {
         Ok(set_xdp_umem_reg(socket, registration)?)
     }
 
-    /// The arena, whose other chunks are values'.
     #[inline]
     pub(super) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// Bytes before a frame to send, in its chunk.
+    /// Bytes of metadata before a frame to send, in its chunk.
     #[inline]
     pub(super) fn metadata_bytes(&self) -> usize {
         self.metadata_bytes
     }
 
-    /// Bytes of all chunks.
     pub(super) fn bytes(&self) -> usize {
         self.arena.bytes()
     }
 
-    /// Bytes of a chunk.
     #[inline]
     pub(super) fn chunk_bytes(&self) -> usize {
         self.arena.chunk_bytes()
     }
 
-    /// The address of a chunk, as the kernel and we name it to each other.
+    /// The address of a chunk in descriptors: its offset in the memory.
     #[inline]
     pub(super) fn address(&self, chunk: u32) -> u64 {
         u64::from(chunk) * self.chunk_bytes() as u64
     }
 
-    /// What has the kernel send a span, which lies behind `metadata_bytes` of its chunk.
+    /// The descriptor that has the kernel send a span. The span begins at or behind
+    /// `metadata_bytes` of its chunk.
     #[inline]
     pub(super) fn descriptor(&self, span: Span) -> XdpDesc {
         debug_assert!(span.at >= self.metadata_bytes && span.bytes > 0, "refused by the kernel");
@@ -157,8 +155,8 @@ impl Umem {
         XdpDesc { addr, len, options: XdpDescOptions::empty() }
     }
 
-    /// Where bytes lie in the arena, if they are those of a value that the kernel can send from
-    /// there.
+    /// Returns the span of these bytes in the arena, if they are a value's that can be sent in
+    /// place.
     #[inline]
     pub(super) fn value(&self, bytes: &[u8]) -> Option<Span> {
         let (chunk, at) = self.arena.value_chunk_of(bytes.as_ptr())?;
@@ -166,8 +164,7 @@ impl Umem {
         (at >= self.metadata_bytes && at + bytes.len() <= self.chunk_bytes()).then_some(span)
     }
 
-    /// What an address and a length from the kernel stand for; none if that is not within one
-    /// chunk.
+    /// Returns the span for an address and a length from the kernel, if it lies within one chunk.
     pub(super) fn span(&self, address: u64, bytes: u32) -> Option<Span> {
         let address = usize::try_from(address).ok().filter(|&address| address < self.bytes())?;
         let chunk = u32::try_from(address >> self.chunk_bytes().ilog2()).ok()?;
@@ -176,19 +173,19 @@ impl Umem {
         (span.at + span.bytes <= self.chunk_bytes()).then_some(span)
     }
 
-    /// The bytes of a span.
+    /// Returns the bytes of a span.
     ///
     /// # Safety
     /// The chunk is ours and not the kernel's, and nobody writes to it, as long as the slice lives.
     pub(super) unsafe fn read(&self, span: Span) -> &[u8] {
         plain_access(self.start(span).as_ptr(), span.bytes, false);
-        // SAFETY: `start` has seen that the span lies in the mapping, which lives as long as
+        // SAFETY: `start` has checked that the span lies in the mapping, which lives as long as
         // `self`. Its bytes are initialised, for an anonymous mapping reads as zero where nobody
-        // wrote. That nobody writes to them, the caller answers for.
+        // wrote. The caller answers for it that nobody writes to them.
         unsafe { std::slice::from_raw_parts(self.start(span).as_ptr(), span.bytes) }
     }
 
-    /// All bytes of a chunk.
+    /// Returns all bytes of a chunk.
     ///
     /// # Safety
     /// The chunk is ours and not the kernel's, and nobody else reads or writes it, as long as the
@@ -197,7 +194,7 @@ impl Umem {
     pub(super) unsafe fn write(&self, chunk: u32) -> &mut [u8] {
         let span = Span { chunk, at: 0, bytes: self.chunk_bytes() };
         plain_access(self.start(span).as_ptr(), span.bytes, true);
-        // SAFETY: as in `read`; that nobody else uses the chunk, the caller answers for.
+        // SAFETY: as in `read`; the caller answers for it that nobody else uses the chunk.
         unsafe { std::slice::from_raw_parts_mut(self.start(span).as_ptr(), span.bytes) }
     }
 
@@ -210,7 +207,7 @@ impl Umem {
     }
 }
 
-/// Writes metadata: the kernel is to make the sum that stands at a place of the frame behind them.
+/// Writes metadata that tell the kernel to compute a checksum of the frame behind them.
 ///
 /// ```text
 /// 0               8       10       12     16

@@ -1,9 +1,8 @@
-//! Tests of values that are sent from where they lie: a port on one end of a link, the kernel's
-//! sockets on the other.
+//! Tests of values sent in place: a port on one end of a link, the kernel's sockets on the other.
 //!
-//! Where: in network namespaces of their own, for which they need root.
-//! Invariant: what a client gets is what the values were when they were sent, whatever became of
-//! them since. Each reference comes back, and the kernel finds no descriptor invalid.
+//! Where: in network namespaces of their own, which need root.
+//! Invariant: a client gets each value as it was when it was sent, whatever became of the value
+//! since. Each reference comes back, and the kernel finds no descriptor invalid.
 #![allow(unsafe_code, reason = "fills chunks as the store does")]
 
 use std::net::{IpAddr, UdpSocket};
@@ -29,7 +28,7 @@ struct Part {
 }
 
 impl Part {
-    /// Bytes that `seed` tells.
+    /// Makes a part of `bytes` bytes, derived from `seed`.
     fn new(arena: &Arc<Arena>, seed: u8, bytes: usize) -> Part {
         let chunk = arena.take().expect("room for values");
         let part = Part { arena: Arc::clone(arena), chunk, bytes };
@@ -44,7 +43,7 @@ impl Part {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: a chunk that has a reference is not written to once it was filled.
+        // SAFETY: a chunk that has a reference is not written to after it was filled.
         unsafe { std::slice::from_raw_parts(self.at(), self.bytes) }
     }
 }
@@ -61,7 +60,7 @@ pub(super) fn open_on(end: &Namespace, mode: Mode, keeps: bool) -> Opened {
     end.on(|| open(&wanted)).unwrap_or_else(|refused| panic!("{refused}"))
 }
 
-/// Has a client ask, and tells the port whom to answer.
+/// Has a client send a request; returns the port that received it, and the peer to answer.
 pub(super) fn asked(client: &UdpSocket, ports: &mut [Port]) -> (usize, Peer) {
     client.send(b"?").unwrap();
     let mut found = None;
@@ -76,7 +75,7 @@ pub(super) fn asked(client: &UdpSocket, ports: &mut [Port]) -> (usize, Peer) {
     found.unwrap()
 }
 
-/// All that was sent has left, and nothing was lost by the way.
+/// Asserts that all datagrams have left, and that none was lost on the way.
 pub(super) fn assert_at_rest(port: &mut Port) {
     await_that(|| {
         port.outbox.post_or_drop(&Calls::default());
@@ -101,7 +100,7 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
         let part_bytes = arena.chunk_bytes() - VALUE_AT;
         let parts = [1, 2, 3].map(|seed| Part::new(&arena, seed, part_bytes));
         let room = mtu as usize - 48 - 40;
-        // In generic mode what comes has one queue.
+        // In generic mode all datagrams come by one queue.
         let mut used = [false, mode == Mode::Generic];
         let deadline = Instant::now() + LIMIT;
         while used.contains(&false) {
@@ -110,7 +109,7 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
                 let client = client(&near, to);
                 let (number, peer) = asked(&client, &mut ports);
                 used[number] = true;
-                // All of a part, or as much as a packet takes; the ends of two; of three.
+                // All of one part, or as much as a packet takes; the ends of two; pieces of three.
                 let first = &parts[0].bytes()[..room.min(part_bytes)];
                 let [_, b, c] = &parts;
                 let two = [
@@ -156,7 +155,7 @@ fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
         port.outbox.post_or_drop(&calls);
         assert_eq!((port.chunks().values, port.outbox.waiting()), (1000, 2000));
         assert!(port.inbox.queue().is_unsettled());
-        // All other room is taken, again and again.
+        // All other chunks are taken, again and again.
         drop(value);
         for seed in 0..3 {
             let room =
@@ -164,7 +163,7 @@ fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
             assert_eq!(room.collect::<Vec<_>>().len(), all as usize - 1);
         }
         far.ip(&format!("link set {WIRE} up"));
-        // What was sent while the other end was not ready yet is lost.
+        // Datagrams sent before the other end is ready are lost.
         let (mut came, mut last) = (0, None);
         client.set_nonblocking(true).unwrap();
         let mut buffer = [0; 2000];

@@ -1,8 +1,8 @@
-//! The frames that a server answers, as its client reads them.
+//! Reads a server's frames, on the client's side.
 //!
 //! Where: a load generator's half of the binary protocol.
-//! Invariant: reading any bytes neither panics nor asks for more than a frame claims, which is at
-//! most `BODY_BYTES_MAX`.
+//! Invariant: reading never panics, nor waits for more than a frame claims, `BODY_BYTES_MAX` at
+//! most.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
 pub use crate::decoded::Decoded;
@@ -12,13 +12,13 @@ use super::{BODY_BYTES_MAX, HEADER_BYTES, Header, MAGIC_REPLY};
 /// One answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// As on the wire.
+    /// The header.
     pub header: Header,
-    /// With a value: the client flags.
+    /// The extras; with a value, the client flags.
     pub extras: &'a [u8],
-    /// Where the command shows it; a statistic's name.
+    /// The key, if the command's answer shows it; or a statistic's name.
     pub key: &'a [u8],
-    /// The value, or words that say what is wrong.
+    /// The value, or an error's text.
     pub value: &'a [u8],
 }
 

@@ -1,36 +1,36 @@
 //! The table of all binary commands.
 //!
-//! Where: `binary::parse` finds a frame's command here; `binary::write` what its answer shows.
-//! Invariant: a binary command exists if and only if it has a row. Adding one: a row here, an arm
-//! in the server's executor, a transcript.
+//! Where: `binary::parse` finds a frame's command here, `binary::write` the fields to show.
+//! Invariant: a binary command exists if and only if it has a row. To add one, write a row here, an
+//! arm in the server's executor, and a transcript.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `dispatch_bin_command`.
 
 use crate::command::StoreVerb;
 
-/// One row.
+/// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opcode {
-    /// As it stands on the wire.
+    /// The code on the wire.
     pub code: u8,
-    /// Its name, for people.
+    /// The command's name, for people.
     pub name: &'static str,
-    /// How its frame is read, and what becomes of it.
+    /// The form of its frame.
     pub shape: Shape,
-    /// No answer to a miss, or to success where that shows no value.
+    /// True if the command gives no answer to a miss, or to a success that shows no value.
     pub quiet: bool,
 }
 
-/// How a command's frame is read. Extras in bytes.
+/// The parts of a command's frame. Sizes of extras in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A key.
     Get {
-        /// The answer shows the key.
+        /// True if the answer shows the key.
         key: bool,
     },
     /// Exptime (4) and a key.
     GetAndTouch {
-        /// The answer shows the key.
+        /// True if the answer shows the key.
         key: bool,
     },
     /// Exptime (4) and a key; the answer shows the client flags.
@@ -46,19 +46,19 @@ pub enum Shape {
         /// True for increment, false for decrement.
         incr: bool,
     },
-    /// Perhaps an exptime (4).
+    /// Optionally an exptime (4).
     Flush,
     /// Nothing.
     Noop,
     /// Nothing.
     Version,
-    /// Perhaps a key: which statistics.
+    /// Optionally a key, which names the statistics.
     Stat,
     /// Nothing.
     Quit,
     /// Nothing. Refused: no SASL is built in.
     SaslList,
-    /// A key and a value. Refused as well.
+    /// A key and a value. Refused like `SaslList`.
     Sasl,
 }
 
@@ -115,10 +115,10 @@ pub const OPCODES: [Opcode; 35] = [
     quiet(0x24, "gatkq", Shape::GetAndTouch { key: true }),
 ];
 
-/// Codes from here on have no row.
+/// The first code behind the table's last.
 const CODE_END: usize = 0x25;
 
-/// The index of each code's row; for a code without a row an index past the table.
+/// Index of each code's row; an index past the table for a code without a row.
 const ROWS: [u8; CODE_END] = {
     let mut rows = [u8::MAX; CODE_END];
     let mut row: u8 = 0;
@@ -129,7 +129,7 @@ const ROWS: [u8; CODE_END] = {
     rows
 };
 
-/// The row of `code`.
+/// Returns the row of `code`.
 #[inline]
 #[must_use]
 pub fn find(code: u8) -> Option<&'static Opcode> {

@@ -1,9 +1,8 @@
-//! One frame into what it asks for.
+//! Parses one frame into its request.
 //!
 //! Where: called by the session at the start of each frame.
 //! Invariant: the result depends on the frame alone. A frame whose lengths do not fit its command
-//! ends the connection. Of any other frame that is refused, as many bytes are skipped as memcached
-//! skips.
+//! ends the connection. For any other refused frame, the number of bytes skipped is memcached's.
 //! Source: memcached 1.6.45 `try_read_command_binary`, `dispatch_bin_command`.
 
 use super::opcode::{self, Shape};
@@ -14,26 +13,24 @@ use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
 use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store};
 
-/// What a frame asks for.
+/// The result of parsing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framed<'a> {
-    /// Header, extras and key are not all here.
+    /// Header, extras and key have not all arrived.
     More,
     /// A request, and the frame's length.
     Request(Request<'a>, usize),
-    /// A storage command without its value; the length of what stands before the value, and the
-    /// value's.
+    /// A storage command without its value, the number of bytes before that, and its length.
     Value(Request<'a>, usize, u32),
-    /// The first number of bytes is consumed, the second is skipped as they come; then this is
-    /// answered.
+    /// Consumes the first number of bytes, skips the second as they arrive, then answers this.
     Swallow(usize, u32, Answer),
-    /// This many bytes are skipped, then this is answered, and the connection ends.
+    /// Skips this number of bytes, then gives this answer, and the connection ends.
     Last(usize, Answer),
-    /// No frame begins here: the connection is closed.
+    /// The bytes are no frame: the connection closes.
     Close,
 }
 
-/// What stands before a frame's value, and the length of that.
+/// The parts of a frame before the value, and their length.
 struct Head<'a> {
     header: Header,
     extras: &'a [u8],
@@ -63,15 +60,15 @@ pub(crate) fn parse(input: &[u8]) -> Framed<'_> {
     let (extras, key) = body.split_at(extras_bytes);
     let head = Head { header, extras, key, tag, bytes };
     let Some(command) = command else {
-        // memcached consumes extras and key, which are a part of the body, and then skips as many
-        // bytes as the whole body has.
+        // memcached consumes extras and key, and then skips the length of the whole body, extras
+        // and key included.
         let unknown = form.refused(Refusal::UnknownCommand);
         return Framed::Swallow(bytes, header.body_bytes, unknown);
     };
     by_shape(&head, command.shape).unwrap_or(Framed::Last(bytes, form.refused(Refusal::BadFormat)))
 }
 
-/// Why a frame of these lengths is refused, whatever its command. `None`: it is not.
+/// Returns the reason why a frame of these lengths is refused for any command; `None` if it is not.
 fn misshapen(header: &Header) -> Option<Refusal> {
     let body_bytes_min = u32::from(header.key_bytes) + u32::from(header.extras_bytes);
     if body_bytes_min > header.body_bytes {
@@ -81,12 +78,12 @@ fn misshapen(header: &Header) -> Option<Refusal> {
     (header.body_bytes > BODY_BYTES_MAX || long_key).then_some(Refusal::BadFormat)
 }
 
-/// Reads a frame whose command has this shape. `None`: the frame's lengths do not fit the shape.
+/// Reads a frame whose command has this shape; `None` if the frame's lengths do not fit the shape.
 fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<Framed<'a>> {
     let (key, form) = (head.key, Form::Binary(head.tag));
     let (keyed, extras_bytes) = (!key.is_empty(), head.extras.len());
-    // True if the body ends with the key. Commands that do not look at this leave what is left of
-    // the body to be taken for the next frame, as in memcached.
+    // True if the body ends with the key. Commands that do not check this leave the rest of the
+    // body to be taken for the next frame, like in memcached.
     let ends = head.header.body_bytes as usize + HEADER_BYTES == head.bytes;
     let is_bare = !keyed && extras_bytes == 0 && ends;
     let request = match shape {
@@ -125,15 +122,13 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<Framed<'a>> {
 }
 
 impl Head<'_> {
-    /// Length of the body without extras and key.
     fn value_bytes(&self) -> u32 {
         self.header.body_bytes
             - (u32::from(self.header.key_bytes) + u32::from(self.header.extras_bytes))
     }
 }
 
-/// Refuses a command that memcached has only where SASL is built in. A value of `value_bytes` is
-/// skipped first.
+/// Refuses a command that memcached has only with SASL, after skipping a value of `value_bytes`.
 fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> Framed<'a> {
     let unknown = Form::Binary(head.tag).refused(Refusal::UnknownCommand);
     Framed::Swallow(head.bytes, value_bytes, unknown)
@@ -180,12 +175,12 @@ fn delta<'a>(head: &Head<'a>, incr: bool) -> Option<Delta<'a>> {
     })
 }
 
-/// A number of exactly four bytes.
+/// Reads a number of exactly four bytes.
 fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// An exptime of this protocol, which is never negative.
+/// Converts an exptime of this protocol, which is never negative.
 fn seconds(exptime: u32) -> i64 {
     exptime.into()
 }

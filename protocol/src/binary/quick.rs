@@ -1,4 +1,4 @@
-//! A short cut for the frames that make up nearly all binary traffic: GET in its four forms.
+//! A short cut for GET in its four forms, which make up nearly all binary traffic.
 //!
 //! Where: tried by the session before the general parser.
 //! Invariant: yields exactly what the general parser would, or nothing; a test compares the two.
@@ -9,7 +9,7 @@ use crate::KEY_BYTES_MAX;
 use crate::form::GetForm;
 use crate::request::Get;
 
-/// The GET at the start of `input`, if it is whole and of the plainest form, and its length.
+/// Returns the GET at the start of `input` and its length, if it is whole and of the plainest form.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     let (header, rest) = input.split_first_chunk::<HEADER_BYTES>()?;

@@ -1,7 +1,7 @@
-//! All that a server says in the binary protocol.
+//! Writes all of a server's answers in the binary protocol.
 //!
-//! Where: called through `Form`, and through `Show` for what stands before a value.
-//! Invariant: what is written is one whole frame; where `Show::head` says that a value follows, the
+//! Where: called through `Form`, and through `Show` for the part before a value.
+//! Invariant: each write is one whole frame; but if `Show::head` says that a value follows, the
 //! frame lacks the value, which the caller appends.
 //! Source: memcached 1.6.45 `add_bin_header`, `write_bin_error`, `process_bin_get_or_touch`.
 
@@ -15,10 +15,10 @@ use crate::outcome::{Outcome, Refusal};
 use crate::short::Short;
 use crate::show::{Found, Show, Surround};
 
-/// Bytes of the client flags before a value.
+/// Size of the client flags before a value.
 const FLAGS_BYTES: u8 = 4;
 
-/// Status and words of a refusal.
+/// Returns the status and the text of a refusal.
 fn status(refusal: Refusal) -> (u16, &'static str) {
     match refusal {
         Refusal::NotFound
@@ -40,8 +40,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
-        // The request does not have its command's form. Of the other refusals none is of a binary
-        // request.
+        // The request lacks its command's form. No other refusal belongs to a binary request.
         _ => (0x04, "Invalid arguments"),
     }
 }
@@ -61,7 +60,7 @@ fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends what a request came to. Success is told only if the request is not a quiet one.
+/// Appends a request's outcome. A quiet request gets no answer to success.
 #[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     match outcome {
@@ -75,7 +74,7 @@ pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     }
 }
 
-/// Appends why a request was not carried out.
+/// Appends the reason why a request was not carried out.
 #[cold]
 fn refuse(out: &mut Vec<u8>, tag: Tag, refusal: Refusal) {
     let shape = opcode::find(tag.opcode).map(|opcode| opcode.shape);
@@ -92,14 +91,14 @@ pub(crate) fn text(out: &mut Vec<u8>, tag: Tag, text: &str) {
     frame(out, header(tag), &[text.as_bytes()]);
 }
 
-/// Appends the number that arithmetic came to.
+/// Appends the number that an increment or decrement resulted in.
 pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
     if !tag.quiet {
         frame(out, Header { cas, ..header(tag) }, &[&number.to_be_bytes()]);
     }
 }
 
-/// Appends a statistic. One without a name is the end of them.
+/// Appends a statistic. One without a name ends the statistics.
 pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>) {
     let start = out.len();
     frame(out, header(tag), &[name.as_bytes()]);
@@ -113,17 +112,17 @@ pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>
     out[start..start + HEADER_BYTES].copy_from_slice(&head.to_bytes());
 }
 
-/// The answer for the key of a GET, GAT or TOUCH, in whichever of their forms.
+/// The answer for the key of a GET, GAT or TOUCH, in any of their forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k> {
     /// 1 to 250 bytes.
     pub key: &'k [u8],
-    /// The request's.
+    /// The request's tag.
     pub tag: Tag,
 }
 
 impl Value<'_> {
-    /// The key, where the command's answer shows it.
+    /// Returns the key if the command's answer shows it, else no bytes.
     fn shown_key(&self) -> &[u8] {
         match opcode::find(self.tag.opcode).map(|opcode| opcode.shape) {
             Some(Shape::Get { key: true } | Shape::GetAndTouch { key: true }) => self.key,
@@ -154,7 +153,7 @@ impl Show for Value<'_> {
 
     #[inline(always)]
     fn around(&self, found: &impl Found) -> Option<Surround> {
-        // TOUCH and the forms of GAT never come here: what they change has the item's lock.
+        // TOUCH and the forms of GAT never come here, because they take the item's lock.
         let key = matches!(self.tag.opcode, opcode::GETK | opcode::GETKQ);
         let key_bytes = if key { self.key.len() } else { 0 };
         let header = self.header(key_bytes, found.value_bytes(), found.cas());

@@ -1,4 +1,4 @@
-//! All that a server says to meta commands; their mistakes are answered like any text request's.
+//! Writes a server's answers to meta commands; mistakes are answered like any text request's.
 //!
 //! Where: called by the executor, within a lookup that takes no lock or after one under the lock.
 //! Invariant: flags are answered in the order they were given, and `W`, `X` and `Z` follow them.
@@ -13,45 +13,45 @@ use crate::request::{Args, Meta};
 use crate::short::{Short, number, number_after};
 use crate::show::{Found, Show, Surround};
 
-/// The slab class that `me` names: memcached's first, since there are no classes here.
+/// The slab class in answers to `me`: memcached's first, because there are no classes here.
 const SLAB_CLASS: &[u8; 12] = b" cls=1 size=";
 
-/// What `ma` came to.
+/// The result of `ma`.
 #[derive(Clone, Copy, Debug)]
 pub struct Number {
-    /// The number as it stands now.
+    /// The number after the request.
     pub value: u64,
-    /// The CAS unique of its item.
+    /// The item's CAS unique.
     pub cas: u64,
-    /// Its exptime before the request changed it; 0 for never.
+    /// The item's exptime before the request changed it; 0 for never.
     pub exptime: u32,
-    /// The exptime that flag `T` asks for.
+    /// The exptime that flag `T` sets.
     pub touched: Option<u32>,
-    /// The exptime that flag `N` asks for, where the request made the item.
+    /// The exptime that flag `N` sets, if the request created the item.
     pub vivified: Option<u32>,
 }
 
-/// What the answer to a meta command takes from its request.
+/// The fields of a request that the answer to a meta command needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// The flags, as sent.
     pub flags: Args<'a>,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The key was given in base64 (`b`), and is shown in base64.
+    /// True if the key was given in base64 (`b`), and so is shown in base64.
     pub key_binary: bool,
-    /// No answer is wanted in the ordinary case (`q`).
+    /// True if the client wants no answer in the ordinary case (`q`).
     pub quiet: bool,
 }
 
 impl<'a> Asked<'a> {
-    /// Of a request, its flags, and its key.
+    /// Collects the fields from a request, its flags, and its key.
     #[must_use]
     pub fn new(request: &Meta<'a>, flags: &Flags, key: &'a [u8]) -> Asked<'a> {
         Asked { flags: request.flags, key, key_binary: flags.binary, quiet: flags.quiet }
     }
 
-    /// Appends what `ms` (which shows how long its value is now) or `md` came to.
+    /// Appends the outcome of `ms` or `md`; for `ms`, `value_bytes` is the value's length now.
     #[inline(always)]
     pub fn say(&self, outcome: Outcome, value_bytes: Option<u32>, out: &mut Vec<u8>) {
         let (code, cas) = match outcome {
@@ -72,7 +72,7 @@ impl<'a> Asked<'a> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the number that `ma` came to, itself where `with_value`.
+    /// Appends the answer to `ma`, with the number as a value if `with_value`.
     pub fn number(&self, number: &Number, with_value: bool, now: u32, out: &mut Vec<u8>) {
         if self.quiet {
             return;
@@ -99,7 +99,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Appends the answer where `mg` or `me` finds no such key.
+    /// Appends the answer of `mg` or `me` to a miss.
     fn miss(&self, out: &mut Vec<u8>) {
         if !self.quiet {
             out.extend_from_slice(b"EN");
@@ -108,8 +108,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Appends the flags that show the request's own opaque token and key, and leaves the others,
-    /// in their turn, to `other`.
+    /// Appends the flags that show the request's own opaque token and key, and calls `other` for
+    /// the other flags in their turn.
     #[inline(always)]
     fn each_flag(&self, out: &mut Vec<u8>, mut other: impl FnMut(u8, &mut Vec<u8>)) {
         for token in self.flags.tokens() {
@@ -125,9 +125,9 @@ impl<'a> Asked<'a> {
 /// The answer to `mg`.
 #[derive(Clone, Copy, Debug)]
 pub struct Get<'a> {
-    /// What it takes from the request.
+    /// The fields of the request.
     pub asked: Asked<'a>,
-    /// Is the value shown (`v`)?
+    /// True if the value is shown (`v`).
     pub value: bool,
     /// The server's clock, in seconds.
     pub now: u32,
@@ -199,7 +199,7 @@ pub struct GetValue<'k> {
 }
 
 impl<'k> GetValue<'k> {
-    /// The same as any other `mg`'s.
+    /// Returns the same answer as one to any other `mg`.
     #[must_use]
     pub fn in_full(self) -> Get<'k> {
         let Meta { flags, key, .. } = Meta::value_of(self.key);
@@ -247,7 +247,7 @@ impl Show for GetValue<'_> {
     }
 }
 
-/// Appends the answer to `me` for the item of `key`, which takes `item_bytes`; `None` for no item.
+/// Appends the answer to `me` for the item of `key`, which takes `item_bytes`; `None` for a miss.
 pub fn debug(key: &[u8], found: Option<&impl Found>, item_bytes: u32, now: u32, out: &mut Vec<u8>) {
     let Some(found) = found else { return out.extend_from_slice(b"EN\r\n") };
     out.extend_from_slice(b"ME ");
@@ -257,7 +257,7 @@ pub fn debug(key: &[u8], found: Option<&impl Found>, item_bytes: u32, now: u32, 
         out.extend_from_slice(key);
     }
     out.extend_from_slice(b" exp=");
-    // The time left has a sign and 32 bits, as in memcached: over 68 years it is negative.
+    // The time left is a signed 32-bit number, like in memcached: over 68 years it is negative.
     let exptime = found.exptime().unwrap_or(0);
     number(out, if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() });
     number_after(out, b" la=", found.idle_seconds().unwrap_or(0));
@@ -270,7 +270,7 @@ pub fn debug(key: &[u8], found: Option<&impl Found>, item_bytes: u32, now: u32, 
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the time left (`t`). That of an item that is about to go wraps, as in memcached.
+/// Appends the time left (`t`). The time left of an expired item wraps, like in memcached.
 fn seconds_left(out: &mut Vec<u8>, exptime: u32, now: u32) {
     if exptime == 0 {
         out.extend_from_slice(b" t-1");
@@ -279,13 +279,13 @@ fn seconds_left(out: &mut Vec<u8>, exptime: u32, now: u32) {
     }
 }
 
-/// Appends the opaque token as it came, its letter included (`O`).
+/// Appends the opaque token as it was sent, its letter included (`O`).
 fn opaque(out: &mut Vec<u8>, token: &[u8]) {
     out.push(b' ');
     out.extend_from_slice(token);
 }
 
-/// Appends the key, in base64 where it was given so (`k`).
+/// Appends the key, in base64 if it was given in base64 (`k`).
 fn key(out: &mut Vec<u8>, key: &[u8], binary: bool) {
     out.extend_from_slice(b" k");
     if binary {

@@ -1,4 +1,4 @@
-//! RESP both ways.
+//! Tests of RESP in both directions.
 //!
 //! Where: unit tests of `resp`. Invariant: cut anywhere, a message is `More`.
 

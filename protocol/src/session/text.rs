@@ -1,8 +1,8 @@
-//! Lines: commands that came whole, and retrieval lines that are answered as they arrive.
+//! Parses lines: whole commands, and retrieval lines that are answered while they arrive.
 //!
 //! Where: the session's states of the text protocol.
-//! Invariant: a whole line is looked at once; only keys are yielded before their line's end is
-//! here.
+//! Invariant: a whole line is looked at once; only keys are yielded before their line's end
+//! arrives.
 //! Source: memcached 1.6.45 `try_read_command_ascii`, `process_get_command`.
 
 use super::{SPACES_MAX, Session, State};
@@ -51,7 +51,7 @@ impl Session {
         }
     }
 
-    /// A line whose end has not come, or comes too late.
+    /// Handles a line that has not ended, or ends too late.
     fn endless<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if input.len() <= COMMAND_BYTES_MAX {
             return Step::More;
@@ -61,8 +61,7 @@ impl Session {
             return Step::More;
         }
         if spaces > 0 {
-            // memcached waits for the end of such a line however long it grows, and then finds no
-            // command in it.
+            // memcached waits for the end of such a line, and then finds no command in it.
             self.state = State::Rest { refusal: Refusal::UnknownCommand };
             return Step::Skip(input.len());
         }
@@ -70,7 +69,7 @@ impl Session {
         Step::Skip(if cas { 5 } else { 4 })
     }
 
-    /// The next key of a retrieval line, if one space or the line's end follows it.
+    /// Returns the next key of a retrieval line, if one space or the line's end follows it.
     #[inline]
     pub(super) fn plain_key<'a>(
         &mut self,
@@ -84,8 +83,8 @@ impl Session {
         Some((Get { key, exptime, form }, bytes))
     }
 
-    /// The next key of a retrieval line. Lines that came whole have been checked; in one that
-    /// arrives as it is answered, anything may turn up.
+    /// Returns the next key of a retrieval line. Lines that arrived whole have been checked; one
+    /// that is answered while it arrives may hold anything.
     pub(super) fn key<'a>(
         &mut self,
         input: &'a [u8],
@@ -128,15 +127,14 @@ impl Session {
     }
 }
 
-/// The first line's bytes, its end included. `None`: it has no end here, or it is longer than
-/// memcached's read buffer, which only a retrieval line may be.
+/// Returns the length of the first line, its end included. `None` if it has not ended, or if it is
+/// longer than memcached's read buffer, which only a retrieval line may be.
 fn line_bytes(input: &[u8]) -> Option<usize> {
     let bytes = memchr::memchr(b'\n', input)? + 1;
     (bytes <= LINE_BYTES_MAX || retrieval(input).is_some()).then_some(bytes)
 }
 
-/// The `get` or `gets` at the start of `input`: true for `gets`, and the number of spaces before
-/// it.
+/// Finds `get` or `gets` at the start of `input`: true for `gets`, and the spaces before it.
 fn retrieval(input: &[u8]) -> Option<(bool, usize)> {
     let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
     let cas = match &input[spaces..] {
@@ -151,7 +149,7 @@ fn answered<'a>(outcome: Outcome, consumed: usize) -> Step<'a> {
     Step::Request(Request::Answer(Answer { form: Form::LINE, outcome }), consumed)
 }
 
-/// Length of what is left of a line if that is known to hold no further key.
+/// Returns the length of the rest of a line if it is known to have no further key.
 fn line_tail(text: &[u8]) -> Option<usize> {
     let spaces = text.iter().take_while(|&&byte| byte == b' ').count();
     match &text[spaces..] {

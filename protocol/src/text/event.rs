@@ -1,6 +1,6 @@
-//! The lines that tell those who watch of events.
+//! Writes the lines that report events to watchers.
 //!
-//! Where: a column that somebody watches appends them beside its work.
+//! Where: a column with a watcher appends these lines beside its work.
 //! Invariant: every line is memcached 1.6.45's, and none is longer than `LINE_BYTES_MAX`.
 //! Source: memcached 1.6.45 `default_entries`, `_logger_parse_ige` and its neighbours.
 
@@ -9,58 +9,58 @@ use std::io::Write;
 
 use super::list::escape;
 
-/// The longest line: a key of which each byte takes three, and numbers.
+/// Longest line: a key whose bytes take three each, and numbers.
 pub const LINE_BYTES_MAX: usize = 3 * crate::KEY_BYTES_MAX + 256;
 
-/// When an event was, and which it was of all.
+/// The time of an event, and its number.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
     /// The Unix time.
     pub seconds: u64,
-    /// And the microseconds since.
+    /// The microseconds since then.
     pub us: u32,
-    /// The number of the event, of all columns'.
+    /// The event's number among those of all columns.
     pub number: u64,
 }
 
-/// What happened to an item.
+/// An event of an item.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'w> {
-    /// It was looked up.
+    /// A lookup.
     Get {
-        /// There was one.
+        /// True if there was an item.
         found: bool,
         /// The descriptor of the connection that asked.
         descriptor: i32,
     },
-    /// It was to be stored.
+    /// An attempt to store.
     Store {
-        /// What came of it, such as `stored`.
+        /// The result, such as `stored`.
         status: &'w str,
         /// The command, such as `set`.
         command: &'w str,
-        /// Seconds until it expires; 0: it does not.
+        /// Seconds until the item expires; 0 for never.
         ttl: u32,
         /// The descriptor of the connection that asked.
         descriptor: i32,
     },
-    /// It was deleted.
+    /// A deletion.
     Deleted {
         /// The command, `delete` or `md`.
         command: &'w str,
     },
-    /// It was dropped to make room.
+    /// An eviction to make room.
     Eviction {
-        /// It had been fetched since it was stored.
+        /// True if the item had been fetched since it was stored.
         fetched: bool,
-        /// Seconds until it would have expired; -1: it would not.
+        /// Seconds until the item would have expired; -1 for never.
         ttl: i64,
-        /// Seconds since its last access.
+        /// Seconds since the item's last access.
         idle_seconds: u32,
     },
 }
 
-/// Appends what happened to the item of `key`, whose value has or had `value_bytes`.
+/// Appends the event of the item of `key`, whose value has or had `value_bytes`.
 pub fn item(out: &mut Vec<u8>, stamp: Stamp, key: &[u8], value_bytes: u32, what: Item<'_>) {
     let class = |there: bool| u8::from(there);
     begin(out, stamp);
@@ -89,8 +89,8 @@ pub fn item(out: &mut Vec<u8>, stamp: Stamp, key: &[u8], value_bytes: u32, what:
     let _ = writeln!(out, " size={value_bytes}");
 }
 
-/// Appends that a connection came, or with a `reason` that it went. `peer` is the address and the
-/// port of the client; `None`: it is on a Unix socket.
+/// Appends a connection's opening, or with a `reason` its closing. `peer` is the client's address
+/// and port; `None` for a Unix socket.
 pub fn connection(
     out: &mut Vec<u8>,
     stamp: Stamp,
@@ -108,7 +108,7 @@ pub fn connection(
     let _ = writeln!(out, " cfd={descriptor}");
 }
 
-/// Appends that so many lines were left out.
+/// Appends the number of lines that were left out.
 pub fn skipped(out: &mut Vec<u8>, lines: u64) {
     let _ = writeln!(out, "skipped={lines}");
 }

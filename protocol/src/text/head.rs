@@ -1,6 +1,6 @@
-//! The line before a value, said again as short as it can be said.
+//! Writes the line before a value again, as short as possible.
 //!
-//! Where: a connection keeps it while a large value comes, however long the client's line was.
+//! Where: a connection keeps it while a large value arrives, however long the client's line was.
 //! Invariant: a `Session` reads the same request from it as from the client's line.
 //! Source: memcached's `protocol.txt`.
 
@@ -10,14 +10,14 @@ use crate::meta::OPAQUE_BYTES_MAX;
 use crate::request::{Meta, Request, Store};
 use crate::short::number;
 
-/// Most bytes of such a line.
+/// Longest line that this writes.
 pub const HEAD_BYTES_MAX: usize = 1 << 10;
 
 impl Request<'_> {
-    /// Appends a short form of `header`, which is what came of this storage command before its
-    /// value of `value_bytes` bytes. The header of a frame is short already and is copied. The
-    /// flags of an `ms` must have been parsed without error: then none of them is longer than an
-    /// opaque token may be.
+    /// Appends a short form of `header`, the bytes of this storage command before its value of
+    /// `value_bytes` bytes. A frame's header is short already and is copied. The flags of an `ms`
+    /// must have been parsed without error: then none of them is longer than an opaque token may
+    /// be.
     pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
         match self {
             Request::Store(store) => match store.form {
@@ -58,7 +58,7 @@ fn meta_head(meta: &Meta<'_>, value_bytes: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the name of the command of this shape: the table is the only list of names.
+/// Appends the name of the command of this shape, from the only table of names.
 fn name(shape: Shape, out: &mut Vec<u8>) {
     if let Some(command) = COMMANDS.iter().find(|command| command.shape == shape) {
         out.extend_from_slice(command.name.as_bytes());

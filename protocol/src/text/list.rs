@@ -1,6 +1,6 @@
-//! The lines by which dumps show items.
+//! Writes the lines that show items in dumps.
 //!
-//! Where: a dump appends one for each item that the store lists, or for each prefix of keys.
+//! Where: a dump appends a line for each item that the store lists, or for each prefix of keys.
 //! Invariant: every line is memcached 1.6.45's; no byte of a key ends a line or a word early.
 //! Source: memcached 1.6.45 `crawler_metadump_eval`, `crawler_mgdump_eval`, `item_cachedump`,
 //! `uriencode_init`, `stats_prefix_dump`.
@@ -8,30 +8,30 @@
 use crate::base64;
 use crate::short::number as digits;
 
-/// What a line says of an item.
+/// The fields of an item that a line may show.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'k> {
     /// 1 to 250 bytes.
     pub key: &'k [u8],
-    /// The key was given in base64.
+    /// True if the key was given in base64.
     pub key_binary: bool,
-    /// The client's own 32 bits.
+    /// The client flags.
     pub client_flags: u32,
     /// The CAS unique.
     pub cas: u64,
-    /// The Unix time at which it expires; `None`: never.
+    /// The Unix time at which the item expires; `None` for never.
     pub exptime: Option<i64>,
-    /// The Unix time of its last access.
+    /// The Unix time of the item's last access.
     pub accessed: i64,
-    /// Fetched since it was stored.
+    /// True if the item was fetched since it was stored.
     pub fetched: bool,
-    /// Length of its value.
+    /// Length of the value.
     pub value_bytes: u32,
-    /// Bytes it takes.
+    /// Number of bytes that the item takes.
     pub item_bytes: u64,
 }
 
-/// The longest line: a key of which each byte takes three, and numbers.
+/// Longest line: a key whose bytes take three each, and numbers.
 pub const LINE_BYTES_MAX: usize = 3 * crate::KEY_BYTES_MAX + 256;
 
 /// Appends a line of `metadump`.
@@ -62,7 +62,7 @@ pub fn request(line: &Line<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a line of `stats cachedump`. False: memcached shows no such key.
+/// Appends a line of `stats cachedump`; false if memcached shows no such key.
 pub fn item(line: &Line<'_>, out: &mut Vec<u8>) -> bool {
     if line.key_binary {
         return false;
@@ -75,29 +75,29 @@ pub fn item(line: &Line<'_>, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends the end of a list; `of_requests`: of `mgdump`.
+/// Appends the end of a list; `of_requests` is true for `mgdump`.
 pub fn end(of_requests: bool, out: &mut Vec<u8>) {
     let end: &[u8] = if of_requests { b"EN\r\n" } else { b"END\r\n" };
     out.extend_from_slice(end);
 }
 
-/// What was asked of the keys with one prefix.
+/// Counts of the requests for keys with one prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Lookups.
+    /// Number of lookups.
     pub gets: u64,
-    /// Those that found an item.
+    /// Number of lookups that found an item.
     pub hits: u64,
-    /// Values that came.
+    /// Number of values received.
     pub sets: u64,
-    /// Deletes, of items that were there and of others.
+    /// Number of deletes, successful or not.
     pub deletes: u64,
 }
 
 /// Appends a line of `stats detail dump`.
 pub fn prefix(prefix: &[u8], asked: &Asked, out: &mut Vec<u8>) {
     out.extend_from_slice(b"PREFIX ");
-    // Binary keys may hold what would end the word or the line.
+    // Binary keys may hold bytes that would end the word or the line.
     if prefix.iter().all(|byte| !byte.is_ascii_whitespace() && !byte.is_ascii_control()) {
         out.extend_from_slice(prefix);
     } else {
@@ -115,12 +115,12 @@ fn named(name: &[u8], number: u64, out: &mut Vec<u8>) {
     digits(out, number);
 }
 
-/// A time; one before 1970, by a clock that was wrong, is shown as 0.
+/// Returns a Unix time; 0 for a time before 1970, which a wrong clock may give.
 fn unsigned(seconds: i64) -> u64 {
     u64::try_from(seconds).unwrap_or(0)
 }
 
-/// A key as in a URI.
+/// Returns a key with the escapes of a URI.
 #[must_use]
 pub fn escaped(key: &[u8]) -> String {
     let mut escaped = Vec::new();
@@ -128,7 +128,7 @@ pub fn escaped(key: &[u8]) -> String {
     String::from_utf8_lossy(&escaped).into_owned()
 }
 
-/// Appends a key as in a URI.
+/// Appends a key with the escapes of a URI.
 pub(super) fn escape(key: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in key {

@@ -1,9 +1,9 @@
-//! Commands for operators: what their words ask for, mistakes included as memcached makes them.
+//! Reads the words of commands for operators as memcached does, its mistakes included.
 //!
-//! Where: the executor reads a `Request::Operator` by this, for what is wrong with a command may
-//! depend on what is switched on.
-//! Invariant: sees one command's words and no state. What has nothing to act on here is read as
-//! memcached reads it, and is `Control::Nothing`.
+//! Where: the executor calls this for a `Request::Operator`. The parser does not, because which
+//! errors a command may have depends on what is switched on.
+//! Invariant: the result depends on one command's words alone, not on any state. A setting that has
+//! no effect here is checked as memcached checks it, and read as `Control::Nothing`.
 //! Source: memcached 1.6.45 `process_slabs_command`, `process_lru_command`,
 //! `process_lru_crawler_command`, `process_memlimit_command`, `process_shutdown_command`,
 //! `process_extstore_command`, `process_watch_command`.
@@ -16,20 +16,20 @@ use crate::request::Args;
 /// Longest pause of the crawler, in microseconds.
 const SLEEP_US_MAX: u32 = 1_000_000;
 
-/// Slab classes of memcached.
+/// Number of slab classes that memcached has.
 pub const SLAB_CLASSES: u32 = 64;
 
-/// Longest number with a fraction.
+/// Longest text of a number with a fraction.
 const FRACTION_BYTES_MAX: usize = 31;
 
-/// Shortest and longest window of `slabs automove`.
+/// Shortest and longest window of `slabs automove`, in seconds.
 const WINDOW_MIN: u32 = 3;
 const WINDOW_MAX: u32 = 1800;
 
 /// Largest sum of the parts that `lru tune` sets, in percent.
 const LRU_PERCENT_MAX: u32 = 80;
 
-/// Settings of external storage that are whole numbers.
+/// Settings of external storage that take a whole number.
 const STORAGE_NUMBERS: [&[u8]; 8] = [
     b"item_size",
     b"item_age",
@@ -41,91 +41,91 @@ const STORAGE_NUMBERS: [&[u8]; 8] = [
     b"drop_unread",
 ];
 
-/// What an operator asks for.
+/// The action that an operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// A setting that acts on nothing here.
+    /// Nothing: the setting has no effect here.
     Nothing,
-    /// The limit of memory in megabytes.
+    /// Sets the memory limit, in megabytes.
     LimitMemory(u32),
-    /// The crawler may run, or may not.
+    /// Allows the crawler to run (true), or forbids it.
     Crawler(bool),
-    /// Expired items are to go.
+    /// Removes expired items; `None` if one of the classes cannot exist.
     Crawl(Option<Classes>),
-    /// All items are to be listed; `None`: of classes that cannot be.
+    /// Lists all items; `None` if one of the classes cannot exist.
     Dump(Listing, Option<Classes>),
-    /// A page is to go from one slab class to another; `None`: these are no numbers.
+    /// Moves a page from one slab class to another; `None` if the words are not numbers.
     Reassign(Option<(i32, i32)>),
-    /// The server is to stop; `None`: in a way that is not known.
+    /// Stops the server; `None` if the way to stop is unknown.
     Shutdown(Option<Shutdown>),
-    /// Events are to be told.
+    /// Sends events to this connection.
     Watch(Streams),
 }
 
 /// How a dump shows an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// What is known of it (`metadump`).
+    /// The item's metadata (`metadump`).
     Metadata,
-    /// A request for it (`mgdump`).
+    /// A request for the item (`mgdump`).
     Requests,
 }
 
-/// Which items are meant.
+/// The items that a command applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classes {
-    /// All, by their classes.
+    /// All items, class by class.
     All,
-    /// All, as the hash table has them.
+    /// All items, in the order of the hash table.
     Hash,
-    /// Those of some slab classes; true if class 1 is one of them.
+    /// The items of listed slab classes; true if class 1 is among them.
     Listed(bool),
 }
 
 /// How a server is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// At once.
+    /// Immediately.
     Now,
-    /// As by USR1.
+    /// Gracefully, like on the signal USR1.
     Gracefully,
 }
 
-/// Kinds of events, a bit each.
+/// Kinds of events, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streams(pub u32);
 
 impl Streams {
-    /// All that a connection sends.
+    /// Every command that a connection sends.
     pub const RAWCMDS: Streams = Streams(1);
-    /// Items dropped to make room.
+    /// Items evicted to make room.
     pub const EVICTIONS: Streams = Streams(1 << 1);
     /// Lookups.
     pub const FETCHERS: Streams = Streams(1 << 2);
     /// Values stored.
     pub const MUTATIONS: Streams = Streams(1 << 3);
-    /// What the server does by itself.
+    /// Events of the server itself.
     pub const SYSEVENTS: Streams = Streams(1 << 4);
-    /// Connections that come and go.
+    /// Connections opened and closed.
     pub const CONNEVENTS: Streams = Streams(1 << 5);
-    /// What proxies tell; there is none here.
+    /// Events of proxies; there is no proxy here.
     pub const PROXY: Streams = Streams(1 << 6);
     /// Items deleted.
     pub const DELETIONS: Streams = Streams(1 << 7);
 
-    /// Both.
+    /// Returns the kinds in `self` or `other`.
     #[must_use]
     pub fn with(self, other: Streams) -> Streams {
         Streams(self.0 | other.0)
     }
 
-    /// All kinds but those of the other.
+    /// Returns the kinds in `self` that are not in `other`.
     #[must_use]
     pub fn without(self, other: Streams) -> Streams {
         Streams(self.0 & !other.0)
     }
 
-    /// Have both any kind in common?
+    /// True if `self` and `other` have a kind in common.
     #[inline]
     #[must_use]
     pub fn meet(self, other: Streams) -> bool {
@@ -133,7 +133,7 @@ impl Streams {
     }
 }
 
-/// What can be watched, in the order in which memcached looks for the beginning of a name.
+/// Names that can be watched, in the order in which memcached compares a given prefix to them.
 const WATCHABLE: [(&[u8], Streams); 10] = [
     (b"rawcmds", Streams::RAWCMDS),
     (b"evictions", Streams::EVICTIONS),
@@ -147,10 +147,10 @@ const WATCHABLE: [(&[u8], Streams); 10] = [
     (b"deletions", Streams::DELETIONS),
 ];
 
-/// What `operator` with `args` asks for.
+/// Returns the action that `operator` asks for with `args`.
 ///
 /// # Errors
-/// Why it is refused, whatever is switched on.
+/// A refusal that does not depend on what is switched on.
 pub fn read(operator: Operator, args: Args<'_>) -> Result<Control, Refusal> {
     match operator {
         Operator::CacheMemlimit => {
@@ -182,7 +182,7 @@ fn watch(args: Args<'_>) -> Result<Control, Refusal> {
     Ok(Control::Watch(streams))
 }
 
-/// As in memcached, the beginning of a word is enough.
+/// True if the first token is a prefix of `name`: memcached accepts abbreviated words.
 fn begins(args: Args<'_>, name: &[u8]) -> bool {
     args.token(0).is_some_and(|token| name.starts_with(token))
 }
@@ -195,14 +195,13 @@ fn signed(args: Args<'_>, at: usize) -> Option<i32> {
     args.token(at).and_then(number::strict_i32)
 }
 
-/// A number that may have a fraction. Of memcached's ways to write one, infinity, NaN and
-/// hexadecimal are not accepted here.
+/// Reads a number that may have a fraction, but unlike memcached no infinity, NaN or hexadecimal.
 fn fraction(args: Args<'_>, at: usize) -> Option<f64> {
     let text = args.token(at).filter(|text| text.len() <= FRACTION_BYTES_MAX)?;
     std::str::from_utf8(text).ok()?.parse::<f64>().ok().filter(|number| number.is_finite())
 }
 
-/// Is it a setting of external storage, with a value that memcached would accept?
+/// True if `args` set something of external storage to a value that memcached would accept.
 fn is_storage_setting(args: Args<'_>) -> bool {
     if args.count > 2 && begins(args, b"free_memchunks") {
         return unsigned(args, 1).is_some_and(|class| class < SLAB_CLASSES)
@@ -233,7 +232,7 @@ fn lru_crawler(args: Args<'_>) -> Result<Control, Refusal> {
     }
 }
 
-/// The classes named by the second word; `None`: one of them cannot be.
+/// Returns the classes named by the second word; `None` if one of them cannot exist.
 fn classes(args: Args<'_>) -> Option<Classes> {
     let word = args.token(1)?;
     match word {

@@ -1,9 +1,9 @@
-//! One complete command line into what it asks for.
+//! Parses one whole command line into its request.
 //!
-//! Where: called by the session for every line its short cuts do not take.
-//! Invariant: sees one whole line and no state, so its result depends on nothing else.
+//! Where: the session calls this for every line that its short cuts do not take.
+//! Invariant: the result depends on one whole line alone, not on any state.
 //! Source: memcached 1.6.45 `process_request`, `process_command_ascii`, `process_update_cmd_start`
-//! and the like, as far as they look at the line only.
+//! and similar functions, as far as they look only at the line.
 
 use super::tokens::{Tokens, content_end};
 use crate::KEY_BYTES_MAX;
@@ -13,22 +13,22 @@ use crate::number;
 use crate::outcome::Refusal;
 use crate::request::{Delete, Delta, Meta, Request, Store};
 
-/// What a line asks for.
+/// The result of parsing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed<'a> {
     /// A request without a value.
     Request(Request<'a>),
-    /// A request whose value, of this many bytes, follows the line.
+    /// A request with a value of this length, which follows the line.
     Value(Request<'a>, u32),
-    /// A value of this many bytes follows the line. It is skipped before the answer is given.
+    /// A value of this length follows the line, and is skipped before the answer is given.
     Swallow(u32, Answer),
-    /// A retrieval whose keys begin at this byte of the line. None of them is too long.
+    /// A retrieval whose keys begin at this offset of the line. None of them is too long.
     Keys { cas: bool, exptime: Option<i64>, keys_at: usize },
-    /// No command of memcached's, but the beginning of an HTTP request: the connection is closed.
+    /// The line begins an HTTP request, not a command: the connection closes.
     Close,
 }
 
-/// The shortest line that is looked at, its line end included.
+/// Shortest line that may be a command, its line end included.
 const LINE_BYTES_MIN: usize = 4;
 
 /// Refuses a line. The client is told even if it asked for no reply.
@@ -91,7 +91,7 @@ fn by_shape(shape: Shape, line: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// The commands that memcached looks up by the first token, and all that is no command.
+/// Finds the commands that memcached looks up by the first token; any other line is no command.
 fn by_first_token(line: &[u8]) -> Parsed<'_> {
     let tokens = Tokens::cut(line);
     let shape = tokens.get(0).and_then(command::find).filter(|shape| shape.after_spaces());
@@ -125,7 +125,7 @@ fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, form: Form
     let mut start = 0;
     for end in memchr::memchr_iter(b' ', text).chain([text.len()]) {
         if end - start > KEY_BYTES_MAX {
-            // As in memcached, `noreply` counts only for the refusal of the first key.
+            // Like in memcached, `noreply` counts only for the refusal of the first key.
             let form = if start == 0 { form } else { Form::LINE };
             return refused_to(form, Refusal::KeyTooLong);
         }
@@ -134,7 +134,7 @@ fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, form: Form
     Parsed::Keys { cas, exptime, keys_at }
 }
 
-/// The value's length. `None`: memcached refuses this length whatever its limit is.
+/// Reads a value's length; `None` if memcached refuses the length whatever its limit is.
 fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
     let bytes = number::strict_i32(token?)?;
     u32::try_from(bytes).ok().filter(|_| bytes <= i32::MAX - 2)
@@ -205,7 +205,7 @@ fn touch<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
 
 fn meta(line: &[u8], verb: MetaVerb) -> Parsed<'_> {
     let first_flag = if verb == MetaVerb::Set { 3 } else { 2 };
-    // The flags of `me` are checked as those of `mg` are, although `me` reads only the first.
+    // The flags of `me` are checked like those of `mg`, although `me` reads only the first.
     let tokens = Tokens::cut_meta(line, first_flag);
     let Some(key) = tokens.get(1) else { return refused(Refusal::BadFormat) };
     let flags = tokens.args_from(first_flag);

@@ -2,8 +2,8 @@
 //!
 //! Where: tried by the session before the general parser.
 //! Invariant: yields exactly what the general parser yields, or nothing; a test compares the two,
-//! and so holds the names below to those of the command table. Here they are patterns: comparing
-//! with rows that are known when this is compiled is a few instructions, and finding a row is more.
+//! and so also compares the names below to the command table. The names are patterns here, because
+//! comparing with constants takes a few instructions, and finding a row takes more.
 //! Source: the forms of memcached's `protocol.txt`.
 
 use super::{COMMAND_BYTES_MAX, LINE_END_BYTES, scan};
@@ -20,11 +20,11 @@ const DIGITS_MAX: usize = 9;
 const GET: u32 = u32::from_le_bytes(*b"get ");
 const GETS: u32 = u32::from_le_bytes(*b"gets");
 
-/// Most flags of a meta command that is read here, and most bytes of these flags.
+/// Most flags of a meta command that is read here, and most bytes of them.
 const FLAGS_MAX: usize = 10;
 const FLAGS_BYTES_MAX: usize = COMMAND_BYTES_MAX;
 
-/// True for `gets` and false for `get`, and what stands behind the name.
+/// Returns true for `gets` and false for `get`, and the bytes behind the name.
 #[inline(always)]
 fn retrieval(input: &[u8]) -> Option<(bool, &[u8])> {
     let (name, rest) = input.split_first_chunk()?;
@@ -35,7 +35,7 @@ fn retrieval(input: &[u8]) -> Option<(bool, &[u8])> {
     }
 }
 
-/// A `get` or `gets` of one key, and the length of its line.
+/// Reads a `get` or `gets` of one key; returns it and the length of its line.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     let (cas, rest) = retrieval(input)?;
@@ -44,7 +44,7 @@ pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
     Some((Get { key, exptime: None, form: GetForm::Text { cas, last: true } }, bytes))
 }
 
-/// A `get` of one key that is all of `input`.
+/// Reads a `get` of one key that is all of `input`.
 #[inline(always)]
 pub(crate) fn only_get(input: &[u8]) -> Option<Get<'_>> {
     let (name, rest) = input.split_first_chunk()?;
@@ -53,7 +53,7 @@ pub(crate) fn only_get(input: &[u8]) -> Option<Get<'_>> {
     is_key(key).then_some(Get { key, exptime: None, form })
 }
 
-/// An `mg` of one key for its value that is all of `input`: the key.
+/// Returns the key of an `mg` whose only flag is `v`, if that is all of `input`.
 #[inline(always)]
 pub(crate) fn only_meta_get(input: &[u8]) -> Option<&[u8]> {
     let key = input.strip_prefix(b"mg ")?.strip_suffix(b" v\r\n")?;
@@ -65,20 +65,20 @@ fn is_key(text: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&text.len()) && !scan::has_blank(text)
 }
 
-/// For a `get` or `gets` of any number of keys: true if it is `gets`, and the position of the first
-/// key. `None`: the line's end has not come, or a key is too long.
+/// Reads a `get` or `gets` of any number of keys; returns true for `gets`, and the offset of the
+/// first key. `None` if the line has not ended, or a key is too long.
 pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     let (cas, rest) = retrieval(input)?;
     let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
-    // Goes on from the last space at which a key that begins here may end.
+    // Continues behind the last space within the longest key that may begin here.
     while keys.len() > KEY_BYTES_MAX {
         keys = &keys[memchr::memrchr(b' ', &keys[..=KEY_BYTES_MAX])? + 1..];
     }
     Some((cas, input.len() - rest.len()))
 }
 
-/// A key within a retrieval line, its bytes with the separator behind it, and whether it is the
-/// last key. `None` unless one space and another key, or the line's end, follows the key.
+/// Reads a key within a retrieval line; returns it, its length with the separator behind it, and
+/// true if it is the last key. `None` unless one space and another key, or the line's end, follows.
 #[inline]
 pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     let (key, rest) = key(input)?;
@@ -89,8 +89,7 @@ pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     }
 }
 
-/// Any other request at the start of `input`, if its line has come whole and is of the plainest
-/// form.
+/// Reads any other request at the start of `input`, if its line is whole and of the plainest form.
 #[inline]
 pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     match input {
@@ -107,14 +106,14 @@ pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     }
 }
 
-/// A key, and what follows it.
+/// Splits a text into a key and the bytes behind it.
 #[inline(always)]
 fn key(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let (key, rest) = text.split_at_checked(scan::blank(text)?)?;
     (1..=KEY_BYTES_MAX).contains(&key.len()).then_some((key, rest))
 }
 
-/// `KEY\r\n`: the key, and the bytes of both.
+/// Reads `KEY\r\n`; returns the key, and the length of both.
 #[inline(always)]
 fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
     let (key, rest) = key(text)?;
@@ -127,8 +126,7 @@ fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
 
 fn delete(rest: &[u8]) -> Option<Step<'_>> {
     let (key, bytes) = only_key(rest)?;
-    // memcached takes this word for the key and for the request of no reply. The general parser
-    // does.
+    // memcached takes this word both for the key and for `noreply`. The general parser does too.
     if key == b"noreply" {
         return None;
     }
@@ -136,7 +134,7 @@ fn delete(rest: &[u8]) -> Option<Step<'_>> {
     Some(Step::Request(Request::Delete(delete), 7 + bytes))
 }
 
-/// ` NUMBER`, of at most `DIGITS_MAX` digits, and what follows it.
+/// Reads ` NUMBER` of at most `DIGITS_MAX` digits; returns it and the bytes behind it.
 #[inline(always)]
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
     match text {
@@ -164,7 +162,7 @@ fn longer_number(text: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// `[ noreply]\r\n`: true if `noreply` is there, and what follows the line's end.
+/// Reads `[ noreply]\r\n`; returns true if `noreply` is there, and the bytes behind the line's end.
 #[inline]
 fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
     match text {
@@ -173,8 +171,8 @@ fn line_end(text: &[u8]) -> Option<(bool, &[u8])> {
     }
 }
 
-/// ` KEY FLAGS EXPTIME BYTES[ noreply]\r\n` behind `set`: the request without its value, the
-/// value's length, and what follows the line.
+/// Reads ` KEY FLAGS EXPTIME BYTES[ noreply]\r\n` behind `set`; returns the request without its
+/// value, the value's length, and the bytes behind the line.
 #[inline(always)]
 fn set_line(rest: &[u8]) -> Option<(Store<'_>, u32, &[u8])> {
     let (key, rest) = key(rest)?;
@@ -202,7 +200,7 @@ fn set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
     Some(with_value(input, Request::Store(store), header_bytes, value_bytes, LINE_END_BYTES))
 }
 
-/// A `set` that is all of `input`, and whole.
+/// Reads a whole `set` that is all of `input`.
 #[inline(always)]
 pub(crate) fn only_set(input: &[u8]) -> Option<Store<'_>> {
     let (store, value_bytes, rest) = set_line(input.strip_prefix(b"set ")?)?;
@@ -219,7 +217,7 @@ fn delta(input: &[u8], incr: bool) -> Option<Step<'_>> {
     Some(Step::Request(Request::Delta(delta), 5 + (input.len() - rest.len())))
 }
 
-/// `[ FLAG...]\r\n`: flags with one space before each, and what follows.
+/// Reads `[ FLAG...]\r\n` with one space before each flag; returns the flags and the bytes behind.
 #[inline]
 fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
     let (mut rest, mut count) = (text, 0);
@@ -233,7 +231,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
             }
             [b'\r', b'\n', behind @ ..] | [b'\n', behind @ ..] => {
                 let text = &text[..text.len() - rest.len()];
-                // With longer flags the line may be too long.
+                // With longer flags the line could be too long.
                 if text.len() > FLAGS_BYTES_MAX {
                     return None;
                 }
@@ -244,7 +242,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
     }
 }
 
-/// A meta command that has no value; its two letters and a space stand before `input`.
+/// Reads a meta command without a value; its two letters and a space stand before `input`.
 #[inline(always)]
 fn meta(input: &[u8], verb: MetaVerb) -> Option<Step<'_>> {
     let (key, rest) = key(input)?;
@@ -274,7 +272,7 @@ mod tests {
         get.or_else(|| step(line))
     }
 
-    /// What the session makes of it on the long way.
+    /// Returns the request that the session yields without short cuts.
     fn general(line: &[u8]) -> Option<Step<'_>> {
         let mut session = Session::new(Speak::Ascii);
         match session.any_line(line) {
@@ -335,8 +333,8 @@ mod tests {
         }
     }
 
-    /// The requests in `input`, which starts with a line, and where each ended; by short cuts, by
-    /// `next` alone, or on the long way.
+    /// Returns the requests in `input`, which starts with a line, with the offset at which each
+    /// ends. `way` selects short cuts, `next` alone, or no short cuts.
     fn requests(input: &[u8], way: u32) -> Vec<(Request<'_>, usize)> {
         let (mut session, mut at, mut got) = (Session::new(Speak::Ascii), 0, Vec::new());
         loop {

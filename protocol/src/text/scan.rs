@@ -1,16 +1,16 @@
-//! Where a word of a line ends, sixteen bytes at a time.
+//! Finds the end of a word in a line, sixteen bytes at a time.
 //!
 //! Where: the session's short cuts look for the end of a key.
-//! Invariant: gives what a look at one byte after the other would; a test compares the two.
+//! Invariant: the result is that of a loop over single bytes; a test compares the two.
 //! Source: "Determine if a word has a byte less than n", S. E. Anderson, Bit Twiddling Hacks.
 
-/// Bytes that are compared at a time.
+/// Number of bytes compared at a time.
 const STEP: usize = 16;
 
 /// A word whose bytes are all 1.
 const ONES: u64 = u64::MAX / 0xff;
 
-/// The position of the first byte that is no higher than a space: nearly always the end of a word.
+/// Returns the index of the first byte not above a space, which nearly always ends a word.
 #[inline(always)]
 pub(crate) fn blank(text: &[u8]) -> Option<usize> {
     let (mut at, mut rest) = (0, text);
@@ -21,13 +21,13 @@ pub(crate) fn blank(text: &[u8]) -> Option<usize> {
         (at, rest) = (at + STEP, behind);
     }
     match text.last_chunk::<STEP>() {
-        // The last step goes back to be whole: it compares the bytes before `at` once more.
+        // The last step begins earlier, to be whole: it compares the bytes before `at` again.
         Some(step) => step_has_blank(step).then(|| text.len() - STEP + first(step)),
         None => rest.iter().position(|&byte| byte <= b' ').map(|place| at + place),
     }
 }
 
-/// True if any byte is no higher than a space.
+/// True if any byte is not above a space.
 #[inline(always)]
 pub(crate) fn has_blank(text: &[u8]) -> bool {
     let Some(last) = text.last_chunk::<STEP>() else {
@@ -36,19 +36,19 @@ pub(crate) fn has_blank(text: &[u8]) -> bool {
     let mut lowest = *last;
     let (steps, _) = text.as_chunks::<STEP>();
     for step in steps {
-        // Compiled into one instruction.
+        // This compiles to one instruction.
         lowest.iter_mut().zip(step).for_each(|(lowest, &byte)| *lowest = byte.min(*lowest));
     }
     step_has_blank(&lowest)
 }
 
-/// Compiled into a comparison of all bytes at once.
+/// True if any byte is not above a space; compiles to a comparison of all bytes at once.
 #[inline(always)]
 fn step_has_blank(step: &[u8; STEP]) -> bool {
     step.iter().fold(false, |found, &byte| found | (byte <= b' '))
 }
 
-/// The position of the first byte that is no higher than a space. There must be one.
+/// Returns the index of the first byte not above a space. There must be one.
 #[inline(always)]
 fn first(step: &[u8; STEP]) -> usize {
     let (low, high) = step.split_at(STEP / 2);
@@ -58,8 +58,7 @@ fn first(step: &[u8; STEP]) -> usize {
     }
 }
 
-/// Sets the high bit of the first byte that is no higher than a space, and perhaps that of bytes
-/// behind it.
+/// Sets the high bit of the first byte that is not above a space, and perhaps that of later bytes.
 #[inline(always)]
 fn blanks(half: &[u8]) -> u64 {
     let word = half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

@@ -1,8 +1,7 @@
-//! A command line cut into tokens.
+//! Cuts a command line into tokens.
 //!
 //! Where: for every line that the session's short cuts do not take.
-//! Invariant: only the space sets tokens apart; at most `TOKENS_MAX` are seen, and the rest of the
-//! line is as if it were not there.
+//! Invariant: only spaces separate tokens; tokens behind the first `TOKENS_MAX` are ignored.
 //! Source: memcached 1.6.45 `_mcmc_tokenize_meta`, `_process_token_len`.
 
 use crate::request::Args;
@@ -13,7 +12,6 @@ pub(crate) const TOKENS_MAX: usize = 23;
 /// Most bytes of a line that memcached sees.
 pub(crate) const SEEN_BYTES_MAX: usize = 65534;
 
-/// A line's tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokens<'a> {
     line: &'a [u8],
@@ -21,7 +19,7 @@ pub(crate) struct Tokens<'a> {
     count: usize,
 }
 
-/// Length of a line without its end, `\r\n` or a bare `\n`.
+/// Returns the length of a line without its end, `\r\n` or a bare `\n`.
 #[inline]
 pub(crate) fn content_end(line: &[u8]) -> usize {
     match line {
@@ -42,14 +40,14 @@ impl<'a> Tokens<'a> {
                 at += 1;
                 continue;
             }
-            // Keys may be long, so their end is searched for; other tokens are short.
+            // Keys may be long, so their end is searched for by `memchr`; other tokens are short.
             let rest = &line[at..end];
             let length = match tokens.count {
                 1 => memchr::memchr(b' ', rest),
                 _ => rest.iter().position(|&byte| byte == b' '),
             };
             let stop = length.map_or(end, |length| at + length);
-            // `SEEN_BYTES_MAX` is below 2^16, so neither end is cut off.
+            // `SEEN_BYTES_MAX` is below 2^16, so neither offset is truncated.
             tokens.spans[tokens.count] = (short(at), short(stop));
             tokens.count += 1;
             at = stop;
@@ -57,8 +55,8 @@ impl<'a> Tokens<'a> {
         tokens
     }
 
-    /// As `cut`, for a meta command whose flags start at token `first_flag`: no tokens at all when
-    /// one of them starts with anything but a letter, a digit or one of ``[\]^_` ``.
+    /// Like `cut`, but for a meta command whose flags start at token `first_flag`: returns no
+    /// tokens if a flag starts with anything but a letter, a digit or one of ``[\]^_` ``.
     pub(crate) fn cut_meta(line: &'a [u8], first_flag: usize) -> Tokens<'a> {
         let mut tokens = Tokens::cut(line);
         let flags = tokens.spans.iter().take(tokens.count).skip(first_flag);
@@ -69,29 +67,25 @@ impl<'a> Tokens<'a> {
         tokens
     }
 
-    /// How many tokens there are.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The token at `index`.
     pub(crate) fn get(&self, index: usize) -> Option<&'a [u8]> {
         let (start, stop) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..usize::from(stop)])
     }
 
-    /// The last token.
     pub(crate) fn last(&self) -> Option<&'a [u8]> {
         self.get(self.count.checked_sub(1)?)
     }
 
-    /// From the start of the token at `index` to the very end of the line, as C reads numbers.
+    /// Returns the text from the start of token `index` to the line's very end, as C reads numbers.
     pub(crate) fn text_from(&self, index: usize) -> Option<&'a [u8]> {
         let (start, _) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..])
     }
 
-    /// The tokens from `index` on.
     pub(crate) fn args_from(&self, index: usize) -> Args<'a> {
         let Some(&(start, _)) = self.spans[..self.count].get(index) else {
             return Args::default();
@@ -101,7 +95,7 @@ impl<'a> Tokens<'a> {
         Args { text, count: self.count - index }
     }
 
-    /// Where the token at `index` starts in the line.
+    /// Returns the offset in the line of the token at `index`.
     pub(crate) fn start(&self, index: usize) -> Option<usize> {
         self.spans[..self.count].get(index).map(|&(start, _)| usize::from(start))
     }

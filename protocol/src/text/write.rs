@@ -1,6 +1,6 @@
-//! All that a server says in the text protocol, meta commands' codes and flags apart.
+//! Writes a server's answers in the text protocol, except the codes and flags of meta commands.
 //!
-//! Where: called through `Form`, and through `Show` for what stands around a value.
+//! Where: called through `Form`, and through `Show` for the text around a value.
 //! Invariant: every line is memcached 1.6.45's, byte for byte.
 //! Source: memcached 1.6.45 `proto_text.c`, `proto_parser.c`, `make_ascii_get_suffix`.
 
@@ -11,7 +11,7 @@ use crate::outcome::{Outcome, Refusal};
 use crate::short::{Short, number as digits};
 use crate::show::{Found, Show, Surround};
 
-/// Appends what a request came to, unless its client wants no answer.
+/// Appends a request's outcome, unless its client wants no answer.
 #[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, outcome: Outcome, noreply: bool) {
     let line = match outcome {
@@ -35,12 +35,12 @@ fn refuse(out: &mut Vec<u8>, refusal: Refusal, noreply: bool) {
         out.extend_from_slice(line(refusal).as_bytes());
     }
     if refusal == Refusal::KeyTooLong {
-        // memcached ends this one line twice, and `noreply` takes back only the line itself.
+        // memcached ends this one line twice, and `noreply` suppresses only the line itself.
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// The line that says why a request was not carried out.
+/// Returns the line that gives the reason for a refusal.
 #[must_use]
 pub fn line(refusal: Refusal) -> &'static str {
     match refusal {
@@ -113,8 +113,8 @@ pub fn line(refusal: Refusal) -> &'static str {
     }
 }
 
-/// The answer for one key of `get`, `gets`, `gat` or `gats`: `CAS` shows the CAS unique, and behind
-/// the `LAST` key of a line stands `END`.
+/// The answer for one key of `get`, `gets`, `gat` or `gats`: `CAS` shows the CAS unique, and `END`
+/// follows the `LAST` key of a line.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k, const CAS: bool, const LAST: bool> {
     /// 1 to 250 bytes.
@@ -173,7 +173,7 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
     }
 }
 
-/// Appends the number that arithmetic came to, unless its client wants no answer.
+/// Appends the number that `incr` or `decr` resulted in, unless its client wants no answer.
 pub(crate) fn number(out: &mut Vec<u8>, number: u64, noreply: bool) {
     if !noreply {
         digits(out, number);
@@ -181,14 +181,12 @@ pub(crate) fn number(out: &mut Vec<u8>, number: u64, noreply: bool) {
     }
 }
 
-/// Appends the server's version.
 pub(crate) fn version(out: &mut Vec<u8>, version: &str) {
     for part in ["VERSION ", version, "\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
 }
 
-/// Appends one statistic.
 pub(crate) fn stat(out: &mut Vec<u8>, name: &str, value: Arguments<'_>) {
     // Writing to a `Vec` does not fail.
     let _ = write!(out, "STAT {name} {value}\r\n");

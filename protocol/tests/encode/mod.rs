@@ -1,6 +1,6 @@
-//! What a client writes, and what a server answers in text, as bytes.
+//! Encodes a client's requests, and a server's text replies, as bytes.
 //!
-//! Where: the codec tests and the fuzz targets include this file, to read back what it wrote.
+//! Where: the codec tests and the fuzz targets include this file, to read its bytes back.
 //! Invariant: a `Session` reads the same request, and `Reply::decode` the same reply.
 //! Source: memcached's `protocol.txt`, `protocol_binary.h` (1.6.45).
 
@@ -18,8 +18,7 @@ use protocol::{
 /// The first exptime that is a Unix time.
 const EXPTIME_PAST: i64 = 60 * 60 * 24 * 30 + 1;
 
-/// Appends the request's bytes. A text `Get` becomes a line of its own; an answer is nothing a
-/// client says, and becomes nothing.
+/// Appends the request's bytes: a line of its own for a text `Get`, nothing for an answer.
 pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
     if let Some(tag) = request.tag() {
         return frame(request, tag, out);
@@ -64,7 +63,7 @@ pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
                 _ => Shape::Operator(command),
             };
             let mut words: Vec<&[u8]> = args.tokens().collect();
-            // The form says `noreply` again.
+            // The form appends `noreply` again.
             words.pop_if(|last| form == Form::Text { noreply: true } && *last == b"noreply");
             line(shape, &words, &[], form, out);
         }
@@ -93,7 +92,7 @@ pub(crate) fn get_line<'k>(
     line(shape, &words, &[], Form::LINE, out);
 }
 
-/// Appends the line of the command of this shape: its name, words, numbers, and perhaps `noreply`.
+/// Appends the line of the command of this shape: name, words, numbers, perhaps `noreply`.
 fn line(shape: Shape, words: &[&[u8]], numbers: &[i128], form: Form, out: &mut Vec<u8>) {
     let command = COMMANDS.iter().find(|command| command.shape == shape).unwrap();
     out.extend_from_slice(command.name.as_bytes());
@@ -111,7 +110,7 @@ fn block(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a binary request; what the protocol has no command for becomes a frame without a body.
+/// Appends a binary request; a request that the protocol has no command for becomes an empty frame.
 fn frame(request: &Request<'_>, tag: Tag, out: &mut Vec<u8>) {
     let (mut extras, mut key, mut value, mut cas) = (Vec::new(), &[][..], &[][..], 0);
     match *request {
@@ -154,13 +153,12 @@ fn frame(request: &Request<'_>, tag: Tag, out: &mut Vec<u8>) {
     [&extras, key, value].iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// An exptime as it stands in a frame: expired is a Unix time long past.
+/// Returns the bytes of an exptime; a negative one becomes a Unix time long past.
 fn seconds(exptime: i64) -> [u8; 4] {
     let exptime = if exptime < 0 { EXPTIME_PAST } else { exptime };
     u32::try_from(exptime).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// Appends the reply's bytes.
 pub(crate) fn reply(reply: &Reply<'_>, out: &mut Vec<u8>) {
     match *reply {
         Reply::Value { key, client_flags, cas, value } => {

@@ -1,32 +1,31 @@
-//! A stream of bytes, cut into pieces, fed to a session as a connection would feed it.
+//! Feeds a stream of bytes, cut into pieces, to a session like a connection does.
 //!
 //! Where: the codec tests and the fuzz targets both include this file.
-//! Invariant: checked at every step: none consumes more than there is, and every one but `More` and
-//! `Body` consumes something.
+//! Invariant: no step consumes more bytes than there are, and all but `More` and `Body` consume
+//! some.
 //! Source: the invariants of `protocol/src/session.rs`.
 
 use protocol::{Get, GetForm, LINE_BYTES_MAX, Request, Session, Speak, Step, meta};
 
-/// What a stream comes to. Which key of a line is its last may show only after it was yielded, so
-/// the end of a line counts as an event of its own.
+/// The events that a stream results in. A line's last key may be known only after it was yielded,
+/// so the end of a line counts as an event of its own.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Events {
     /// One entry per request, in order.
     pub(crate) list: Vec<String>,
-    /// The server would have closed the connection.
+    /// True if the server would have closed the connection.
     pub(crate) closed: bool,
 }
 
 impl Events {
-    /// Whether `cut`, the same stream in other pieces, came to the same. Whether an over-long line
-    /// closes the connection depends on how it arrives, so `cut` may have ended early.
+    /// True if `cut`, the same stream in other pieces, has the same events. `cut` may have ended
+    /// early, because an over-long line closes the connection or not depending on how it arrives.
     pub(crate) fn agrees(&self, cut: &Events) -> bool {
         let begins = self.list.get(..cut.list.len()).is_some_and(|begin| begin == cut.list);
         begins && (cut.closed || cut == self)
     }
 }
 
-/// Feeds `pieces` one after the other.
 pub(crate) fn feed<'p>(speak: Speak, pieces: impl IntoIterator<Item = &'p [u8]>) -> Events {
     let mut session = Session::new(speak);
     let mut held = Vec::new();

@@ -1,7 +1,7 @@
-//! Tests of opening: what is in the way, what is left behind, and how the interface is.
+//! Tests of opening: who is in the way, what is left behind, and the state of the interface.
 //!
-//! Where: in network namespaces of their own, for which they need root.
-//! Invariant: what is refused leaves nothing behind, and whoever was there first stays.
+//! Where: in network namespaces of their own, which need root.
+//! Invariant: a refused opening leaves nothing behind, and programs that were there first stay.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ fn open_on(end: &Namespace) -> Result<Opened, Refused> {
     end.on(|| open(&wanted(Mode::Any)))
 }
 
-/// What `ip` says of the XDP program there.
+/// Returns the XDP program that `ip` shows on the interface.
 fn program_on(end: &Namespace) -> Option<String> {
     let told = end.ip("link show wire");
     told.split("prog/xdp").nth(1).map(|told| told.trim().to_owned())
@@ -199,7 +199,7 @@ fn how_the_interface_is_can_be_asked() {
     far.ip("link set wire up");
     far.ip("link del wire");
     assert_eq!(watch.health(), Some(Health::Gone));
-    // Another one of the same name is not it.
+    // Another interface of the same name is not the watched one.
     far.ip("link add wire type veth peer name other");
     assert_eq!(watch.health(), Some(Health::Gone));
     let calls = crate::Calls::default();
@@ -207,8 +207,8 @@ fn how_the_interface_is_can_be_asked() {
     assert_eq!(ports[0].outbox.post_or_drop(&calls), crate::Tally::default());
 }
 
-/// In a process that is killed, so that nothing is closed in order. It is this test's own program,
-/// which does nothing here when no other test has started it.
+/// The server runs in a process that is killed, so that nothing is closed in order. That process
+/// runs this test's own program; the test does nothing there unless another test has started it.
 #[test]
 fn a_process_that_is_killed_leaves_nothing_and_another_starts_at_once() {
     const CHILD: &str = "HYPOSTYLE_TEST_HOLDS_A_PORT";

@@ -1,8 +1,8 @@
-//! Tests of a port whose kernel is the test: it names what it was never lent.
+//! Tests of a port whose kernel is the test, which also names chunks that it was never lent.
 //!
 //! Where: rings in memory, without a socket behind them; no privilege.
-//! Invariant: nothing that the kernel says has memory be touched that it was not lent, and every
-//! chunk stays accounted for.
+//! Invariant: whatever the kernel says, only memory that it was lent is touched, and every chunk
+//! stays accounted for.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
 mod kept;
@@ -24,7 +24,7 @@ use crate::xdp::{Letters, Peer, Queue, Stolen};
 use memory::arena::Arena;
 
 const CHUNK_BYTES: u64 = 2048;
-/// Shorter parts of values are copied.
+/// Parts of values with fewer bytes are copied.
 const IN_PLACE_MIN: usize = 100;
 
 /// A port, and the kernel's ends of its rings.
@@ -36,7 +36,8 @@ struct Rig {
     completion: Producing<u64>,
 }
 
-/// With four chunks to receive by and four to send. `is_long` frames may lie in several chunks.
+/// Makes a rig with four chunks to receive into and four to send from. If `is_long`, frames may lie
+/// in several chunks.
 fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
     rig_of(8, frame_bytes_max, is_long)
 }
@@ -49,14 +50,14 @@ fn no_socket() -> OwnedFd {
     std::fs::File::open("/dev/null").unwrap().into()
 }
 
-/// Whose calls `fd` answers. The port's chunks have so many before them, and values so many behind
-/// them, which are sent from where they lie if there are any.
+/// Makes a rig whose system calls `fd` answers. Before the port's chunks are `before` others, and
+/// behind them `values` for values, which are then sent in place.
 fn rig_by(fd: OwnedFd, (before, chunks, values): (u32, u32, u32), frame: (usize, bool)) -> Rig {
     let umem = Umem::new(Arc::new(Arena::new(before + chunks, values, 2048).unwrap()));
     rig_in(fd, umem, before..before + chunks, frame)
 }
 
-/// As `rig_by`, of these chunks.
+/// Like `rig_by`, but with these chunks.
 fn rig_in(fd: OwnedFd, umem: Umem, its: std::ops::Range<u32>, frame: (usize, bool)) -> Rig {
     let arena = Arc::clone(umem.arena());
     let (chunks, values) = (its.end - its.start, arena.chunks() - arena.ring_chunks());
@@ -102,7 +103,7 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 }
 
 impl Rig {
-    /// Writes bytes to a chunk, as the kernel does, behind its headroom.
+    /// Writes bytes to a chunk behind its headroom, like the kernel.
     fn put(&self, chunk: u32, bytes: &[u8]) -> XdpDesc {
         // SAFETY: the chunk is lent to the kernel, which is this test.
         let room = unsafe { self.port.socket.umem.write(chunk) };
@@ -122,7 +123,7 @@ impl Rig {
         self.port.inbox.datagrams().map(|one| one.bytes.to_vec()).collect()
     }
 
-    /// What the inbox has lent since the last look.
+    /// Returns the addresses that the inbox has lent since the last look.
     fn lent(&mut self) -> Vec<u64> {
         let count = self.fill.look();
         let mut lent: Vec<u64> = (0..count).map(|ahead| self.fill.peek(ahead)).collect();
@@ -177,7 +178,7 @@ fn frames_in_pieces_are_joined_if_they_come_whole_and_are_no_longer_than_frames(
     let more = |descriptor| XdpDesc { options: XdpDescOptions::XDP_PKT_CONTD, ..descriptor };
     let (first, rest) = whole.split_at(1792);
     let (first, rest) = (more(rig.put(0, first)), rig.put(1, rest));
-    // The end has not come yet.
+    // The frame's last chunk has not arrived yet.
     rig.send(&[first]);
     let received = rig.port.inbox.receive(&Calls::default());
     assert_eq!((received.datagrams, received.is_drained), (0, true));
@@ -185,7 +186,8 @@ fn frames_in_pieces_are_joined_if_they_come_whole_and_are_no_longer_than_frames(
     assert_eq!(rig.got(), [text]);
     rig.port.inbox.release();
     assert_eq!(rig.lent(), [0, 2048]);
-    // One byte too long; with a piece that is not ours; both leave all chunks where they belong.
+    // One frame is a byte too long; one has a piece that is not ours. Both return all chunks to
+    // their owners.
     let long = XdpDesc { len: 3001 - 1792, ..rest };
     rig.send(&[first, long]);
     let received = rig.port.inbox.receive(&Calls::default());
@@ -246,7 +248,7 @@ fn a_driver_that_ran_out_of_chunks_is_woken_when_it_gets_some() {
     assert_eq!(calls.reads.get(), 1);
 }
 
-/// As one before 6.17 does: it takes 32 letters and says `EAGAIN`; what it took shows later.
+/// Takes 32 datagrams and returns `EAGAIN`, like a kernel before 6.17, which shows that later.
 #[test]
 fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
     let (full, _peer) = UnixDatagram::pair().unwrap();
@@ -264,7 +266,7 @@ fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
         calls.writes.get() - before
     };
     assert_eq!([1, 31, 32, 64].map(&mut post), [1, 1, 2, 3]);
-    // One that has no room, for whatever reason, is not called again.
+    // A kernel that has no room, for any reason, is not called again.
     let mut rig = rig_of(256, 1514, false);
     (0..100).for_each(|_| assert!(rig.port.outbox.add(&Peer::at(ends()), b"", [])));
     rig.transmit.need_wakeup(true);
@@ -305,7 +307,7 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         rig.completion.publish();
         rig.port.outbox.reap();
     };
-    // The inbox's; none of all; one of ours, twice, within and not at its beginning.
+    // The inbox's chunk; no chunk at all; and one of ours twice, at an address inside the chunk.
     complete(&mut rig, &[0, CHUNK_BYTES * 8, u64::MAX]);
     assert_eq!((rig.port.outbox.strays(), rig.port.outbox.in_transmission()), (3, 4));
     complete(&mut rig, &[CHUNK_BYTES * 5, CHUNK_BYTES * 5, CHUNK_BYTES * 7 + 9]);
@@ -339,7 +341,7 @@ fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
     let first = stolen(&thief);
     assert!(first.iter().zip(&texts).all(|(bytes, text)| *bytes == text.as_bytes()));
     assert!(thief.halves().unwrap().0.all(|one| *one.peer == Peer::at(ends().turned())));
-    // The kernel has the chunks, each once, and writes to them, while the thief has what was there.
+    // The kernel has each chunk once, and writes to it, while the thief shows the old contents.
     assert_eq!(victim.lent().len(), 32);
     put(&mut victim, 0..8, 32);
     assert_eq!(stolen(&thief), first);
@@ -347,7 +349,7 @@ fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
     assert_eq!((lent, held), (32, 0));
     assert_eq!(victim.got().len(), 8, "the others");
     assert!(thief.release().is_some() && thief.halves().is_none());
-    // While its owner has the queue, a thief does not wait.
+    // While the owner has the queue locked, a thief does not wait.
     let arriving = queue.arriving();
     assert_eq!(thief.steal(Arc::clone(&queue), &calls).datagrams, 0);
     assert!(thief.halves().is_none());
@@ -371,7 +373,7 @@ fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
     assert_eq!(letters.post_or_drop(&calls).sent, 1);
     assert_eq!((rig.transmit.look(), queue.waiting()), (4, 4));
     drop(letters);
-    // The owner finds the room of the thief's letters when they have left.
+    // The owner finds the chunks of the thief's datagrams free after they have left.
     rig.transmit.release(4);
     for chunk in 4..8 {
         assert!(rig.completion.push(CHUNK_BYTES * chunk));
@@ -382,8 +384,8 @@ fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
     assert!(rig.is_accounted_for());
 }
 
-/// The kernel of the test below: it sends so many frames and takes the letters that answer them,
-/// whose number `done` tells. The numbers in them.
+/// The kernel of the test below: sends `FRAMES` frames and takes the datagrams that answer them,
+/// whose number it stores in `done`. Returns the numbers in them.
 fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
     let Kernels { receive, fill, transmit, completion } = rig;
     let (mut sent, mut answered) = (0, Vec::new());
@@ -419,7 +421,7 @@ fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
     answered
 }
 
-/// Its ends of the rings.
+/// The kernel's ends of the rings.
 struct Kernels<'r> {
     receive: &'r mut Producing<XdpDesc>,
     fill: &'r mut Consuming<u64>,
@@ -428,7 +430,7 @@ struct Kernels<'r> {
 }
 
 const FRAMES: u64 = 30_000;
-/// Neither takes more than this, so that each has to take some, whoever has the processor.
+/// Neither the owner nor the thief takes more, so that each has to take some.
 const OWN_MAX: usize = 22_500;
 const STOLEN_MAX: usize = 15_000;
 
@@ -436,7 +438,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes.try_into().unwrap())
 }
 
-/// Steals, and answers with the same, until all are `done`. The numbers that were stolen.
+/// Steals, and answers with the same payload, until all are `done`. Returns the stolen numbers.
 fn steal(queue: &Arc<Queue>, done: &AtomicU64) -> Vec<u64> {
     let (calls, mut all, mut thief) = (Calls::default(), Vec::new(), Stolen::new(queue));
     // Relaxed: a count, which orders nothing.

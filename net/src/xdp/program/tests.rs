@@ -1,7 +1,7 @@
 //! Runs the program on packets, as the kernel does.
 //!
 //! Where: BPF_PROG_TEST_RUN, which needs privilege.
-//! Invariant: the verdict on each packet stands beside it.
+//! Invariant: the expected verdict stands beside each packet.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ fn taken() -> Taken {
     }
 }
 
-/// The program, loaded, with a socket for queue 0; none without privilege.
+/// Loads the program, with a socket for queue 0; `None` without privilege.
 fn load(taken: &Taken) -> Option<(OwnedFd, Vec<OwnedFd>)> {
     let is_denied = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
     let map = match bpf::create_map(4) {
@@ -156,7 +156,7 @@ fn only_allowed_networks_are_taken() {
         "[fd00::1234:5678]:1",
         "[fd00::1235:5678]:1",
     ];
-    // Host bits of a network say nothing.
+    // The host bits of a network are ignored.
     let allow = ["10.1.2.9/24", "2001:db8:0:5:ffff::/64", "fd00::1234:5678/112"];
     let Some(some) = verdicts(&allow, &from) else { return };
     assert_eq!(some, [true, false, false, true, false, true, false]);

@@ -1,7 +1,7 @@
-//! Tests of clients: whom they reach, and that they are answered.
+//! Tests of clients: the peers that they reach, and the answers that they get.
 //!
-//! Where: in network namespaces of their own, for which they need root.
-//! Invariant: what a port sends to whom the kernel knows, the kernel's own sockets get.
+//! Where: in network namespaces of their own, which need root.
+//! Invariant: a datagram to a neighbour that the kernel knows reaches the kernel's own sockets.
 
 use std::net::UdpSocket;
 
@@ -59,7 +59,7 @@ fn a_client_finds_its_way_and_the_kernels_sockets_answer_it() {
     }
 }
 
-/// All letters arrive, in both directions, whatever they hold: no checksum is wrong.
+/// All datagrams arrive, in both directions, whatever their payload: no checksum is wrong.
 #[test]
 fn ports_at_both_ends_understand_each_other() {
     for mode in [Mode::Native, Mode::Generic] {
@@ -139,7 +139,7 @@ fn who_cannot_be_reached_is_told() {
     near.set("ipv4/neigh/wire/mcast_solicit", 1);
     near.set("ipv4/neigh/wire/retrans_time_ms", 10);
     assert_eq!(told("10.77.0.99"), "10.77.0.99 does not answer on this interface");
-    // Asked before, it is asked again.
+    // A neighbour that did not answer is asked again.
     assert_eq!(told("10.77.0.99"), "10.77.0.99 does not answer on this interface");
     let to = SocketAddr::new(near.v4.into(), SERVER);
     for interface in ["lo", "nowire"] {

@@ -1,8 +1,8 @@
-//! What has arrived and is kept where it lies, where the kernel is the test.
+//! Tests of received values that are kept in their chunks; the kernel is the test.
 //!
 //! Where: under the tests of a port, with its rings in memory.
-//! Invariant: what is kept stays as it came, though the kernel writes to whatever it is lent; and
-//! what it is lent are always as many chunks, none of which is kept.
+//! Invariant: a kept value stays as it arrived, though the kernel writes to every chunk that it
+//! has; and the kernel always has the same number of chunks, none of which is kept.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use memory::arena::Kept;
 
 use super::*;
 
-/// With four chunks to receive by, behind those of another port, and so many for values.
+/// Makes a rig with four chunks to receive into, behind another port's, and `values` for values.
 fn keeping(values: u32) -> Rig {
     keeping_frames(values, (1514, false))
 }
@@ -21,7 +21,7 @@ fn keeping_frames(values: u32, frames: (usize, bool)) -> Rig {
 }
 
 impl Rig {
-    /// The kernel takes what it is lent, and writes a datagram to each of the chunks.
+    /// Takes the chunks lent to the kernel, and writes a datagram to each.
     fn fill_all(&mut self, text: &[u8]) -> usize {
         let lent = self.lent();
         let all: Vec<XdpDesc> = lent
@@ -45,7 +45,7 @@ fn what_is_kept_stays_as_it_came_and_the_kernel_has_as_many_chunks() {
         let text: Vec<u8> = (round..=255).step_by(3).cycle().take(1400).collect();
         assert_eq!(rig.fill_all(&text), 4);
         assert_eq!(rig.port.inbox.receive(&Calls::default()).datagrams, 4);
-        // Two of four; the whole of one, and some of one.
+        // Keeps two of four datagrams: one whole, and a part of the other.
         let shown: Vec<&[u8]> = rig.port.inbox.datagrams().map(|one| one.bytes).collect();
         let kept = [shown[1], &shown[3][100..1234]].map(|it| (rig.keep(it), it));
         let kept = kept.map(|(kept, it)| (kept.map(|kept| (kept, it.to_vec())), it.as_ptr()));
@@ -56,7 +56,7 @@ fn what_is_kept_stays_as_it_came_and_the_kernel_has_as_many_chunks() {
         }
         let Chunks { lent, held, .. } = rig.port.chunks();
         assert_eq!((lent, held), (0, 4));
-        // Before the next receive, or by it.
+        // The inbox lets go before the next receive, or in it.
         if round % 2 == 0 {
             rig.port.inbox.release();
             assert!(rig.is_accounted_for() && rig.port.chunks().lent == 4);
@@ -106,7 +106,7 @@ fn what_is_kept_is_sent_from_where_it_came_though_it_is_gone_by_then() {
     }
     rig.port.inbox.release();
     let letters = rig.posted();
-    // Each is nobody's but the descriptor's: nothing is free.
+    // Only the descriptors hold the chunks now: none is free.
     assert_eq!((rig.free_values(), rig.port.chunks().values), (0, 4));
     rig.fill_all(b"over what came before");
     for letter in &letters {
@@ -145,7 +145,7 @@ fn what_a_thief_takes_is_not_kept() {
     assert_eq!((rig.free_values(), rig.port.chunks().lent), (3, 4));
 }
 
-/// The pieces of the one datagram that has come.
+/// Returns the pieces of the one datagram that has arrived.
 fn pieces(rig: &Rig) -> Vec<&[u8]> {
     let one = rig.port.inbox.datagrams().next().unwrap();
     let pieces: Vec<&[u8]> =
@@ -159,7 +159,7 @@ fn a_frame_in_several_chunks_stays_there_and_what_is_kept_of_it_stays_as_it_came
     let mut rig = keeping_frames(6, (5000, true));
     let text: Vec<u8> = (0..=255).cycle().take(4000).collect();
     let (mut kept, mut lent) = (Vec::<Kept>::new(), rig.lent());
-    // Cut at odd bytes too; and with bytes behind the packet that do not belong to it.
+    // The frame is cut at odd bytes too, and has bytes behind the packet that do not belong to it.
     for (cuts, behind) in
         [([1792, 3584], 0), ([1501, 3002], 0), ([1001, 2300], 7), ([1792, 3584], 9)]
     {
@@ -171,7 +171,7 @@ fn a_frame_in_several_chunks_stays_there_and_what_is_kept_of_it_stays_as_it_came
         let mut all: Vec<XdpDesc> =
             lent.drain(..3).zip(parts).map(|(at, part)| rig.put(lent_to(&at), part)).collect();
         all[..2].iter_mut().for_each(|it| it.options = XdpDescOptions::XDP_PKT_CONTD);
-        // The end has not come yet.
+        // The frame's last chunk has not arrived yet.
         rig.send(&all[..2]);
         assert_eq!(rig.port.inbox.receive(&Calls::default()).datagrams, 0);
         rig.send(&all[2..]);
@@ -181,7 +181,7 @@ fn a_frame_in_several_chunks_stays_there_and_what_is_kept_of_it_stays_as_it_came
         let at: Vec<usize> = shown.iter().map(|piece| piece.as_ptr().addr() & 2047).collect();
         assert_eq!(at, [256 + 42, 256, 256], "where they came");
         assert_eq!((rig.port.chunks().held, rig.is_accounted_for()), (3, true));
-        // All of the first frame, and the middle of the others.
+        // Keeps all of the first frame, and the middle piece of the others.
         let its = if kept.is_empty() { 0..3 } else { 1..2 };
         let more: Vec<Kept> = shown[its].iter().filter_map(|piece| rig.keep(piece)).collect();
         kept.extend(more);
@@ -220,7 +220,7 @@ fn of_a_frame_in_several_chunks_that_is_not_taken_nothing_is_held() {
     assert!(rig.got().is_empty() && rig.port.inbox.refused(NotOurs::Checksum) == 1);
     assert_eq!((rig.port.chunks().lent, rig.port.chunks().held), (4, 0));
     assert_eq!(rig.lent().len(), 2);
-    // It is held, and short ones behind it; and then lent again.
+    // The frame is held, with short ones behind it; its chunks are then lent again.
     let good = rig.put(11, &whole[1792..]);
     let short = rig.put(10, &frame(b"short"));
     rig.send(&[first, good, short]);

@@ -1,9 +1,9 @@
-//! Tests of a queue under schedules drawn at random: its owner, a thief and the kernel, which is
-//! the test, use its rings at once.
+//! Tests of a queue under random schedules: its owner, a thief and the kernel, which is the test,
+//! use its rings at the same time.
 //!
 //! Where: `make explore`, with the rings in memory.
-//! Invariant: what runs is the shipped source. What the kernel has been shown stays as it is until
-//! it completes.
+//! Invariant: the tests run the shipped source. A chunk that the kernel has been shown stays
+//! unchanged until its descriptor completes.
 
 use super::*;
 use memory::arena::VALUE_AT;
@@ -11,10 +11,10 @@ use shuttle::thread;
 use testing::Random;
 use testing::schedules::explore_drawn;
 
-/// Seconds of each test, where nothing is said.
+/// Seconds of each test, unless `EXPLORE_SECONDS` or `EXPLORE_SCHEDULES` is set.
 const SECONDS: u64 = 10;
 
-/// The kernel's ends of the rings, and what it is about to send.
+/// The kernel's ends of the rings, and the datagrams that it is about to send.
 struct Other {
     receive: Producing<XdpDesc>,
     fill: Consuming<u64>,
@@ -22,12 +22,12 @@ struct Other {
     completion: Producing<u64>,
     socket: Arc<Socket>,
     random: Random,
-    /// Descriptors that it has taken, letter by letter, and what stood there.
+    /// Descriptors taken, datagram by datagram, with the bytes that they named.
     taken: Vec<(Vec<XdpDesc>, Vec<u8>)>,
 }
 
 impl Other {
-    /// Receives numbers below `below`, from `next` on, into the chunks that it was lent.
+    /// Receives numbers below `below`, from `next` on, into chunks lent to the kernel.
     fn receive(&mut self, next: &mut u64, below: u64) {
         let lent = self.fill.look();
         let free = u64::from(lent).min(below - *next).min(self.random.below(4));
@@ -35,7 +35,7 @@ impl Other {
         for ahead in 0..free {
             let chunk = u32::try_from(self.fill.peek(ahead) / CHUNK_BYTES).unwrap();
             let frame = frame(&next.to_be_bytes());
-            // SAFETY: the chunk is lent to the kernel, which is this.
+            // SAFETY: the chunk is lent to the kernel, which is this test.
             let room = unsafe { self.socket.umem.write(chunk) };
             room[256..256 + frame.len()].copy_from_slice(&frame);
             let (addr, len) = (u64::from(chunk) * CHUNK_BYTES + 256, frame.len().try_into());
@@ -49,14 +49,14 @@ impl Other {
 
     fn bytes(&self, letter: &[XdpDesc]) -> Vec<u8> {
         let span = |part: &XdpDesc| self.socket.umem.span(part.addr, part.len).unwrap();
-        // SAFETY: the chunks are in transmission, and so the kernel's, which is this.
+        // SAFETY: the chunks are in transmission, and so the kernel's, which is this test.
         letter
             .iter()
             .flat_map(|part| unsafe { self.socket.umem.read(span(part)) }.to_vec())
             .collect()
     }
 
-    /// Takes some of the letters that were posted.
+    /// Takes some of the datagrams that were posted.
     fn take(&mut self) {
         let count = self.transmit.look();
         let all: Vec<XdpDesc> = (0..count).map(|ahead| self.transmit.peek(ahead)).collect();
@@ -73,7 +73,7 @@ impl Other {
         self.transmit.release(parts);
     }
 
-    /// Sends one of the letters that it took. Its payload.
+    /// Sends one of the datagrams taken, and returns its payload.
     fn send(&mut self) -> Option<Vec<u8>> {
         if self.taken.is_empty() {
             return None;
@@ -86,7 +86,7 @@ impl Other {
     }
 }
 
-/// Adds a letter by `add`, and posts by `post` for as long as there is no room.
+/// Adds a datagram by `add`, and calls `post` as long as there is no room.
 fn write(mut add: impl FnMut() -> bool, mut post: impl FnMut()) {
     while !add() {
         post();
@@ -95,7 +95,7 @@ fn write(mut add: impl FnMut() -> bool, mut post: impl FnMut()) {
     post();
 }
 
-/// A rig's owner's halves, and the kernel's.
+/// Splits a rig into its owner's halves and the kernel's.
 fn parts(rig: Rig, random: &mut Random) -> (Inbox, Outbox, Other) {
     let Rig { port, receive, fill, transmit, completion } = rig;
     let Port { inbox, outbox, socket, .. } = port;
@@ -104,7 +104,7 @@ fn parts(rig: Rig, random: &mut Random) -> (Inbox, Outbox, Other) {
     (inbox, outbox, Other { receive, fill, transmit, completion, socket, random, taken })
 }
 
-/// The kernel gives `frames` frames and takes the answers. The numbers that were answered.
+/// Receives `frames` frames as the kernel, and takes the answers. Returns the numbers answered.
 fn exchange_drawn(mut other: Other, frames: u64, done: &AtomicU64) -> (Vec<u64>, Other) {
     let (mut next, mut answered) = (0, Vec::new());
     while answered.len() < usize::try_from(frames).unwrap() {
@@ -174,16 +174,16 @@ fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
     });
 }
 
-/// What a value has that letter `number` sends: other bytes than any other letter's.
+/// Returns the value of datagram `number`, which no other datagram has.
 fn value_of(number: u64) -> Vec<u8> {
     let bytes = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     bytes.into_iter().cycle().take(IN_PLACE_MIN + 7).collect()
 }
 
-/// A new value of `letter`, in a chunk of the arena, to which the caller has the one reference.
+/// Makes a value for datagram `letter`, in a chunk to which the caller has the only reference.
 fn value(arena: &Arena, letter: u64) -> Option<(u32, &[u8])> {
     let (chunk, bytes) = (arena.take()?, value_of(letter));
-    // SAFETY: the chunk was taken just now, and has the room; nobody writes to it once it is sent.
+    // SAFETY: the chunk was taken just now, and has the room; nobody writes to it after it is sent.
     let value = unsafe {
         let start = arena.at(chunk).add(VALUE_AT);
         start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -192,7 +192,7 @@ fn value(arena: &Arena, letter: u64) -> Option<(u32, &[u8])> {
     Some((chunk, value))
 }
 
-/// Posts `letters` letters from number `first` on, each with a value that is gone at once.
+/// Posts `letters` datagrams from number `first` on, each with a value that is released at once.
 fn send_values(
     arena: &Arena,
     (first, letters): (u64, u64),
@@ -222,7 +222,7 @@ fn a_value_that_is_gone_leaves_as_it_was_whoever_sends_it() {
         let rig = rig_by(no_socket(), (8, 8, 2), (9014, true));
         let arena = Arc::clone(rig.port.socket.umem.arena());
         let letters = 1 + random.below(4);
-        // The port may be closed with a letter on its way.
+        // The port may be closed with a datagram in transmission.
         let unsent = random.below(2);
         let (inbox, mut outbox, mut other) = parts(rig, random);
         let queue = Arc::clone(inbox.queue());

@@ -1,32 +1,32 @@
-//! Values that are sent from where they lie, where the kernel is the test.
+//! Tests of values that are sent in place; the kernel is the test.
 //!
 //! Where: under the tests of a port, with its rings in memory.
-//! Invariant: the kernel finds each descriptor valid, and the parts of a frame, put together and
-//! summed up as it does, are the letter. What a descriptor names stays as it is until that
-//! completes.
+//! Invariant: the kernel finds each descriptor valid, and the parts of a frame, joined and summed
+//! like the kernel does, are the datagram. A part that a descriptor names stays unchanged until the
+//! descriptor completes.
 //! Source: `net/xdp/xsk_queue.h` of Linux, `xp_aligned_validate_desc`; `net/xdp/xsk.c`,
 //! `xsk_skb_metadata`.
 
 use super::*;
 use memory::arena::VALUE_AT;
 
-/// Bytes of a part that fills its chunk.
+/// Size of a part that fills its chunk.
 const PART_BYTES: usize = 2048 - VALUE_AT;
 
-/// So many letters, behind the chunks of another port, and so many chunks for values. The kernel
-/// sums up what is in several parts.
+/// Makes a rig with room for `letters` datagrams, behind the chunks of another port, and `values`
+/// chunks for values. The kernel computes the checksum of a frame in several parts.
 fn rig(letters: u32, values: u32) -> Rig {
     rig_summed((letters, values), true)
 }
 
-/// The same; if it is not the kernel that sums up, it has the sum of all parts.
+/// Like `rig`, but if not `by_kernel`, the outbox computes the checksum of all parts.
 fn rig_summed((letters, values): (u32, u32), by_kernel: bool) -> Rig {
     let arena = Arc::new(Arena::new(8 + 2 * letters, values, 2048).unwrap());
     let umem = if by_kernel { Umem::telling(&arena) } else { Umem::new(arena) };
     rig_in(no_socket(), umem, 8..8 + 2 * letters, (9014, true))
 }
 
-/// A head, pieces, and the number of descriptors that they make.
+/// A head, pieces, and the number of descriptors for them.
 type Letter<'l> = (&'l [u8], Vec<&'l [u8]>, usize);
 
 /// A part of a value, to which the test has a reference.
@@ -38,7 +38,7 @@ struct Part {
 }
 
 impl Part {
-    /// So many bytes, of which `seed` is the first, in a chunk of their own.
+    /// Makes a part of `bytes` bytes, the first of which is `seed`, in a chunk of its own.
     fn new(rig: &Rig, seed: u8, bytes: usize) -> Part {
         let socket = Arc::clone(&rig.port.socket);
         let chunk = socket.umem.arena().take().expect("room for values");
@@ -50,7 +50,7 @@ impl Part {
 
     fn at(&self, range: std::ops::Range<usize>) -> &[u8] {
         let span = Span { chunk: self.chunk, at: VALUE_AT + range.start, bytes: range.len() };
-        // SAFETY: a chunk that has a reference is not written to once it was filled.
+        // SAFETY: a chunk that has a reference is not written to after it was filled.
         unsafe { self.socket.umem.read(span) }
     }
 
@@ -58,7 +58,7 @@ impl Part {
         self.at(0..self.bytes)
     }
 
-    /// The value is gone, as far as the store is concerned.
+    /// Releases the value's reference, as the store does when it unlinks an item.
     fn unlink(self) -> u32 {
         self.socket.umem.arena().release(self.chunk);
         self.chunk
@@ -66,7 +66,7 @@ impl Part {
 }
 
 impl Rig {
-    /// Posts, and takes what was posted, letter by letter.
+    /// Posts, and takes the descriptors that were posted, datagram by datagram.
     pub(super) fn posted(&mut self) -> Vec<Vec<XdpDesc>> {
         self.port.outbox.post_or_drop(&Calls::default());
         let count = self.transmit.look();
@@ -77,10 +77,10 @@ impl Rig {
         all.split_inclusive(ends).map(<[XdpDesc]>::to_vec).collect()
     }
 
-    /// What stands in the packet that a kernel makes of these descriptors.
+    /// Returns the payload of the packet that a kernel makes of these descriptors.
     pub(super) fn payload(&self, letter: &[XdpDesc]) -> Vec<u8> {
         assert!((1..=18).contains(&letter.len()), "a kernel that copies takes 18 parts");
-        // SAFETY: it is in transmission, and so the kernel's, which is this test.
+        // SAFETY: the chunk is in transmission, and so the kernel's, which is this test.
         let read = |at: u64, bytes| unsafe {
             let umem = &self.port.socket.umem;
             umem.read(umem.span(at, bytes).expect("within one chunk"))
@@ -125,7 +125,7 @@ impl Rig {
     }
 }
 
-/// As a kernel sums up what nobody has: the checksum of RFC 768.
+/// Computes the checksum of RFC 768, as the kernel does for a frame that has none.
 fn summed(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -193,7 +193,7 @@ fn a_value_stays_until_each_descriptor_that_names_it_has_completed() {
     }
     let letters = rig.posted();
     assert_eq!((letters.len(), rig.port.chunks().values), (LETTERS, LETTERS));
-    // It is overwritten, and as many other values come as there is room for.
+    // Its chunk is overwritten, and all other chunks for values are taken.
     let chunk = value.unlink();
     let mut others = Vec::new();
     while rig.free_values() > 0 {
@@ -209,7 +209,7 @@ fn a_value_stays_until_each_descriptor_that_names_it_has_completed() {
     assert_eq!(rig.payload(&letters[0])[16..], text);
     rig.complete(&letters[0]);
     assert_eq!((rig.free_values(), rig.port.chunks().values), (1, 0));
-    // What is complete completes no second time.
+    // A descriptor completes only once.
     assert_eq!(rig.port.outbox.strays(), 0);
     rig.complete(&letters[0]);
     assert_eq!((rig.port.outbox.strays(), rig.free_values()), (2, 1));
@@ -223,7 +223,7 @@ fn what_is_not_sent_holds_nothing() {
     let mut rig = rig(4, 2);
     let value = Part::new(&rig, b'v', PART_BYTES);
     let peer = Peer::at(ends());
-    // Longer than a frame, by what is named or by what is copied.
+    // The datagram is longer than a frame, by its parts in place or by its copied ones.
     let copied = vec![0; 1900];
     let too_long: [Vec<&[u8]>; 2] =
         [vec![value.all(); 5], vec![value.all(), &copied[..], value.all(), &copied[..]]];
@@ -233,7 +233,7 @@ fn what_is_not_sent_holds_nothing() {
         assert_eq!((tally.sent, tally.too_long, tally.in_place_bytes), (0, 1, 0));
         assert_eq!((rig.port.chunks().values, rig.transmit.look()), (0, 0));
     }
-    // A letter of many parts has the last of them copied.
+    // A datagram of many parts has the last of them copied.
     let shorts: Vec<&[u8]> =
         (0..10).map(|number| value.at(100 * number..100 * number + 100)).collect();
     assert!(rig.port.outbox.add(&peer, b"", shorts.iter().copied()));
@@ -241,7 +241,7 @@ fn what_is_not_sent_holds_nothing() {
     assert_eq!((letter.len(), rig.port.chunks().values), (PARTS_MAX, PARTS_MAX - 2));
     assert_eq!(rig.payload(&letter), shorts.concat());
     rig.complete(&letter);
-    // There is room for 16 parts, and any letter may have eight.
+    // There is room for 16 descriptors, and any datagram may have eight.
     let add =
         |rig: &mut Rig| rig.port.outbox.add(&peer, b"", [value.at(0..100), b"-", value.at(0..100)]);
     assert!(add(&mut rig) && add(&mut rig) && add(&mut rig));
@@ -264,7 +264,7 @@ fn a_port_that_is_closed_holds_no_value_any_more() {
         (Part::new(&rig, b'v', PART_BYTES), Arc::clone(rig.port.socket.umem.arena()));
     let of_value = || [value.at(0..200), value.at(500..700)];
     assert!((0..2).all(|_| rig.port.outbox.add(&Peer::at(ends()), b"", of_value())));
-    // One letter has left, one is with the kernel, and one was not posted.
+    // One datagram has left, one is with the kernel, and one was not posted.
     let letters = rig.posted();
     rig.complete(&letters[0]);
     assert!(rig.port.outbox.add(&Peer::at(ends()), b"", of_value()));
