@@ -54,7 +54,7 @@ impl BadFlag {
     }
 }
 
-/// What the command line asks for.
+/// The command line's request.
 #[derive(Debug)]
 pub enum Asked {
     /// To print this text to stdout and exit with 0.
@@ -63,7 +63,7 @@ pub enum Asked {
     Serve(Box<Settings>, Vec<String>),
 }
 
-/// Whether a flag takes a value, and what `-h` calls the value.
+/// The kind of value that a flag takes, with its name in `-h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// It takes none.
@@ -74,7 +74,7 @@ pub enum Takes {
     Optional,
 }
 
-/// What a flag does.
+/// The effect of a flag, with the code behind it.
 #[derive(Clone, Copy)]
 enum Does {
     /// Changes the settings, given the flag's value or an empty text.
@@ -85,10 +85,10 @@ enum Does {
     Refused(&'static str),
 }
 
-/// What documentation says that a flag does.
+/// The effect of a flag, as documentation tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// What its help says.
+    /// That of its help.
     Works,
     /// None, for this reason.
     Nothing(&'static str),
@@ -110,7 +110,7 @@ pub struct Flag {
 }
 
 impl Flag {
-    /// What it does here.
+    /// The flag's effect in this server.
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self.does {
@@ -132,19 +132,19 @@ pub fn extended() -> &'static [Flag] {
     extended::OPTIONS
 }
 
-/// What the flags read so far choose.
+/// The choices of the flags read so far.
 struct Choices {
     settings: Settings,
     notes: Vec<String>,
     /// The addresses of `-l`.
     inter: Vec<String>,
-    /// What stands beside `--xdp`.
+    /// The choices of the flags beside `--xdp`.
     xdp: xdp::Beside,
     /// `-p` was given.
     has_port: bool,
     /// False after `-o no_pin`.
     pin: bool,
-    /// What the first of -h, -V and -i prints; that flag ends the parsing.
+    /// The text of the first of -h, -V and -i; that flag ends the parsing.
     print: Option<String>,
     ram: Ram,
 }

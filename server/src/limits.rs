@@ -47,8 +47,8 @@ pub const OUT_BYTES_MAX: usize = 128 << 10;
 /// flags. Only a reply to `stats` may be longer, and then the buffer grows.
 pub const REPLY_BYTES_MAX: usize = 4 << 10;
 
-/// Values of at least so many bytes are sent from the log, where they lie: below, another piece of
-/// a write costs more than the copy.
+/// Shortest value that is sent from the log, where it lies. For a shorter one, another piece of a
+/// write costs more than the copy.
 pub const KEPT_BYTES_MIN: usize = 8 << 10;
 
 /// Most large values that one turn splices into its replies.
@@ -129,7 +129,7 @@ pub fn pinned_bytes_max(memory_bytes: usize, columns: usize, item_bytes_max: usi
 /// Most arriving values that are dropped to make room for one more piece of another value.
 pub const GIVE_WAY_MAX: usize = 4;
 
-/// An arriving value is stalled if it has not gained `ARRIVAL_STEP_BYTES` for so long. It is then
+/// An arriving value is stalled if it has not gained `ARRIVAL_STEP_BYTES` for this time. It is then
 /// dropped when another value asks for frames.
 pub const ARRIVAL_STALLED_MS: u64 = 100;
 
@@ -139,8 +139,8 @@ pub const ARRIVAL_STEP_BYTES: usize = 16 << 10;
 /// How long an arriving value waits for a frame while those that hold the frames are not stalled.
 pub const ARRIVAL_WAIT_MS_MAX: u64 = 2000;
 
-/// How long a column sleeps that has nothing to do but to retry for connections that wait for room:
-/// other columns' loops, which may bring room, take less.
+/// Sleep of a column that has nothing to do but to retry for connections that wait for room: other
+/// columns' loops, which may bring room, take less.
 pub const ROOM_RETRY: Duration = Duration::from_micros(200);
 
 /// Most connections waiting for room that get a turn in one loop, the longest waiting first.
@@ -156,8 +156,8 @@ pub const ARRIVALS_CHECK_MS: u64 = 1000;
 /// waited: time in which the column itself did not run is not the connection's fault.
 pub const LOOP_MS_MAX: u64 = 50;
 
-/// A connection is stalled if its waiting replies or its incomplete request have not moved for so
-/// long. It may be closed when half of a share is used, another one only when all of it is.
+/// A connection is stalled if its waiting replies or its incomplete request have not moved for this
+/// time. It may be closed when half of a share is used, another one only when all of it is.
 pub const STALLED_MS: u64 = 2000;
 
 /// The pause between two searches for stalled connections to close.
@@ -176,23 +176,23 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Most datagrams that one request may come in.
 pub const PARTS_MAX: usize = 128;
 
-/// Of a request that comes in several datagrams a shorter one is copied, though it could be kept in
-/// the chunk in which it came, but for the last: who sends short ones takes no chunks.
+/// Shortest part of a request in several datagrams that stays in the chunk in which it came. A
+/// shorter one is copied, unless it is the last, so that a sender of short ones takes no chunks.
 pub const KEPT_PART_BYTES_MIN: usize = 256;
 
-/// Of the arena's chunks for values, the requests of one address that lack parts may keep one in
-/// this number, divided by columns: further parts are copied.
+/// Requests of one address that lack parts may keep one in this number of the arena's chunks for
+/// values, divided by columns. Further parts are copied.
 pub const KEPT_OF_ONE_PART: usize = 64;
 
-/// And always these: what one request of the longest kind takes.
+/// Chunks that they may keep in any case: one request of the longest kind takes these.
 pub const KEPT_OF_ONE_MIN: usize = 64;
 
 /// Requests that a column puts together at once.
 pub const ASSEMBLIES_MAX: usize = 128;
 
-/// Of these, from one address: who begins requests and ends none takes no more from the others.
-/// While a thief has received some of their parts and its column others, all requests that a host
-/// has in flight may lack some.
+/// Most requests of one address that a column puts together at once: a sender that ends none of
+/// them leaves the rest to others. While a thief has received some parts and its column others, all
+/// requests that a host has in flight may lack some.
 pub const ASSEMBLIES_OF_ONE_MAX: usize = 48;
 
 /// A request whose other datagrams have not come by then is dropped, at most a second later.
@@ -205,15 +205,15 @@ pub const MESSAGE_REQUESTS_MAX: u32 = 1024;
 /// Bytes that a request of a message counts for, beside its own, to `MESSAGES_TURN_BYTES`.
 pub const REQUEST_COST_BYTES: usize = 64;
 
-/// The same of each key but the last of a retrieval line.
+/// Bytes that each key but the last of a retrieval line counts for, likewise.
 pub const KEY_COST_BYTES: usize = 16;
 
 /// Most bytes of one reply over UDP, unless `-o udp_reply_max` says otherwise, where the server
 /// knows who may ask.
 pub const UDP_REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// The same where anybody may ask: what a request may have as well, and what a socket's buffer of
-/// the usual 208 KiB holds of datagrams of 1,400 bytes with what the kernel adds to each.
+/// Most bytes of one reply over UDP where anybody may ask. A request may have as many; and a socket
+/// buffer of the usual 208 KiB holds them in datagrams of 1,400 bytes, with the kernel's part.
 pub const UDP_REPLY_OPEN_BYTES_MAX: usize = 64 << 10;
 
 /// Where anybody may ask, an answer of up to this many times its request's bytes is free. What it
@@ -233,37 +233,39 @@ pub const DATAGRAMS_RECEIVED_MAX: usize = net::BATCH_MAX;
 /// Most turns of a column's datagrams in one loop, while more keep coming.
 pub const DATAGRAM_TURNS_MAX: usize = 4;
 
-/// A loop that has received so many datagrams was behind: while it executed some, others came.
+/// Fewest datagrams received in a loop that show it to be behind: while it executed some, others
+/// came.
 pub const BEHIND_DATAGRAMS: usize = 16;
 
-/// So was a loop that took so many nanoseconds, if it received a quarter of those at once.
+/// Nanoseconds of a loop that show it to be behind, if it received a quarter of `BEHIND_DATAGRAMS`
+/// at once.
 pub const BEHIND_NS: u64 = 100_000;
 
 /// Loops in a row that were behind after which others may take a column's datagrams.
 pub const BEHIND_LOOPS: u32 = 2;
 
-/// While others help, a column receives as many datagrams at once as it executes in so many
-/// nanoseconds: what is left in the socket is theirs to take.
+/// Nanoseconds for whose work a column receives datagrams at once while others help. The rest stays
+/// in the socket for them.
 pub const SHARED_NS: u64 = BEHIND_NS;
 
 /// How long a column believes, once others have taken from it, that they go on.
 pub const HELPED_NS: u64 = 2_000_000;
 
-/// A column that is behind wakes a sleeping one at most once in so many nanoseconds.
+/// Least nanoseconds between two times that a column which is behind wakes a sleeping one.
 pub const STEAL_WAKE_NS: u64 = 1_000_000;
 
 /// Attempts to steal that may find nothing, one after the other, before the column sleeps: about as
 /// many microseconds.
 pub const STEAL_TRIES_MAX: u32 = 64;
 
-/// How long a column's load is measured before it is told, and how often it may give connections
-/// away at most.
+/// Milliseconds for which a column's load is measured before it is published; the column gives
+/// connections away at most once in them.
 pub const MIGRATION_PERIOD_MS: u64 = 500;
 
-/// A column that was busy, or ready to run, for so many thousandths of a period was saturated.
+/// Thousandths of a period for which a saturated column was busy, or ready to run.
 pub const MIGRATION_BUSY: u32 = 900;
 
-/// One that was for at most so many has time to spare.
+/// Most thousandths of a period for which a column with time to spare was busy.
 pub const MIGRATION_SPARE: u32 = 800;
 
 /// Periods in a row in which a column must be saturated, while others have time to spare, before it
@@ -279,7 +281,7 @@ pub const MIGRATIONS_MAX: usize = 512;
 /// Most connections that a column compares to choose from, the busiest of all.
 pub const MIGRATION_CANDIDATES_MAX: usize = 1024;
 
-/// What a turn costs beside the bytes that it moves, as so many bytes: two system calls.
+/// Bytes that a turn counts for beside those that it moves: the cost of two system calls.
 pub const TURN_COST_BYTES: u64 = 4096;
 
 /// Bytes of messages that one turn of a column's datagrams executes, before others have a turn.
@@ -314,23 +316,23 @@ pub const RING_PART: usize = 4;
 /// Most dumps of items that are under way at a time, in all columns together.
 pub const DUMPS_MAX: usize = 4;
 
-/// Of loops one behind the other, one in so many is sampled, at random.
+/// One in this number of a busy column's loops is sampled, at random.
 pub const LOOPS_SAMPLED_ONE_IN: u32 = 128;
 
-/// A loop is sampled that begins so many milliseconds after the one before.
+/// Milliseconds of rest before a loop behind which that loop is sampled too.
 pub const REST_MS: u64 = 10;
 
 /// Most requests of one loop that are sampled.
 pub const SAMPLED_LOOP_MAX: u32 = 256;
 
-/// Keys that each column keeps for `stats hot`: a key that has more than one in so many of the
+/// Keys that each column keeps for `stats hot`. A key with more than one in this number of the
 /// requests is always among them.
 pub const HOT_KEYS_MAX: usize = 128;
 
-/// Of these, and of all columns', so many are told.
+/// Most keys of all columns that `stats hot` lists.
 pub const HOT_KEYS_TOLD: usize = 20;
 
-/// Keys with the longest values that each column keeps, and that are told.
+/// Keys with the longest values that each column keeps, and that `stats hot` lists.
 pub const BIG_KEYS_MAX: usize = 16;
 
 /// Samples of a column after which the past counts half as much for `stats hot`.
@@ -359,19 +361,19 @@ pub const PREFIX_BYTES_MAX: usize = 8 << 20;
 /// Most bytes of `stats detail dump` in binary, where they are one value.
 pub const DETAIL_VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// Most prefixes that `stats prefixes` tells one by one.
+/// Most prefixes that `stats prefixes` lists one by one.
 pub const PREFIXES_TOLD_MAX: usize = 1 << 12;
 
-/// Items of up to so many bytes have a row of `stats sizes` for each 32; longer ones for each MiB.
+/// Longest item that `stats sizes` counts in rows of 32 bytes; longer ones have a row for each MiB.
 pub const SIZES_FINE_BYTES: u64 = 1 << 20;
 
-/// Connections of which a column tells in one loop.
+/// Connections that a column lists in one loop.
 pub const CONNECTIONS_TOLD_MAX: usize = 256;
 
-/// Most that ask columns of their sockets at a time; others wait until there is room.
+/// Most `stats conns` that ask columns for their sockets at a time; others wait for room.
 pub const ASKS_MAX: usize = 64;
 
-/// Who ask that a column answers in one loop.
+/// Most `stats conns` that a column answers in one loop.
 pub const ASKS_ANSWERED_MAX: usize = 4;
 
 /// Groups of the index that a step of a dump lists, of at most some 150 items each.
@@ -399,5 +401,5 @@ pub const ERRAND_RETRY: Duration = Duration::from_millis(10);
 /// How long a server that ends gracefully waits for requests and replies that are under way.
 pub const END_GRACEFULLY: Duration = Duration::from_secs(5);
 
-/// How often it looks whether they have ended.
+/// Pause between two looks whether those requests and replies have ended.
 pub const END_LOOK: Duration = Duration::from_millis(1);

@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(VALUE_BYTES_MAX)))]
     pub(crate) value_bytes: u32,
-    /// Of rows `request:`: text (get, set), meta (mg, ms) or binary (GETK, SET)
+    /// The protocol of rows `request:`: text (get, set), meta (mg, ms) or binary (GETK, SET)
     #[arg(long, value_enum, default_value_t = Protocol::Text)]
     pub(crate) protocol: Protocol,
     /// Policy of the store

@@ -18,7 +18,7 @@ pub(crate) const CAS_BYTES: usize = 8;
 const KEY_BYTES_32: u32 = 36;
 const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
 
-/// What is spoken.
+/// The protocol of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Protocol {
     Text,

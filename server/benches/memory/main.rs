@@ -37,21 +37,21 @@ pub(crate) struct Options {
     /// -m of the subject (default 128; hits: 64; overwrite: 256); large: 2 to what the machine has
     #[arg(long = "memory-mb", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     named_memory_mb: Option<u32>,
-    /// fills, items, hits: waits so many seconds at most for huge pages where the system is to put
+    /// fills, items, hits: waits this many seconds at most for huge pages where the system is to put
     /// them: khugepaged takes 16 MiB every 10 seconds, of all processes
     #[arg(long = "settle", default_value = "300", value_parser = real(0.0, 600.0))]
     settle_seconds: f64,
     /// hits: key numbers, u32 little-endian; zstd if the name ends in .zst
     #[arg(long = "trace", value_delimiter = ',')]
     pub(crate) traces: Vec<PathBuf>,
-    /// hits: only so many of each trace
+    /// hits: only this many requests of each trace
     #[arg(long)]
     pub(crate) requests: Option<u32>,
     /// hits: share of all keys that the rival holds; each number of the trace becomes as many keys
     /// as that takes
     #[arg(long, default_value = "0.1", value_parser = real(0.0001, 1.0))]
     pub(crate) part: f64,
-    /// large: one value in so many is of 1 MiB
+    /// large: one value in this number is of 1 MiB
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) one_in: u32,
     /// overwrite: megabytes of values
@@ -64,7 +64,7 @@ pub(crate) struct Options {
     /// large: the lower limit (default: a quarter)
     #[arg(long)]
     pub(crate) down_mb: Option<u32>,
-    /// large: it must be kept after so long
+    /// large: the limit must be kept after this many seconds
     #[arg(long, default_value_t = 120)]
     pub(crate) seconds_max: u32,
     /// Measure this server instead of hypostyle

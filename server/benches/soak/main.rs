@@ -66,7 +66,7 @@ struct Options {
     /// How long
     #[arg(long, default_value_t = 1)]
     minutes: u32,
-    /// What all randomness comes from
+    /// The seed of all randomness
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1 << 32))]
     seed: u64,
     /// Requests a second of each kvblaster

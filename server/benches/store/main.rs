@@ -62,7 +62,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_value = "85,90,93")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) live_percent: Vec<u32>,
-    /// overwrite: of ten SETs nine are of so many of the keys (100: all alike)
+    /// overwrite: nine of ten SETs are of this per cent of the keys (100: all alike)
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) hot_percent: u32,
     /// overwrite: what items are overwritten with
@@ -85,10 +85,10 @@ pub(crate) enum Ttl {
     Even,
 }
 
-/// What an item is overwritten with.
+/// The length of the value that overwrites an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sizes {
-    /// As many bytes
+    /// The same length
     Same,
     /// Once to twice --value-bytes
     Random,

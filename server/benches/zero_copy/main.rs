@@ -44,10 +44,10 @@ struct Options {
     /// MTUs of the link
     #[arg(long, value_delimiter = ',', default_value = "1500,9000")]
     mtus: Vec<u32>,
-    /// What is measured: gets by length; or gets and sets, where a set fits a packet
+    /// The tables to measure: gets by length; or gets and sets, where a set fits a packet
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["gets", "mixes"])]
     tables: Vec<Table>,
-    /// In mixes, one request in so many is a set
+    /// In mixes, one request in this number is a set
     #[arg(long, value_delimiter = ',', default_values = ["2", "10"])]
     #[arg(value_parser = clap::value_parser!(u64).range(2..=1000))]
     sets_one_in: Vec<u64>,

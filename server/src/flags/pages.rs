@@ -14,10 +14,10 @@ use clap_mangen::roff::{Roff, bold, italic, roman};
 use super::{Asked, BadFlag, Effect, Flag, Takes, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
-/// What is printed for a first word that is no option.
+/// First words that are commands, not options.
 const COMMANDS: [&str; 2] = ["man", "completions"];
 
-/// What is told behind the options: heading, and paragraphs of a term and its explanation.
+/// Sections of the manual page behind the options: heading, then terms and their explanations.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     (
         "SIGNALS",
@@ -52,7 +52,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     ("SEE ALSO", &[("kvblaster(1), memcached(1)", "")]),
 ];
 
-/// What a word asks for that is no option: a text, if it is the first one and the last.
+/// The text of a command, which is the command line's only word but for those it takes.
 ///
 /// # Errors
 /// There is no such command, or it takes other words.
@@ -143,7 +143,7 @@ fn arg(flag: &Flag) -> Arg {
     }
 }
 
-/// What a shell reads to complete flags, and the options of `-o`.
+/// The script by which a shell completes flags and the options of `-o`.
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let values = extended().iter().map(|option| {

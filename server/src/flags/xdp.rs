@@ -17,7 +17,7 @@ const INTERFACE_BYTES_MAX: usize = 16;
 /// No interface has more queues.
 const QUEUES_MAX: u32 = 1024;
 
-/// What the flags beside `--xdp` choose.
+/// The choices of the flags beside `--xdp`.
 #[derive(Default)]
 pub(super) struct Beside {
     allow: Vec<IpNet>,
