@@ -4,7 +4,7 @@
 //! Invariant: no sign, no leading zeros.
 //! Source: none.
 
-/// Digits of the largest u64.
+/// Most digits of a u64.
 const DIGITS_MAX: usize = 20;
 
 /// A number as text.

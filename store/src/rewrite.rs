@@ -1,7 +1,7 @@
-//! Rewriting in place: an item of the old one's shape is written over the old one.
+//! Rewriting in place: a new item of the old one's shape is written over the old one.
 //!
 //! Where: the engine tries it before it takes a place, whatever the verb; every reader of short
-//! values reads as is told here.
+//! values follows the protocol below.
 //! Invariant: of an item only these are rewritten: its value, CAS unique, exptime, client flags and
 //! stamp; never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied
 //! before anybody else sees it, and the copy counts only if the slot names the same bytes after it.
@@ -32,7 +32,8 @@ use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::read::{Fate, Old};
 use memory::plant::{self, Fault};
 
-/// May an item of `shape` be written over the item of a slot? Without the lock this is a guess.
+/// Returns true if an item of `shape` may be written over the item of a slot. Without the lock this
+/// is a guess.
 #[inline]
 pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> bool {
     let is_fresh = slot.ver() < VER_MAX || plant::is(Fault::LastVersionRewritten);
@@ -40,7 +41,7 @@ pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> boo
 }
 
 impl View<'_> {
-    /// Can an item of `shape` be written over `old`?
+    /// Returns true if an item of `shape` can be written over `old`.
     #[inline(always)]
     pub(crate) fn can_rewrite(self, old: &Old<'_, '_>, shape: Shape) -> bool {
         let slot = old.seen.slot;
@@ -50,7 +51,7 @@ impl View<'_> {
             && self.log.segment_of(slot.loc()).epoch() == self.log.epoch()
     }
 
-    /// Writes an item over `old`, which can be rewritten; the slot becomes what `change` says, at
+    /// Writes an item over `old`, which can be rewritten. `change` makes the new slot, which gets
     /// the next version. False: the CAS unique does not fit, and nothing was written.
     #[inline(always)]
     pub(crate) fn rewrite(
@@ -66,7 +67,8 @@ impl View<'_> {
         if item.shape().cas() == CasWidth::Short && behind > u64::from(u32::MAX) {
             return false;
         }
-        // Before the item gets its exptime: background walks go by the segment's latest exptime.
+        // Before the item gets its exptime, since background walks trust the segment's latest
+        // exptime.
         if !plant::is(Fault::LifeNotProlonged) {
             segment.raise_exp(fields.exptime);
         }

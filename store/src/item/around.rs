@@ -1,8 +1,8 @@
-//! A value put straight into a reply, together with what stands around it.
+//! Copies a value straight into a reply, together with the parts of the reply around it.
 //!
 //! Where: nearly every hit, see `read`.
-//! Invariant: room for all pieces is made at once, and the buffer's length ends behind what was
-//! written.
+//! Invariant: room for all pieces is reserved at once, and the buffer's length ends behind the last
+//! byte written.
 //! Source: none; whole registers are stored, which costs less than to check for room each time.
 
 use super::Item;
@@ -13,8 +13,9 @@ use crate::verbs::{Around, Word};
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
 impl Item<'_> {
-    /// Appends the value, all of which is in the log, and what stands `around` it, with `key` if
-    /// that is to be shown. The item may be rewritten meanwhile: the caller finds out.
+    /// Appends the value, which lies in the log as a whole, and the words of `around`, with `key`
+    /// if that is to be shown. The item may be rewritten meanwhile: the caller checks that
+    /// afterwards.
     #[inline(always)]
     pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &Around, key: &[u8]) {
         let value_bytes = self.shape.log_bytes as usize;
@@ -40,10 +41,10 @@ impl Item<'_> {
     }
 }
 
-/// Writes a word, and returns where its text ends.
+/// Writes a word, and returns the end of its text.
 ///
 /// # Safety
-/// There is room for a whole one.
+/// There is room for a whole word.
 #[inline(always)]
 unsafe fn put(at: *mut u8, word: Word) -> *mut u8 {
     if word.bytes == 0 {
