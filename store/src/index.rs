@@ -154,7 +154,8 @@ impl Index {
     pub(crate) fn new(bytes_max: usize, lines: u64, remembered: Remembered) -> io::Result<Self> {
         let width = Width::of_lines(lines);
         let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
-        // A group has at least 8 lines of 8 words, and a step reads the word of one group more.
+        // A group has at least 8 lines of 8 words, and `may_be_wider` requires room for one group
+        // more.
         let groups = lines / 64 + 2;
         let index = Self {
             lines: Words::new(lines.next_multiple_of(8))?,

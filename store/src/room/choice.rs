@@ -1,5 +1,5 @@
-//! The choice of the segment to work on next: one with expired items, one worth compacting, or the
-//! oldest of its queue.
+//! Chooses the segment to work on next: one with expired items, one worth compacting, or the oldest
+//! of its queue.
 //!
 //! Where: making room, when no walk is under way.
 //! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
@@ -14,24 +14,24 @@ use crate::policy::room::{Deadest, either, is_too_dead, worth};
 use crate::sweep::Sweep;
 use memory::segments::{Segment, State};
 
-/// A segment is walked for expired items first when this part of its bytes may have expired.
+/// A segment is walked for expired items first if more than one byte in this many may have expired.
 const EXPIRED_PART: u64 = 8;
-/// Bytes that an item's key and fields never exceed.
+/// Upper bound of the bytes of an item's key and fields.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
-/// Most segments that one look for a segment to compact looks at.
+/// Most segments that are looked at to find one to compact.
 const CANDIDATES_MAX: u32 = 1024;
-/// In a store of more segments, a look goes to random segments until this many of those that it has
-/// seen could be compacted.
+/// Number of candidates after which the look ends in a store of more segments, where it goes to
+/// random ones.
 const CANDIDATES_SAMPLED: u32 = 64;
-/// Most choices in a row: another column may claim the segment that was chosen.
+/// Most choices in a row: another column may claim the chosen segment first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
-/// What a look at the sealed segments has found.
+/// The findings of a look at the sealed segments.
 struct Choice {
     /// The segment whose compaction is worth most, if any is worth it.
     best: Option<u32>,
-    /// An estimate of all dead bytes. It does not count the bytes at a segment's end that were too
-    /// few for an item: compaction would leave as many, and never come to an end.
+    /// An estimate of all dead bytes, without the bytes at a segment's end that were too few for an
+    /// item: compaction would leave as many, and never end.
     dead_bytes: u64,
     /// A segment many of whose items are likely to have expired.
     expired: Option<u32>,
@@ -67,7 +67,7 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // Other columns are at the best segments, or retired segments will be room: no reason
+            // Other columns work on the best segments, or retired segments will be room: no reason
             // to evict.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
@@ -93,7 +93,7 @@ impl Room {
         oldest.map(|segment| (segment, Aim::Evict))
     }
 
-    /// As `claim`, but only a segment of which at least `dead_percent` is dead.
+    /// Like `claim`, but only for a segment of which at least `dead_percent` is dead.
     pub(super) fn claim_dead(
         &mut self,
         view: View<'_>,
@@ -118,7 +118,7 @@ impl Room {
         None
     }
 
-    /// Of some sealed segments, from a random one on, the one whose compaction frees most.
+    /// The segment whose compaction frees most, among some sealed segments from a random one on.
     fn choose_dead(&mut self, view: View<'_>, dead_percent: u64) -> Option<u32> {
         let segments = &view.memory().segments;
         let count = segments.count();
@@ -143,7 +143,7 @@ impl Room {
         deadest.best()
     }
 
-    /// Claims a segment with expired items, where nothing may be evicted; a segment at most once a
+    /// Claims a segment with expired items if nothing may be evicted; a segment at most once a
     /// second.
     fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         let count = view.memory().segments.count();
@@ -194,8 +194,8 @@ pub(super) fn harvested(view: View<'_>) -> Option<(u32, Aim)> {
     Some((segment, sweep.map_or(Aim::Compact, Aim::Sweep)))
 }
 
-/// About how many bytes of a segment's linked items have expired, if its items expire evenly from
-/// the earliest exptime to the latest.
+/// Estimates the expired bytes of a segment's linked items, assuming that its items expire evenly
+/// from the earliest exptime to the latest.
 fn expired_bytes(there: &Segment, now: u32) -> u64 {
     let (first, last) = (u64::from(there.min_exp()), u64::from(there.max_exp()));
     let now = u64::from(now);
@@ -206,7 +206,7 @@ fn expired_bytes(there: &Segment, now: u32) -> u64 {
 }
 
 impl Store {
-    /// Is there room to move all live items of a segment?
+    /// Returns true if there is room to move all live items of a segment.
     fn has_room_to_move(&self, token: u32, segment: u32) -> bool {
         let segments = &self.memory().segments;
         segments.free() > 0
