@@ -5,7 +5,7 @@
 
 /// A cache that is filled on a miss: a key asked for and not found is stored.
 pub trait Cache {
-    /// Requests `key`. With `rewrites`, a hit stores the value anew, like a client's SET. True: a
+    /// Requests `key`. With `rewrites`, a hit stores the value anew, like a client's SET. True:
     /// hit.
     fn request(&mut self, key: u32, rewrites: bool) -> bool;
 
@@ -29,7 +29,7 @@ impl Shape<'_> {
         u64::from(self.item_bytes[key as usize])
     }
 
-    /// Returns true if the item can be kept at all.
+    /// True if the item can be kept at all.
     #[must_use]
     pub fn fits(&self, key: u32) -> bool {
         self.bytes_of(key) <= self.capacity_bytes

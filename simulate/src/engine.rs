@@ -20,8 +20,7 @@ use store::policy::room::{
 };
 use store::policy::{CNT_MAX, Drained, Eviction, Queue, Remembered, Share, Verdict};
 
-/// A slice here is at least the part of a segment that it is of a segment of this many bytes in the
-/// store.
+/// A slice is at least the part of a segment here that it is of this many bytes in the store.
 const SLICES_OF_BYTES: u64 = 256 << 10;
 /// Number of drains at a time, the same as with one column.
 const DRAINS: u32 = 1;
@@ -46,8 +45,7 @@ pub struct Settings {
     pub segments: Option<u32>,
     /// The bytes that the budget counts.
     pub budget: Budget,
-    /// Number of keys that the ghost has room for, divided by the number of items that the cache
-    /// has.
+    /// Number of keys that the ghost has room for, over the number of items that the cache has.
     pub ghost: f64,
 }
 
@@ -114,8 +112,7 @@ pub struct Engine<'w> {
     /// Bytes of a segment; with one segment per item, of a mean item.
     segment_bytes: u64,
     is_itemwise: bool,
-    /// Number of free segments below which appends pay, and number of free ones that only drains
-    /// may take.
+    /// Number of free segments below which appends pay; number of those that only drains may take.
     high: u32,
     keep: u32,
     items: Vec<Item>,
@@ -191,7 +188,7 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Returns true if the cache has the key's item.
+    /// True if the cache has the key's item.
     #[must_use]
     pub fn holds(&self, key: u32) -> bool {
         self.items[key as usize].segment != NONE
@@ -223,7 +220,7 @@ impl<'w> Engine<'w> {
         &mut self.segments[segment as usize]
     }
 
-    /// Returns true if hits in the segment do not count yet.
+    /// True if hits in the segment do not count yet.
     fn is_young(&self, segment: u32) -> bool {
         let segment = &self.segments[segment as usize];
         let lane = match segment.queue {
@@ -244,8 +241,7 @@ impl<'w> Engine<'w> {
         self.store(queue, key, 0);
     }
 
-    /// Rewrites an item in place, or else moves it to the young end of its queue; it keeps its
-    /// counter.
+    /// Rewrites an item in place, or moves it to the young end of its queue; keeps its counter.
     fn rewrite(&mut self, key: u32) {
         let item = self.items[key as usize];
         let is_short = self.shape.bytes_of(key) <= REWRITTEN_BYTES_MAX as u64;
@@ -281,8 +277,7 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // The store has an upper bound too; here a segment may be a few items, for which that would
-        // not pay.
+        // The store has an upper bound; here it would not pay for a segment of a few items.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
@@ -461,8 +456,7 @@ impl<'w> Engine<'w> {
         self.drain
     }
 
-    /// The segment that is most worth compacting, if much is dead and there is room to move its
-    /// items.
+    /// The segment most worth compacting, if much is dead and there is room to move its items.
     fn most_dead(&self) -> Option<u32> {
         let all_bytes = self.shape.capacity_bytes;
         if self.budget == Budget::Live || !is_too_dead(self.dead_bytes, all_bytes) {
@@ -481,7 +475,7 @@ impl<'w> Engine<'w> {
         deadest.best().filter(|best| is_free || self.out_room(*best))
     }
 
-    /// Returns true if the segment that compaction fills has room for all live items of a segment.
+    /// True if the segment that compaction fills has room for all live items of a segment.
     fn out_room(&self, number: u32) -> bool {
         let segment = &self.segments[number as usize];
         let out = match segment.queue {
@@ -523,7 +517,7 @@ impl<'w> Engine<'w> {
             other => {
                 let Some(opened) = self.open(queue, bytes, 0) else {
                     // This cannot happen: a walk begins only with a free segment, which appends
-                    // leave alone.
+                    // leave.
                     return self.unlink(key);
                 };
                 other.into_iter().for_each(|full| self.seal(full));
@@ -561,8 +555,7 @@ impl<'w> Engine<'w> {
         !is_moved
     }
 
-    /// Gives the position of a compacted segment to the segment with its last items, if it is the
-    /// older.
+    /// Gives the segment with a compacted one's last items its position, if that is older.
     fn inherit(&mut self, number: u32) {
         let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
         if let Some(out) = self.lane(queue).out {

@@ -1,5 +1,4 @@
-//! Replays traces: one job for each trace, size and policy, done by the requested number of
-//! threads.
+//! Replays traces: one job for each trace, size and policy, on the requested number of threads.
 //!
 //! Where: between traces and reports. Invariant: a cell of the result depends on its trace, size
 //! and policy only, never on the threads.

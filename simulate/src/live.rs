@@ -22,8 +22,7 @@ const NUMBER_BYTES: usize = 4;
 const BATCH_REQUESTS: u64 = 64;
 /// Nanoseconds in a second of the store's clock.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Most slices of background work when a new second begins, like in a server that is not fully
-/// busy.
+/// Most slices of background work when a new second begins, like in a server that is not busy.
 const TURNS_MAX: u32 = 1 << 10;
 /// Number of attempts that made no room for a request after which it is given up.
 const ASKS_MAX: u32 = 1 << 10;
@@ -56,8 +55,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB; it takes memory from the system as
-    /// it fills.
+    /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB; it takes memory as it fills.
     ///
     /// # Errors
     /// The store cannot be made.
@@ -82,8 +80,7 @@ impl Live {
         &self.store
     }
 
-    /// Number of items that the store did not take because they are too large, including those
-    /// after a miss.
+    /// Number of items that were too large for the store, including those after a miss.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -181,8 +178,7 @@ impl Live {
     }
 }
 
-/// Repeats a request until there is room, with a quiescent point in between; no other column can
-/// block.
+/// Repeats a request until there is room, with a quiescent point in between.
 fn at_last<R>(
     column: &mut Column,
     mut ask: impl FnMut(&mut Column) -> Result<R, Refused>,

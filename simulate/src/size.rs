@@ -34,7 +34,7 @@ impl CacheSize {
         }
     }
 
-    /// Returns true if the size is given in bytes.
+    /// True if the size is given in bytes.
     #[must_use]
     pub fn is_bytes(&self) -> bool {
         matches!(self.size, Unit::Bytes(_))

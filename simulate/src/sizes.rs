@@ -67,7 +67,7 @@ impl Items {
         size.key + size.value + overhead
     }
 
-    /// Returns true if capacities count objects.
+    /// True if capacities count objects.
     #[must_use]
     pub fn is_equal(&self) -> bool {
         *self == Items::Equal

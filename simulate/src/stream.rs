@@ -45,8 +45,7 @@ pub struct Request {
     pub ttl_s: u32,
     /// The operation.
     pub operation: Operation,
-    /// The time in nanoseconds, from the first request. A time before the last request's counts as
-    /// that one's.
+    /// Nanoseconds from the first request on; at least those of the request before.
     pub at_ns: u64,
 }
 
@@ -69,8 +68,7 @@ pub struct Counted {
     pub halves: [Looked; 2],
     /// Number of items that were too large to be stored, from the beginning on.
     pub refused: u64,
-    /// The store's counters at the end, from the beginning on: items and their bytes, evictions,
-    /// expired items.
+    /// The store's counters from beginning to end: items and their bytes, evictions, expired items.
     pub stats: Stats,
 }
 
@@ -118,8 +116,8 @@ pub fn run(
     Ok(counted)
 }
 
-/// Like `run`, but for each of several sizes, `threads` of them at a time; `requests` makes the
-/// sequence anew for each.
+/// Like `run`, but for each of several sizes, on `threads` threads. `requests` makes a new
+/// sequence.
 ///
 /// # Errors
 /// Like `run`.

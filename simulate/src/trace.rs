@@ -115,8 +115,7 @@ impl Trace {
         Ok(Trace::new(name, requests))
     }
 
-    /// Replaces each request by one for each of `copies` keys, so that there is that much more to
-    /// hold.
+    /// Replaces each request by one for each of `copies` keys, so that there is more to hold.
     ///
     /// # Errors
     /// The trace would be too long.

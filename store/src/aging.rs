@@ -38,7 +38,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Returns true if the walk has not reached the place that is scheduled for second `now`.
+    /// True if the walk has not reached the place that is scheduled for second `now`.
     fn is_behind(&self, now: u32) -> bool {
         let part = f64::from(now.saturating_sub(self.began)) / f64::from(PERIOD_SECONDS);
         self.next.is_some_and(|next| next.part() < part)

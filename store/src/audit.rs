@@ -33,8 +33,7 @@ struct Sums {
 }
 
 impl Store {
-    /// The faults found: none in a sound store. A value that a reader still holds, or that is
-    /// arriving, counts as a fault.
+    /// The faults found; none in a sound store. A value that is held or arriving counts as a fault.
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Vec<String> {

@@ -82,8 +82,7 @@ impl Calendar {
         self.next.fetch_min(due, Ordering::Release);
     }
 
-    /// Returns true if a segment may be due at `now`. A note that is being made is seen at the next
-    /// call.
+    /// True if a segment may be due at `now`. A note being made is seen at the next call.
     #[inline]
     pub(crate) fn may_be_due(&self, now: u32) -> bool {
         self.next.load(Ordering::Relaxed) <= now // a hint

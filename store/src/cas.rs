@@ -49,8 +49,7 @@ impl Uniques {
         }
     }
 
-    /// The column's next unique. It is above `old`, unless a client chose an `old` that is ahead of
-    /// the store's counter.
+    /// The column's next unique: above `old`, unless a client chose an `old` ahead of the counter.
     #[inline(always)]
     fn next(&mut self, view: View<'_>, old: u64) -> u64 {
         let counter = view.log.cas_now();

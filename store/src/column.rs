@@ -37,8 +37,7 @@ impl Column {
         }
     }
 
-    /// Sets the clock, in seconds since the store was made (plus its start offset). Never goes
-    /// back.
+    /// Sets the clock, in seconds since the store was made plus its start offset. Never goes back.
     pub fn set_now(&mut self, now: u32) {
         if self.handle.set_now(now) {
             // Items that have expired since may make room.
@@ -54,8 +53,7 @@ impl Column {
         self.handle.view().flush(oldest_live);
     }
 
-    /// Passes the column's quiescent point, once per loop: memory that this column may have been
-    /// reading may be reused.
+    /// Passes the column's quiescent point, once per loop: memory it may have read may be reused.
     pub fn quiesce(&mut self) {
         self.handle.pass();
     }
@@ -71,8 +69,7 @@ impl Column {
         self.handle.pass();
     }
 
-    /// The value that a lookup of this column found. `None`: the column has passed a quiescent
-    /// point since.
+    /// The value that a lookup of this column found. `None`: a quiescent point was passed since.
     #[must_use]
     pub fn kept(&self, kept: Kept) -> Option<&[u8]> {
         self.handle.view().kept(kept)

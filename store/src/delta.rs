@@ -28,8 +28,7 @@ struct Sum {
     value: u64,
     exptime: u32,
     vivified: bool,
-    /// True if memcached links a new item for the number: there was none, or the number's text is
-    /// longer than the old one's.
+    /// True if memcached links a new item: there was none, or the new text is longer than the old.
     is_new_item: bool,
 }
 
@@ -158,7 +157,7 @@ fn summed(delta: &Delta<'_>, old: &Old<'_, '_>, before: Option<u64>) -> Result<u
     })
 }
 
-/// Returns true if the value is too long for the log.
+/// True if the value is too long for the log.
 fn is_long(view: View<'_>, old: &Old<'_, '_>) -> bool {
     let item = &old.seen.item;
     item.value_bytes().0 > view.frame_bytes()

@@ -47,14 +47,13 @@ pub struct Draft {
 }
 
 impl Column {
-    /// Makes a draft that receives a value of `value_bytes` piece by piece. Frames are taken only
-    /// as bytes arrive.
+    /// Makes a draft of `value_bytes` bytes. Frames are taken only as bytes arrive.
     #[must_use]
     pub fn draft(&mut self, value_bytes: u32) -> Draft {
         Draft::new(Arc::clone(self.handle.store.memory()), value_bytes)
     }
 
-    /// Returns true if values of this length lie in the arena and stay where they were received.
+    /// True if values of this length lie in the arena and stay where they were received.
     #[must_use]
     pub fn keeps(&self, value_bytes: usize) -> bool {
         let view = self.handle.view();

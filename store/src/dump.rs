@@ -52,8 +52,7 @@ impl Column {
         let region = &view.store.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
         let locked = view.index.lock_at(from);
-        // If the index has contracted, the group also has hashes before the place: their items were
-        // shown before.
+        // If the index has contracted, the group has hashes before the place, too: shown before.
         let is_whole = locked.first_place() >= from;
         locked.visit(|slot| {
             // SAFETY: the slot was read just now, and what is read through the view passes no

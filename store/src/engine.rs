@@ -83,8 +83,7 @@ pub(crate) enum NewValue<'a> {
     Append(&'a [u8]),
     /// These bytes before the old value.
     Prepend(&'a [u8]),
-    /// The first frame of a chain, the bytes in the log that follow the frames, and the length of
-    /// both together.
+    /// A chain's first frame, the bytes in the log behind the frames, and the length of both.
     Frames(u32, &'a [u8], u32),
 }
 
@@ -329,9 +328,9 @@ impl View<'_> {
         }
     }
 
-    /// Returns true if writing over the item at `loc` counts as a use of it. A rewritten item keeps
-    /// its place in the queue, so the write should count, but not in the second in which the
-    /// segment was opened: such a write does not predict later uses.
+    /// True if writing over the item at `loc` counts as a use of it. A rewritten item keeps its
+    /// place in the queue, so the write should count, but not in the second in which the segment
+    /// was opened: such a write does not predict later uses.
     #[inline(always)]
     fn is_use(self, loc: u64) -> bool {
         self.log.segment_of(loc).opened() != self.handle.now && !self.log.is_young(loc)
@@ -352,8 +351,7 @@ impl<'a> New<'a> {
         }
     }
 
-    /// The shape of the item when it replaces `old`. The width of a CAS unique that is yet to be
-    /// given is known.
+    /// The shape of the item when it replaces `old`. Needs no CAS unique, only its width.
     #[inline]
     pub(crate) fn shape(&self, view: View<'_>, key: &[u8], old: Option<&Old<'_, '_>>) -> Shape {
         let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);

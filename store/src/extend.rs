@@ -36,8 +36,8 @@ impl Before {
         self.pinned.iter().flat_map(Pinned::pieces).chain([&self.log[..]])
     }
 
-    /// Returns true if the value is still this item's. The frames are held, so no other value gets
-    /// them: if frames and rest are equal, the value is.
+    /// True if the value is still this item's. The frames are held, so no other value gets them: if
+    /// frames and rest are equal, the value is.
     pub(crate) fn is_of(&self, old: &Old<'_, '_>) -> bool {
         old.seen.item.first_frame() == self.first_frame && old.log_value() == self.log
     }
@@ -108,8 +108,7 @@ impl Column {
         })
     }
 
-    /// Builds the longer value in frames. Under the lock the value that it was made from is
-    /// compared with the key's.
+    /// Builds the longer value in frames; under the lock, the old value must still be the key's.
     fn extend_in_frames(
         &mut self,
         key: Key<'_>,
@@ -198,8 +197,7 @@ impl View<'_> {
     }
 }
 
-/// An item with `value` and the old item's flags and exptime; `value_bytes` is the length of the
-/// whole value.
+/// The old item with `value`, which has `value_bytes` bytes in all.
 ///
 /// # Errors
 /// The answer, if the item may not be stored.
@@ -221,7 +219,7 @@ fn extended<'a>(
     Ok(New { value, exptime, client_flags, cas: NewCas::of(put.cas_in), ..New::default() })
 }
 
-/// Returns true if the verb makes an item where there is none to extend.
+/// True if the verb makes an item where there is none to extend.
 fn vivifies(verb: Verb) -> bool {
     matches!(verb, Verb::AppendVivify | Verb::PrependVivify)
 }

@@ -23,7 +23,7 @@ pub(crate) struct FlushWalk {
 }
 
 impl View<'_> {
-    /// Returns true if the item at `loc` was flushed.
+    /// True if the item at `loc` was flushed.
     #[inline]
     pub(crate) fn is_flushed(self, loc: u64) -> bool {
         self.log.flush.may_hide() && self.is_flushed_by(loc)
@@ -84,8 +84,7 @@ impl FlushWalk {
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
         let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
-        // Once the claimed segments are gone, there must be no segment of an earlier epoch left:
-        // look again.
+        // Once these are gone, no segment of an earlier epoch may be left: look again.
         self.next = if claimed > 0 { 0 } else { first + looked };
         if self.next == count {
             view.end_sweep();
@@ -101,8 +100,7 @@ impl Store {
         self.log.flush.now().at()
     }
 
-    /// Seals the open segments, which are of the epoch before. To be called when the epoch has
-    /// changed.
+    /// Seals the open segments. To be called when the epoch has changed.
     fn flushed(&self) {
         self.log.seal_all();
         self.mrc.flushed();
@@ -188,8 +186,7 @@ mod tests {
             },
             |store, round| {
                 let word = store.log.flush.now();
-                // A column that came late has delayed the flush anew, until its own clock was
-                // there.
+                // A column that came late has delayed the flush anew, until its clock was there.
                 assert!((round + 1..=2 * (round + 1)).contains(&word.epoch()), "{word:?}");
                 assert_eq!(word.at(), 0, "done");
             },

@@ -1,5 +1,4 @@
-//! Growth of the memory in use: a fresh segment is taken only while little of the touched memory is
-//! dead.
+//! Growth of the memory in use: fresh segments are taken only while little touched memory is dead.
 //!
 //! A free segment is *warm* if it is populated, and *fresh* if it has no memory (`Segments`).
 //!
@@ -110,8 +109,7 @@ impl Store {
         first
     }
 
-    /// Bytes of memory in use: all segments but fresh ones and those granted to the index, and the
-    /// memory that the index uses.
+    /// Bytes in use: the index's, and segments that are neither fresh nor granted to the index.
     fn touched_bytes(&self) -> u64 {
         let memory = self.memory();
         let fresh = memory.segments.fresh();
@@ -133,8 +131,8 @@ impl Store {
         some.max(AHEAD_SEGMENTS_MIN).min(memory.present() / AHEAD_PART)
     }
 
-    /// Returns true if a free segment is to be populated. If all memory is locked, each fresh one
-    /// is. Otherwise one is if fewer segments are warm than are to be ahead of need, and memory may
+    /// True if a free segment is to be populated. If all memory is locked, each fresh one is.
+    /// Otherwise one is if fewer segments are warm than are to be ahead of need, and memory may
     /// grow.
     #[inline]
     #[must_use]
@@ -201,8 +199,8 @@ impl Store {
     pub fn lock_memory(&self) -> io::Result<()> {
         let locked = self.memory().lock().and_then(|()| self.lock_index());
         if locked.is_err() {
-            // Memory that is locked in part does not keep the promise, and segments used later
-            // would be refused.
+            // Memory that is locked in part breaks the promise, and later segments would be
+            // refused.
             self.memory().region.lock_no_more();
         }
         locked

@@ -21,8 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Number of handles that the process has made.
 static HANDLES: AtomicU64 = AtomicU64::new(0);
 
-/// A found item whose value is never rewritten. `Column::kept` returns the value until the column's
-/// next quiescent point.
+/// A found item whose value is never rewritten; valid until the column's next quiescent point.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     handle: u64,
@@ -55,8 +54,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Makes the handle of column `id`, which is online from now on. `Store::column` gives each
-    /// number once.
+    /// Makes the handle of column `id`, online from now on. `Store::column` gives each number once.
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
         let now = store.config.now;
         store.log.set_now(now);
@@ -156,8 +154,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Counts a lookup for the estimate of the miss ratio, and passes it to the estimate if the key
-    /// is sampled.
+    /// Counts a lookup for the estimate of the miss ratio, which gets the key if it is sampled.
     #[inline]
     pub(crate) fn sample_lookup(self, hash: u64) {
         self.handle.lookups.set(self.handle.lookups.get() + 1);

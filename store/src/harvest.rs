@@ -24,8 +24,7 @@ use memory::sync::{AtomicU32, Mutex, Ordering};
 const GATHERED_MAX: u32 = 4096;
 /// Most segments that one slice claims, and that one slice retires.
 const SLICE_SEGMENTS: u32 = 64;
-/// Number of index lines that are passed at the cost of unlinking one item by itself (`bench store
-/// -- expiry`).
+/// Index lines passed at the cost of unlinking one item by itself (`bench store -- expiry`).
 const ITEM_LINES: u64 = 6;
 /// Bytes of records that are walked at the cost of passing one line.
 const LINE_BYTES: u32 = 8;
@@ -86,7 +85,7 @@ impl Harvest {
         segments.next_power_of_two() as usize + 3 * segments.min(GATHERED_MAX) as usize * 4
     }
 
-    /// Returns true if no segment waits to be walked.
+    /// True if no segment waits to be walked.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0 // a hint
     }
@@ -96,8 +95,7 @@ impl Harvest {
     pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
         let gathered = self.gathered.try_lock().ok()?;
         let Gathered { dead, mixed, alive, .. } = &*gathered;
-        // A segment of `dead` in which a pass found live items is in both lists until it is
-        // retired.
+        // A segment of `dead` in which a pass found live items is in both until it is retired.
         let alive = alive.iter().filter(|segment| !dead.contains(segment));
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
@@ -182,8 +180,7 @@ impl Gathered {
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(view.log.segment(segment).live());
-        // Other columns may have unlinked items since their bytes were added: the last segment
-        // resets the sum.
+        // Other columns may have unlinked items meanwhile: the last segment resets the sum.
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
@@ -242,8 +239,7 @@ impl Gathered {
         let (mut gone, now) = (Reaped::default(), self.now);
         let is_dead = |slot: Slot| {
             let there = view.log.segment_of(slot.loc());
-            // The segment's latest exptime mostly decides. If a life was prolonged, each item's own
-            // does.
+            // The segment's latest exptime mostly decides, unless a life was prolonged.
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,

@@ -100,7 +100,7 @@ impl Found<'_> {
         }
         let used = self.slot.used(counts());
         if used != self.slot || plant::is(Fault::SaturatedWritten) {
-            // Relaxed: the bits order nothing, and an exchange that fails met a change that matters
+            // Relaxed: the bits order nothing; an exchange that fails met a change that matters
             // more.
             let (old, new) = (self.slot.0, used.0);
             let _ = self.at.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
@@ -141,8 +141,7 @@ pub(crate) struct Index {
     items: CachePadded<AtomicI64>,
     /// Bytes of memory that the index may use.
     granted: AtomicUsize,
-    /// Held by the column that adds or removes a line, lays out a group, gives memory back or
-    /// begins a pass.
+    /// Held to add or remove a line, to lay out a group, to give memory back or to begin a pass.
     moving: Mutex<Moving>,
     /// True while a pass is under way. Then the index does not contract.
     passing: AtomicBool,
@@ -154,8 +153,7 @@ impl Index {
     pub(crate) fn new(bytes_max: usize, lines: u64, remembered: Remembered) -> io::Result<Self> {
         let width = Width::of_lines(lines);
         let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
-        // A group has at least 8 lines of 8 words, and `may_be_wider` requires room for one group
-        // more.
+        // A group has at least 64 words of lines, and `may_be_wider` needs room for one more group.
         let groups = lines / 64 + 2;
         let index = Self {
             lines: Words::new(lines.next_multiple_of(8))?,
@@ -178,8 +176,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Number of lines that hold `items` before the index grows, or that take `bytes`, if those are
-    /// fewer.
+    /// Lines that hold `items` before the index grows, or that take `bytes`, if those are fewer.
     pub(crate) fn lines_for(items: u64, bytes: usize) -> u64 {
         let lines = items.saturating_mul(100) / LOAD_PERCENT_MAX / 8 + 1;
         let group_bytes = index(LINES_MIN) * 64 + grow::GROUP_BYTES;
@@ -189,8 +186,7 @@ impl Index {
     /// Lets the index contract to `lines` from now on, however wide it was at the start.
     pub(crate) fn forget_start(&self, lines: u64) {
         let Ok(_alone) = self.moving.lock() else { return };
-        // Relaxed, as every access: read and written under the lock of `moving`, but for `publish`
-        // in `new`.
+        // Relaxed, as every access: made under the lock of `moving`, but for `publish` in `new`.
         self.least.store(Width::of_lines(lines).pack(), Ordering::Relaxed);
         self.publish(self.width(), LOAD_PERCENT_MIN);
     }
@@ -285,7 +281,7 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag(hash))));
     }
 
-    /// Returns true if the ghost remembers the key of `hash` as evicted. A hint only.
+    /// True if the ghost remembers the key of `hash` as evicted. A hint only.
     pub(crate) fn remembers(&self, hash: u64) -> bool {
         self.ghost.knows(self.width().address(hash).group(), hash)
     }
@@ -301,7 +297,7 @@ impl Index {
         self.width.width.load(Ordering::Acquire)
     }
 
-    /// Returns true if the address of `hash` is still `address`, computed from an earlier `width`.
+    /// True if the address of `hash` is still `address`, computed from an earlier `width`.
     #[inline]
     fn is_still_at(&self, address: Address, hash: u64, width: u64) -> bool {
         let now = self.width_word();
@@ -371,8 +367,7 @@ impl Index {
             let address = Width::unpack(width).address(hash);
             let (group, homes) = (self.groups.word(address.group()), address.homes());
             let home = homes.home(tag);
-            // Acquire pairs with the Release where a `Locked` is dropped and in
-            // `Group::end_moving`.
+            // Acquire pairs with the Release of a dropped `Locked` and of `Group::end_moving`.
             let before = group.load(Ordering::Acquire);
             if before & ODD == 0 {
                 // The other places first, since the caller has mostly looked at the home line.
@@ -457,13 +452,12 @@ impl Index {
         taken.ok()
     }
 
-    /// Returns true if there is address space for another overflow line. Otherwise items must
-    /// leave.
+    /// True if there is address space for another overflow line. If not, items must leave.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.has_room()
     }
 
-    /// Returns true if an overflow line can be taken now.
+    /// True if an overflow line can be taken now.
     pub(crate) fn has_line(&self) -> bool {
         self.overflow.has_free()
             || (self.overflow.has_room() && self.bytes() + 64 <= self.granted_bytes())
@@ -475,8 +469,7 @@ impl Index {
     }
 }
 
-/// Returns true if a group's word has the version of `before`, so that no slot of the group has
-/// moved meanwhile.
+/// True if a group's word has the version of `before`: no slot of the group has moved since.
 #[inline]
 fn is_same_version(group: &AtomicU64, before: u64) -> bool {
     // Pairs with the Release fences of `Locked::moving` and `begin_moving`: had a probe seen a

@@ -193,8 +193,8 @@ impl<'r> Item<'r> {
     pub(crate) fn first_frame(&self) -> Option<u32> {
         self.shape.is_chained().then(|| {
             let mut bytes = [0; 4];
-            // SAFETY: an item with frames has their first one's number right before its key; it is
-            // never rewritten.
+            // SAFETY: an item with frames has the first one's number before its key, never
+            // rewritten.
             bytes.copy_from_slice(unsafe { self.bytes(self.key_at - 4, 4) });
             u32::from_le_bytes(bytes)
         })
@@ -406,9 +406,9 @@ unsafe fn copy_pieces_in([value, more]: [&[u8]; 2], to: *mut u8) {
     unsafe { copy_in(both.as_ptr(), to, both.len()) };
 }
 
-/// Returns true if two keys are the same. For most lengths a call of `memcmp` would cost as much as
-/// this comparison. It has no branch before all bytes are compared, since keys of one tag are
-/// nearly always the same.
+/// True if two keys are the same. For most lengths a call of `memcmp` would cost as much as this
+/// comparison. It has no branch before all bytes are compared, since keys of one tag are nearly
+/// always the same.
 #[inline(always)]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     /// The bits that differ between the words at `at`.

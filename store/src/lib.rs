@@ -111,8 +111,7 @@ pub struct Config {
     pub now: u32,
 }
 
-/// Settings that a store needs from its start, since it cannot change them later at all or only by
-/// growing.
+/// Settings from a store's start, which it cannot change later, or only by growing.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     /// Number of items that the index holds before it grows. At the start the index takes at most a
@@ -123,8 +122,7 @@ pub struct Start {
     pub huge_pages: bool,
     /// NUMA nodes of the columns. Each column stores what it can in memory of its own node.
     pub nodes: Nodes,
-    /// Holds values of `arena_value_bytes_min` bytes or more, beside the memory, as long as it has
-    /// free chunks.
+    /// Holds values of `arena_value_bytes_min` bytes or more while it has free chunks.
     pub arena: Option<Arc<Arena>>,
     /// The shortest value that lies in the arena; at least one byte.
     pub arena_value_bytes_min: usize,
@@ -262,13 +260,12 @@ impl Store {
         Ok((memory, index))
     }
 
-    /// Fewest lines of the index at the start: half of a segment's worth, so that group words and
-    /// overflow lines fit too.
+    /// Fewest lines at the start: half of a segment's worth, to leave room for words and overflow.
     fn lines_least(segment_bytes: usize) -> u64 {
         8 << (segment_bytes / 1024).ilog2()
     }
 
-    /// Returns true if the store asks the system for huge pages under its segments.
+    /// True if the store asks the system for huge pages under its segments.
     #[must_use]
     pub fn wants_huge_pages(&self) -> bool {
         self.memory().region.wants_huge()
@@ -284,8 +281,7 @@ impl Store {
         self.memory().place()
     }
 
-    /// Returns true if expired items are removed even when nobody asks for them or for room. True
-    /// at first.
+    /// True if expired items are removed although nobody asks for them or for room. True at first.
     #[must_use]
     pub fn expires_unasked(&self) -> bool {
         // Relaxed, paired with the swap below: a switch that orders nothing.
@@ -351,8 +347,7 @@ impl Store {
         whole(columns.fold(0, u64::wrapping_add))
     }
 
-    /// Bytes of linked items in probation and in the main queue, frames included; not exact while
-    /// columns link and unlink.
+    /// Bytes of linked items in probation and in main, frames included; inexact during changes.
     fn live_bytes(&self) -> (u64, u64) {
         let probation = self.sum(|counters| &counters.probation_bytes);
         (probation, self.sum(|counters| &counters.bytes).saturating_sub(probation))
@@ -372,8 +367,7 @@ impl Store {
         self.mrc.one_in()
     }
 
-    /// Returns true if the index has more items than its lines should hold, so that lines are
-    /// added.
+    /// True if the index has more items than its lines should hold, so that it grows.
     #[must_use]
     pub fn index_is_expanding(&self) -> bool {
         self.index.wants_to_grow()
@@ -406,8 +400,7 @@ impl Store {
         self.memory().segments.free()
     }
 
-    /// Lets retired segments be reused at once, so that readers may see their bytes change. For
-    /// tests that must catch that.
+    /// Lets retired segments be reused at once, for tests that must see a reader's bytes change.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn plant_early_reuse(&self) {
@@ -422,9 +415,9 @@ impl Store {
         self.memory().quiescence.plant_stall(on);
     }
 
-    /// Returns true if a free segment is in no list: some thread is about to use it, to populate it
-    /// or to give its memory back, and may be preempted for any number of a column's loops. For the
-    /// tests of `plant_stall`.
+    /// True if a free segment is in no list: some thread is about to use it, to populate it or to
+    /// give its memory back, and may be preempted for any number of a column's loops. For the tests
+    /// of `plant_stall`.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     #[must_use]
@@ -441,8 +434,7 @@ impl Store {
     }
 }
 
-/// A gauge's sum, or 0 if it seems negative: a reader may see one column's subtraction before
-/// another column's addition.
+/// A gauge's sum; 0 if a column's subtraction was seen before another's addition.
 fn whole(sum: u64) -> u64 {
     if sum > i64::MAX as u64 { 0 } else { sum }
 }

@@ -13,8 +13,7 @@ use crate::policy::room;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
-/// Number of segments for each appender (of each queue) and each drain token. There is at most one
-/// of each for each column.
+/// Segments per appender (of each queue) and per drain token. A column has at most one of each.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
 /// Most tokens: a word has a bit for each.
 const TOKENS_MAX: u32 = 64;
@@ -43,16 +42,13 @@ pub(crate) struct Limit {
     pub(crate) repack_at: AtomicU32,
     /// Number of values copied since the walk for scattered frames last began at the first segment.
     pub(crate) repacked: AtomicU32,
-    /// Number of segments that were lacking when a walk last could copy no value; `u32::MAX`
-    /// before.
+    /// Number of segments lacking when a walk last could copy no value; `u32::MAX` before.
     pub(crate) in_vain: AtomicU32,
-    /// Held by a column while it changes the limit and all numbers derived from it; never while the
-    /// column holds another lock.
+    /// Held while the limit and its numbers change; the column holds no other lock then.
     changing: Mutex<()>,
 }
 
-/// The error that no such limit is possible: the store cannot hold its largest item, or has no
-/// address space.
+/// The error of a limit that cannot hold the largest item, or exceeds the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a store is between 16 segments, or twice its largest item, and 16 times its first size")]
 pub struct OutOfBounds;
@@ -141,8 +137,7 @@ impl Store {
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
     }
 
-    /// Number of further segments to be emptied for the limit, beyond those that are free or will
-    /// be.
+    /// Number of segments to be emptied for the limit, beyond those that are free or will be.
     pub(crate) fn lacking(&self) -> u32 {
         let segments = &self.memory().segments;
         match self.excess() {
@@ -151,7 +146,7 @@ impl Store {
         }
     }
 
-    /// Returns true if the index contracts, or is about to give memory back.
+    /// True if the index contracts, or is about to give memory back.
     pub(crate) fn index_gives(&self) -> bool {
         let segment_bytes = self.memory().region.segment_bytes() as usize;
         self.index.wants_to_shrink() || self.index.has_to_spare(segment_bytes)

@@ -1,5 +1,4 @@
-//! The beginning and the end of an item's life: its slot is set or emptied, and the item is
-//! counted.
+//! Beginning and end of an item's life: its slot is set or emptied, and the item is counted.
 //!
 //! Where: every verb that writes or deletes an item ends here, and so does every eviction.
 //! Invariant: an item is whole, and counted in its segment, before a slot names it; its bytes count
@@ -122,8 +121,7 @@ impl View<'_> {
             self.log.void(place);
             return Move::NoRoom;
         }
-        // The item was flushed since it was looked at; in a segment of the new epoch it would be
-        // visible again.
+        // The item was flushed since: in a segment of the new epoch it would be visible again.
         let to_epoch = self.log.segment(place.segment()).epoch();
         if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
             locked.remove(at);
@@ -160,15 +158,13 @@ impl View<'_> {
         Move::Moved
     }
 
-    /// Counts an item as gone. To be called once the slot that named the item at `loc` is empty;
-    /// not under a lock.
+    /// Counts an item whose slot is empty now. Not under a lock.
     pub(crate) fn unlinked(self, loc: u64, item: &Item<'_>) {
         self.count_items(-1);
         self.dispose(loc, item);
     }
 
-    /// Counts an item's bytes as dead and releases its frames. To be called once no slot names the
-    /// item; not under a lock.
+    /// Counts the bytes of an item that no slot names, and releases its frames. Not under a lock.
     pub(crate) fn dispose(self, loc: u64, item: &Item<'_>) {
         if let Some(frame) = item.first_frame() {
             self.memory().release(frame);
@@ -176,8 +172,7 @@ impl View<'_> {
         self.dispose_but_frames(loc, item);
     }
 
-    /// Like `dispose`, but for an item whose frames, and the reference to them, are another item's
-    /// now.
+    /// Like `dispose`, but for an item whose frames, and reference, are another item's now.
     pub(crate) fn dispose_but_frames(self, loc: u64, item: &Item<'_>) {
         let (segment, extent) = (self.memory().region.segment_of(loc), item.extent());
         let dead = &self.handle.dead_bytes;

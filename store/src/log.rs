@@ -1,5 +1,4 @@
-//! The log: two queues of segments, main and probation, their open segments, and the state that all
-//! of these share.
+//! The log: two queues of segments, main and probation, their open segments, and shared state.
 //!
 //! Where: every item that a client's SET or a drain writes gets its place here (`append`, `out`); a
 //! segment goes into its queue when it is sealed (`seal`).
@@ -156,8 +155,7 @@ impl Log {
         opened.saturating_sub(self.segment(segment).birth() >> ORDER_AT)
     }
 
-    /// Returns true if the item at `loc` was stored so recently that a hit does not predict later
-    /// uses.
+    /// True if the item at `loc` is so new that a hit does not predict later uses.
     #[inline]
     pub(crate) fn is_young(&self, loc: u64) -> bool {
         let birth = self.segment_of(loc).birth();

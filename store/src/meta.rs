@@ -1,5 +1,4 @@
-//! Meta get, meta delete, touch and delete. A get that changes the item reads and changes it in one
-//! step under the lock.
+//! Meta get, meta delete, touch and delete. A get reads and changes an item under one lock.
 //!
 //! Where: the executor's arms for mg, md, touch, gat and delete.
 //! Invariant: exptime and marks change in place, under the lock; an item that has no exptime field
@@ -29,8 +28,7 @@ enum Looked {
 }
 
 impl Column {
-    /// Like `get`, but also sets the exptime. If there is no room for an exptime field, the result
-    /// is a miss.
+    /// Like `get`, but also sets the exptime. A miss if there is no room for an exptime field.
     ///
     /// # Errors
     /// `Refused::Later` only.
@@ -83,8 +81,8 @@ impl Column {
                 Ok(Some(hit)) => return Ok(Some((hit, None))),
                 Ok(None) => {}
                 Err(Refused::Later) => return Err(Refused::Later),
-                // Without room for the field, the item and its exptime stay unchanged, and the
-                // client is told of a miss.
+                // Without room for the field the item stays unchanged, and the client is told of a
+                // miss.
                 Err(_) => return Ok(None),
             }
         }
@@ -151,8 +149,7 @@ impl Column {
         self.delete_if(key, None) == Deleted::Deleted
     }
 
-    /// Deletes the item of `key` if its CAS unique is `cas`; without a `cas`, whatever its unique
-    /// is.
+    /// Deletes the item of `key` if its CAS unique is `cas`, or whatever it is without `cas`.
     #[inline(always)]
     fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> Deleted {
         let key = self.handle.view().key(key);
@@ -188,8 +185,7 @@ impl Column {
         Ok(self.delete_if(delete.key, delete.cas))
     }
 
-    /// Marks the item stale, or drops its value, with a new CAS unique; in place if the shape
-    /// stays.
+    /// Marks the item stale, or drops its value, with a new unique; in place if the shape stays.
     fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
         let key = self.handle.view().key(delete.key);
         let changed = self.change(key, None, |_, old| {

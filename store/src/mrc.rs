@@ -1,5 +1,4 @@
-//! Estimates, while the store serves, the miss ratio at other memory sizes, from a sample of the
-//! keys.
+//! Estimates the miss ratio at other memory sizes from a sample of the keys, while serving.
 //!
 //! Where: columns report every lookup, store and delete of a sampled key, at most one key in 64;
 //! statistics read the estimate.
@@ -63,15 +62,14 @@ impl Mrc {
         Self { threshold: AtomicU64::new(threshold(RATE_BITS_MIN)), samples: Mutex::new(samples) }
     }
 
-    /// Returns true if the key of this hash is sampled.
+    /// True if the key of this hash is sampled.
     #[inline]
     pub(crate) fn samples(&self, hash: u64) -> bool {
         // Relaxed: a report of a key by an old threshold is ignored.
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Notes a lookup at time `now`. `lookups` counts those of any key since the last one noted,
-    /// this one included.
+    /// Notes a lookup at `now`, and `lookups`, those of any key since the last one noted.
     pub(crate) fn looked_up(&self, hash: u64, now: u32, lookups: &mut u64) {
         self.with(hash, |samples| {
             samples.all += std::mem::take(lookups);
@@ -96,8 +94,7 @@ impl Mrc {
         }
     }
 
-    /// The estimated misses per lookup with room for this many bytes of items. `None` before the
-    /// first lookup.
+    /// Misses per lookup with room for this many bytes of items. `None` before the first lookup.
     pub(crate) fn miss_ratios<const N: usize>(&self, bytes: [u64; N]) -> Option<[f64; N]> {
         let samples = self.samples.lock().ok()?;
         if samples.all == 0 {
@@ -157,8 +154,7 @@ impl Samples {
         }
     }
 
-    /// Number of lookups whose reuse distance is less than `bytes`. The bucket of `bytes` counts in
-    /// part.
+    /// Lookups whose reuse distance is less than `bytes`. The bucket of `bytes` counts in part.
     fn hits(&self, bytes: u64) -> f64 {
         let last = bucket(bytes);
         let below: u64 = self.reused[..last].iter().sum();

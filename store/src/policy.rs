@@ -1,5 +1,4 @@
-//! Eviction policies decide which items stay when room is made. They are pure functions, one small
-//! file for each policy.
+//! Eviction policies: pure functions that decide which items stay, one small file for each.
 //!
 //! Where: the store asks for the queue of each new item, and once for each live item of a segment
 //! being drained. The offline simulator calls the same code, and the code in `room`, so that it

@@ -16,8 +16,7 @@ use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use crate::{Draft, Store};
 use memory::plant::{self, Fault};
 
-/// Bytes that `-I` counts beside key and value: memcached's item header, the key's NUL and the
-/// value's CRLF.
+/// Bytes of memcached's item header, the key's NUL and the value's CRLF, which `-I` counts.
 const COUNTED_BYTES: u64 = 48 + 1 + 2;
 /// Bytes that `-I` counts for client flags, and for CAS uniques.
 const COUNTED_FLAGS_BYTES: u64 = 4;
@@ -143,8 +142,7 @@ impl Column {
         }
     }
 
-    /// The longest value that is given to `put` as bytes. Longer ones live in frames and arrive by
-    /// `Draft`.
+    /// The longest value given to `put` as bytes. Longer ones live in frames, as a `Draft`.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
         self.handle.store.frame_bytes() as usize
@@ -277,7 +275,7 @@ impl Store {
     }
 }
 
-/// Returns true if the verb extends a value.
+/// True if the verb extends a value.
 fn extends(verb: Verb) -> bool {
     matches!(verb, Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify)
 }

@@ -1,5 +1,4 @@
-//! NbQ: the non-blocking queue of sealed segments, oldest first. It stands in for NbQ-CLOCK's queue
-//! of objects.
+//! NbQ: the non-blocking queue of sealed segments, for NbQ-CLOCK's queue of objects.
 //!
 //! Where: the log has one for each of its two queues. Sealing a segment pushes it, making room
 //! takes from the old end, and compaction keeps the position of the segment that it compacts.
@@ -77,8 +76,7 @@ impl Queue {
     /// Adds a segment at the young end. The caller sets its state to `Sealed` afterwards.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
-        // If holes make the span longer than this, entries are moved; the ring has four entries for
-        // each segment.
+        // If holes stretch the queue beyond this, entries move; the ring has four for each segment.
         if self.span() > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
@@ -92,8 +90,8 @@ impl Queue {
         self.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// Returns true if the ring is large enough for its pages behind the old end to be given back.
-    /// The young end must not come around to a page while a column gives it back. Until that column
+    /// True if the ring is large enough for its pages behind the old end to be given back. The
+    /// young end must not come around to a page while a column gives it back. Until that column
     /// passes its next quiescent point no segment is reused, so each is pushed once at most, which
     /// moves the young end by one and `ROTATE_ENTRIES`. The young end begins at less than four
     /// times as many positions behind the old end as there are segments (`push`). Both together are
@@ -115,8 +113,7 @@ impl Queue {
         self.at(position).store(entry(position, segment), Ordering::Release);
     }
 
-    /// Takes the oldest segment that can be drained. The caller owns it, in state `Draining`; its
-    /// entry stays.
+    /// Takes the oldest drainable segment, which is then `Draining` and the caller's.
     pub(crate) fn take_oldest(&self, segments: &Segments) -> Option<u32> {
         self.advance(segments);
         let head = self.head.load(Ordering::Relaxed); // a hint where to look
@@ -135,7 +132,7 @@ impl Queue {
         None
     }
 
-    /// Returns true if the segment is at this position.
+    /// True if the segment is at this position.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn has(&self, position: u64, segment: u32) -> bool {
         // Relaxed: for the audit.
@@ -285,8 +282,7 @@ mod tests {
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
-    /// Runs with the system's pages, whatever their size, and with those of arm64 if there are
-    /// enough.
+    /// With the system's pages, whatever their size, and with those of arm64 if there are enough.
     #[test]
     fn what_has_left_takes_no_memory_and_is_not_there_again() {
         come_and_go();

@@ -1,5 +1,4 @@
-//! Every read of a key: without a lock, from one line of the index and one item; or under the lock
-//! of the key's group.
+//! Every read of a key: one line and one item without a lock, or under its group's lock.
 //!
 //! Where: GET, and the first look of every other verb.
 //! Invariant: an item returned was linked at some moment during the call; that an item has expired
@@ -108,8 +107,7 @@ impl Head<'_> {
         self.view.cas_of(self.slot, &self.item)
     }
 
-    /// The exptime, if it is certain without a lock; 0: never expires. `None`: a touch may be
-    /// changing it.
+    /// The exptime, if certain without a lock; 0: never. `None`: a touch may be changing it.
     #[inline]
     #[must_use]
     pub fn exptime(&self) -> Option<u32> {
@@ -141,8 +139,7 @@ impl Head<'_> {
         self.slot.has(FETCHED)
     }
 
-    /// True if the item is marked stale (`X`). Then the first client to look wins, and to win takes
-    /// the lock.
+    /// True if the item is stale (`X`). Then the first client to look wins, which takes the lock.
     #[inline]
     #[must_use]
     pub fn stale(&self) -> bool {
@@ -242,8 +239,7 @@ fn get_anyhow<'s>(
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// Like `Column::get_around`, but for an item of any length and without `around`. `found` is a slot
-/// that was found already.
+/// Like `Column::get_around`, but for any length and without `around`; `found` is given.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
@@ -313,7 +309,7 @@ impl<'r> View<'r> {
         if self.is_flushed(loc) { Fate::Flushed } else { Fate::Live }
     }
 
-    /// Returns true if the item has expired at this column's time.
+    /// True if the item has expired at this column's time.
     #[inline]
     fn has_expired(self, item: &Item<'_>) -> bool {
         let exptime = item.exptime();
@@ -463,8 +459,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Notes the time of an access, unless one was noted within a minute. To be called under the
-    /// lock of the item's group.
+    /// Notes an access, unless one was noted within a minute. To be called under the group's lock.
     pub(crate) fn access(self, item: &Item<'_>) {
         if !item.accessed().is_fresh(self.handle.now) {
             item.set_accessed(self.handle.stamp);
@@ -488,8 +483,7 @@ impl<'r> View<'r> {
         Some(Taken::Lasting(loc, pinned))
     }
 
-    /// Appends an item's value to `out` if it may be rewritten, otherwise returns it without a
-    /// copy.
+    /// Appends an item's value to `out` if it may be rewritten, or returns it without a copy.
     #[inline(always)]
     fn append(self, loc: u64, item: &Item<'r>, out: &mut Vec<u8>) -> Option<Appended<'r>> {
         let Some(log) = item.lasting_value() else {

@@ -19,8 +19,7 @@ use memory::sync::Ordering;
 /// Longest value that is copied. A longer one would take too long, and its frames fill whole
 /// segments, except at their ends.
 const COPIED_BYTES_MAX: u32 = 2 << 20;
-/// After a walk in which no value could be copied, another begins once fewer segments are lacking,
-/// by one in this many.
+/// After a walk in vain, another begins once fewer segments are lacking, by one in this many.
 const IN_VAIN_PART: u32 = 16;
 /// Most segments that one call looks at to find one to walk.
 const LOOKS_MAX: u32 = 4096;

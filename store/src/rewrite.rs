@@ -32,8 +32,7 @@ use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::read::{Fate, Old};
 use memory::plant::{self, Fault};
 
-/// Returns true if an item of `shape` may be written over the item of a slot. Without the lock this
-/// is a guess.
+/// True if an item of `shape` may be written over a slot's item. Without the lock a guess.
 #[inline]
 pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> bool {
     let is_fresh = slot.ver() < VER_MAX || plant::is(Fault::LastVersionRewritten);
@@ -41,7 +40,7 @@ pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> boo
 }
 
 impl View<'_> {
-    /// Returns true if an item of `shape` can be written over `old`.
+    /// True if an item of `shape` can be written over `old`.
     #[inline(always)]
     pub(crate) fn can_rewrite(self, old: &Old<'_, '_>, shape: Shape) -> bool {
         let slot = old.seen.slot;
@@ -67,8 +66,7 @@ impl View<'_> {
         if item.shape().cas() == CasWidth::Short && behind > u64::from(u32::MAX) {
             return false;
         }
-        // Before the item gets its exptime, since background walks trust the segment's latest
-        // exptime.
+        // Before the item's own exptime, since walks trust the segment's latest one.
         if !plant::is(Fault::LifeNotProlonged) {
             segment.raise_exp(fields.exptime);
         }

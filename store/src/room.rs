@@ -29,14 +29,12 @@ use memory::sync::{Ordering, spin_loop};
 
 /// Number of appends that do not look for room after a look that could make none.
 const REST_APPENDS: u32 = 64;
-/// Most slices of work that an append does while no segment is free. Then it is answered with
-/// `Later`.
+/// Most slices of work of an append while no segment is free, before `Later` is the answer.
 const SLICES_MAX: u32 = 16;
 /// Number of looks in a row that found no work to do and no other column at work before an append
 /// is refused. After a single look, another column may have been between two steps.
 const VAIN_LOOKS_MAX: u32 = 4;
-/// Number of appends that are refused without a look, if nothing is evicted, after one that found
-/// the store full.
+/// Appends refused without a look, if nothing is evicted, after one found the store full.
 const FULL_APPENDS: u32 = 256;
 
 /// Factor by which the work of an append exceeds its size where memory would grow. In segments that
@@ -57,8 +55,7 @@ pub(crate) struct Room {
     /// segment worth compacting, and it is reset when the clock moves on. Bytes that other columns
     /// have made dead are found once the number is 0.
     pub(crate) full_appends: u32,
-    /// The hash of the last key whose change was answered with `Later` because the index lacked a
-    /// line.
+    /// The hash of the last key whose change came too early because the index lacked a line.
     pub(crate) lacks_line: Option<u64>,
     pub(crate) random: Random,
 }
@@ -94,8 +91,7 @@ impl Room {
         })
     }
 
-    /// A frame for a value that is arriving. Like `place`, it pays for room and is a quiescent
-    /// point.
+    /// A frame for a value that is arriving. Like `place`, pays for room; a quiescent point.
     ///
     /// # Errors
     /// Like `place`.
@@ -114,8 +110,7 @@ impl Room {
             return self.pay_for_reuse(handle, bytes);
         }
         pass_and_reclaim(handle);
-        // Segments that wait for other columns will be free without further drains; segments that
-        // are to be withheld will not.
+        // Segments that wait for other columns will be free without drains, unless withheld.
         let segments = &handle.store.memory().segments;
         let free = (segments.free() + segments.limbo()).saturating_sub(handle.store.excess());
         if free >= high {
@@ -188,8 +183,7 @@ impl Room {
         }
         let mut vain_looks = 0;
         for _ in 0..SLICES_MAX {
-            // If enough drained segments wait for other columns, further evictions would be in
-            // vain.
+            // If enough drained segments wait for other columns, evictions would be in vain.
             let enough = handle.store.memory().segments.limbo() >= handle.store.high();
             let progress = !enough && self.make_room(handle.view(), SLICE_BYTES_MAX);
             pass_and_reclaim(handle);
@@ -213,7 +207,7 @@ impl Room {
         Err(Refused::Later)
     }
 
-    /// Returns true if it is known, without a look, that nothing can be freed.
+    /// True if it is known, without a look, that nothing can be freed.
     fn is_full(&self, view: View<'_>) -> bool {
         self.full_appends > 0
             && view.config.eviction.is_none()
@@ -230,9 +224,9 @@ fn pass_and_reclaim(handle: &mut Handle) {
 }
 
 impl Store {
-    /// Returns true if other columns hold what may become room: retired segments that wait for
-    /// quiescent points, a walk, a pass. Relaxed: hints; an append that is answered with `Later` is
-    /// tried again.
+    /// True if other columns hold what may become room: retired segments that wait for quiescent
+    /// points, a walk, a pass. Relaxed: hints; an append that is answered with `Later` is tried
+    /// again.
     pub(crate) fn others_make_room(&self) -> bool {
         self.memory().segments.limbo() > 0
             || self.tokens.load(Ordering::Relaxed) != 0

@@ -59,8 +59,7 @@ struct Scene {
     made: u32,
 }
 
-/// The lines that an operation writes: names of those that another column touches too, and the
-/// number of lines of the log.
+/// Names of the lines that an operation writes and others touch; number of lines of the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Written {
     shared: Vec<String>,
@@ -115,8 +114,7 @@ impl Scene {
         self
     }
 
-    /// The lines that column B touches in operations of all kinds on the keys, on others and on new
-    /// ones.
+    /// Lines that column B touches in operations of all kinds on the keys, others and new ones.
     fn touched(&mut self) -> BTreeSet<usize> {
         let others: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
         let new: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
@@ -262,8 +260,7 @@ fn a_set_of_a_new_key_writes_its_segments_entry_too() {
 
 #[test]
 fn a_set_with_another_length_writes_no_more_lines_than_one_of_a_new_key() {
-    // Each operation overwrites an item of one segment, so the second line is mostly that segment's
-    // too.
+    // All overwrite items of one segment, so the second line is mostly that segment's.
     let looks = || Scene::new(16).filled().look(|a, key| set(a, key, &LONGER));
     writes(looks, &APPENDED, (3..=4, 5.6));
 }

@@ -23,8 +23,7 @@ pub(crate) const COARSE_FROM_SECONDS: u32 = SECONDS / 4;
 const SECONDS: u32 = 1 << 15;
 /// Seconds since the oldest access that a stamp which is not coarse can denote.
 pub(crate) const SECONDS_MAX: u32 = SECONDS - 1 - AHEAD_SECONDS as u32;
-/// Seconds after a noted access within which another one is not noted (memcached's
-/// `ITEM_UPDATE_INTERVAL`).
+/// Seconds within which another access is not noted (memcached's `ITEM_UPDATE_INTERVAL`).
 const NOTED_SECONDS: u16 = 60;
 /// Most seconds that a stamp may be ahead of a column's clock.
 const AHEAD_SECONDS: u16 = 255;
@@ -48,8 +47,7 @@ impl Stamp {
         now.0.wrapping_sub(self.0) > NOTED_SECONDS
     }
 
-    /// Returns true if the access was noted within the last minute, so that another one in second
-    /// `now` need not be noted.
+    /// True if the access was noted within a minute, so that one in second `now` need not be.
     #[inline]
     pub(crate) fn is_fresh(self, now: u32) -> bool {
         self.0 & COARSE == 0 && self.seconds_before(now) <= NOTED_SECONDS.into()

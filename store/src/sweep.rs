@@ -73,8 +73,7 @@ impl Sweep {
         Self { segment, all, from: there.reset_min_exp(), ahead: [0; SPANS], last: 0 }
     }
 
-    /// Walks on from `at` for about `budget` bytes. Returns the number of bytes walked and the
-    /// number of bytes freed.
+    /// Walks on from `at` for about `budget` bytes. Returns the bytes walked and the bytes freed.
     pub(crate) fn slice(&mut self, view: View<'_>, at: &mut u32, budget: u32) -> (u32, u64) {
         let region = &view.memory().region;
         let (start, end) = (region.start(self.segment), view.log.segment(self.segment).end());
@@ -100,8 +99,7 @@ impl Sweep {
             }
             let hash = view.hash.hash(item.key());
             view.index.prefetch_to_unlink(hash);
-            // The new item takes the place of the one whose lines were prefetched longest ago,
-            // which is looked up now.
+            // The new item replaces the one prefetched longest ago, which is looked up now.
             let before = batch[count % BATCH].replace((hash, loc, item));
             if let Some((hash, loc, _)) = &batch[(count + BATCH / 2) % BATCH] {
                 view.index.prefetch_elsewhere(*hash, *loc);
@@ -121,8 +119,7 @@ impl Sweep {
         ((*at - first).max(1), gone.bytes)
     }
 
-    /// Returns true if the item may be dead, so that its slot is worth a look. Notes the exptime of
-    /// an item that lives on.
+    /// True if the item may be dead and its slot is worth a look. Notes the exptime if it lives.
     fn may_be_dead(&mut self, view: View<'_>, item: &Item<'_>) -> bool {
         if self.all {
             return true;
@@ -195,8 +192,7 @@ impl Sweep {
         view.log.unclaim(self.segment, self.due(view.handle.now, segment_bytes));
     }
 
-    /// Ends the walk before it is complete, and restores the segment's earliest exptime to its
-    /// value before the walk.
+    /// Ends the walk early, and restores the segment's earliest exptime from before the walk.
     pub(crate) fn give_up(&self, view: View<'_>) {
         view.log.segment(self.segment).lower_min_exp(self.from);
     }
@@ -215,7 +211,7 @@ impl Sweep {
     }
 }
 
-/// Returns true if all items of a segment are dead in second `now`.
+/// True if all items of a segment are dead in second `now`.
 pub(crate) fn is_dead(view: View<'_>, there: &Segment, now: u32) -> bool {
     there.max_exp() <= now || there.epoch() != view.log.epoch()
 }

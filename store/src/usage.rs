@@ -36,8 +36,7 @@ pub struct Usage {
     pub live_bytes: u64,
     /// Bytes of the log that dead items take.
     pub dead_bytes: u64,
-    /// Bytes of memory in segments behind their last item: still to be filled, or too few for an
-    /// item.
+    /// Bytes of memory in segments behind their last item: to be filled, or too few for an item.
     pub tail_bytes: u64,
     /// Bytes of frames in use.
     pub frame_bytes: u64,
@@ -51,8 +50,7 @@ pub struct Usage {
     pub index_bytes: u64,
     /// Bytes of the ghost, which remembers evictions.
     pub ghost_bytes: u64,
-    /// Bytes of the tables of segments, frames, queues and the calendar, and of the samples for the
-    /// miss ratio curve.
+    /// Bytes of the tables of segments, frames, queues and calendar, and of the sampled keys.
     pub table_bytes: u64,
     /// Bytes of the arena's chunks that hold values. They come on top of all bytes above.
     pub arena_bytes: u64,
@@ -85,8 +83,7 @@ impl Usage {
         let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
         if open || sealed || segment.is(State::Draining) {
             let filled = if open { segment.committed() } else { segment.end().min(segment_bytes) };
-            // A column that unlinks an item which a pass has counted already makes the sum wrap
-            // below 0 for a moment.
+            // If a pass has counted an item already, its unlinking makes the sum wrap for a moment.
             let live = segment.live();
             let live = if live > segment_bytes { 0 } else { u64::from(live) * times };
             let filled = (u64::from(filled) * times).max(live);

@@ -58,8 +58,7 @@ pub struct Put<'a> {
     pub cas: u64,
     /// The CAS unique that the new item gets (meta `E`); `None` = the next of the store's own.
     pub cas_in: Option<u64>,
-    /// With `Verb::Cas`: if `cas` is lower than the item's, stores all the same, but marks the new
-    /// item stale (meta `I`).
+    /// With `Verb::Cas`: stores also if `cas` is lower than the item's, but as stale (meta `I`).
     pub stale: bool,
 }
 
@@ -195,8 +194,7 @@ pub enum Appended<'s> {
     /// The output of `head`. The value, which is never rewritten, is to follow: these are its
     /// bytes, and a handle for `Column::kept` to find them later.
     Lasting(&'s [u8], Kept),
-    /// The output of `head`. The value is to follow: the body in frames, then the rest in the log,
-    /// like `Value::Frames`.
+    /// The output of `head`. The value is to follow, like `Value::Frames`.
     Frames(Pinned, &'s [u8]),
 }
 
@@ -222,8 +220,7 @@ pub struct MetaGet<'a> {
     pub cas_in: Option<u64>,
     /// True if the request counts as a use of the item; false with `u`.
     pub bump: bool,
-    /// True if the request may win; false with `me`, which only looks, and where `mg` fails while
-    /// it answers.
+    /// True if the request may win; false for `me`, and where `mg` fails while it answers.
     pub win: bool,
     /// Changes to make, at most one of each, in the order given.
     pub steps: &'a [MetaStep],

@@ -1,5 +1,4 @@
-//! One column, step by step: the effect of each verb, at the default size and at 8 MiB, under every
-//! policy.
+//! One column: the effect of each verb, at the default size and at 8 MiB, under every policy.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 

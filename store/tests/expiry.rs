@@ -1,5 +1,4 @@
-//! Items that expire: when their memory is free, the cost of finding them, and that a touch is
-//! never overlooked.
+//! Items that expire: when memory is free, the cost of finding them, and touches in time.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -103,8 +102,7 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
         }
         idle(&mut column, START + second);
         let (stats, used) = (store.stats(), store.used_bytes() as u64);
-        // The live items, and an eighth of the memory for up to 50 classes whose segments are open,
-        // or not yet dead as a whole.
+        // Live items, and an eighth of the memory for up to 50 classes that are not wholly dead.
         let most = live * item_bytes + stats.hash_bytes + (64 << 20) * 12 / 100;
         assert!(used <= most, "{used} bytes, not {most}, for {live} items in second {second}");
         assert!(stats.curr_items >= live, "nothing goes before its time");
@@ -237,8 +235,7 @@ fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(e
     assert_eq!((store.stats().curr_items, store.stats().bytes), (0, 0));
 }
 
-/// Like the test before, but there is no room to move prolonged items: their segments stay until
-/// these go.
+/// Like the test before, but without room to move prolonged items: their segments stay.
 #[test]
 fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     const ITEMS: u32 = 60_000;
@@ -255,8 +252,7 @@ fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     early.set_now(START + 10);
     late.online();
     late.set_now(START + 9);
-    // From here on the late column passes no quiescent point, so no memory of moved items becomes
-    // free.
+    // From here on the late column passes no quiescent point: no moved item's memory is freed.
     let (mut kept, mut key) = (0, 0);
     while early.maintain() {
         early.quiesce();
@@ -325,8 +321,7 @@ fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Ev
     assert_eq!(store.stats().curr_items, 0);
 }
 
-/// Columns whose clocks differ by a second or two store, prolong and sweep: an item whose touch
-/// succeeded lives.
+/// Columns with differing clocks store, prolong and sweep: an item that was touched in time lives.
 #[test]
 fn a_touch_that_races_a_walk_is_kept() {
     const THREADS: u32 = 4;

@@ -12,8 +12,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Start, Store, Verb};
 
 const MIB: usize = 1 << 20;
-/// Most bytes that the store takes beyond twice its items: the larger part of the 8 MiB that a
-/// process may.
+/// Most bytes beyond twice the items': the larger part of the 8 MiB that a process may.
 const BESIDE_BYTES: u64 = 5 << 20;
 
 fn make(memory_mb: usize, eviction: Option<Eviction>) -> (Arc<Store>, Column) {

@@ -51,8 +51,7 @@ fn set(column: &mut Column, key: u32, bytes: usize) -> Result<Stored, Refused> {
     stored
 }
 
-/// Does background work until there is none; the clock goes on, so that work that was given up is
-/// tried again.
+/// Does all background work, over a few seconds, so that work given up is tried again.
 fn settle(column: &mut Column, now: &mut u32) {
     for _ in 0..3 {
         *now += 1;
@@ -288,8 +287,7 @@ fn a_limit_out_of_bounds_is_refused_and_changes_nothing() {
     assert!(column.get(&1_u32.to_le_bytes()).is_some());
 }
 
-/// With pages larger than 4 KiB, a segment is at least a page, and memory given back takes no
-/// neighbouring bytes along.
+/// With larger pages a segment is at least a page, and giving one back takes nothing else.
 #[test]
 #[cfg(debug_assertions)]
 fn pages_of_16_and_64_kib_lose_nothing() {

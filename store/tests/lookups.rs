@@ -1,5 +1,4 @@
-//! Lookups straight to a reply's buffer: the bytes they append, and the effects of a head that
-//! calls one off.
+//! Lookups straight to a reply's buffer: their output, and the effects of calling one off.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 

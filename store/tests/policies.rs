@@ -40,7 +40,7 @@ fn set(column: &mut Column, key: u32) {
     column.quiesce();
 }
 
-/// Returns true if the key has an item. Counts as no use.
+/// True if the key has an item. Counts as no use.
 fn has(column: &mut Column, key: u32) -> bool {
     let key = &key.to_le_bytes();
     let look =

@@ -1,5 +1,4 @@
-//! Memory under pressure: operations end, memory stays within its bound, and lent memory comes
-//! back.
+//! Memory under pressure: operations end, memory stays in bounds, lent memory comes back.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -192,8 +191,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
     }
 }
 
-/// While one column holds a hit, another fills the memory many times over. Returns true if the
-/// hit's bytes are unchanged.
+/// One column holds a hit while another fills the memory. True: the hit's bytes are unchanged.
 fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     let (store, mut columns) = make(&config(eviction, 3, 2));
     let (reader, writer) = columns.split_at_mut(1);
@@ -285,8 +283,7 @@ fn drafts_given_up_leave_no_frame_behind(eviction: Eviction) {
     set(column, b"k", &[1; 900_000]).expect("half of the memory may be in flight");
 }
 
-/// Eight of these items fill seven eighths of a segment, and no ninth fits: moving them wins
-/// nothing.
+/// Eight items fill seven eighths of a segment, and no ninth fits: moving wins nothing.
 fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
     let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
@@ -300,8 +297,7 @@ fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
     assert!(stats.compacted_bytes < stats.evictions * 1830 / 10, "{stats:?}");
 }
 
-/// An append that vivifies either finds the item or makes it, even if making room for the longer
-/// item evicts the shorter.
+/// AppendVivify finds the item or makes it, even if its own need for room evicts the old one.
 fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
     let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];

@@ -21,8 +21,7 @@ each::policies! {
     a_whole_draft_is_kept_until_there_is_room_for_its_item,
 }
 
-/// Most segments looked at per refusal, on average: five times two looks at all 512 in 256
-/// refusals, and a little more.
+/// Most segments looked at per refusal: five times two looks at all 512 in 256, and more.
 const LOOKS_A_REFUSAL_MAX: u64 = 24;
 
 fn config(eviction: Option<Eviction>, columns: usize) -> Config {

@@ -31,8 +31,7 @@ thread_local! {
 /// Runs `work`. Returns the number of allocations meanwhile, and the origin of the first one. The
 /// number is exact for a thread that `work` has joined, or had an answer from over a socket.
 pub fn by(work: impl FnOnce()) -> (u64, String) {
-    // Relaxed, paired with those in `add`: the joins and answers that the test waits for order
-    // them.
+    // Relaxed, paired with those in `add`: joins and answers that the test awaits order them.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     IS_WATCHED.store(true, Ordering::Relaxed);
     work();
@@ -48,8 +47,7 @@ pub fn leave_this_thread_out() {
 }
 
 fn add() {
-    // A thread that ends no longer has this variable; its allocations at that point are not
-    // counted.
+    // A thread that ends has this variable no more; it is not counted then.
     if IS_LEFT_OUT.try_with(Cell::get).unwrap_or(true) {
         return;
     }

@@ -40,8 +40,7 @@ pub fn piped(words: &[&str], text: &str) -> Option<Output> {
     Some(output)
 }
 
-/// Returns true if there is a process of this number, other than a dead one for which nobody has
-/// waited.
+/// True if there is a process of this number, other than a dead one nobody has waited for.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

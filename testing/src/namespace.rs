@@ -115,8 +115,7 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     Some(ends)
 }
 
-/// The names of this machine's two cards of a driver. They return a while after the last test's
-/// namespaces are gone.
+/// The names of this machine's two cards of a driver, once the last test's link is gone.
 fn cards(driver: &str) -> [String; 2] {
     let of_driver = |name: &String| {
         let path = std::fs::read_link(format!("/sys/class/net/{name}/device/driver"));
@@ -212,8 +211,7 @@ impl Namespace {
         })
     }
 
-    /// Runs iproute2's `ip` in this namespace with these arguments, none of which has a space in
-    /// it. Returns its output.
+    /// Runs iproute2's `ip` here with these arguments, without spaces in them. Returns its output.
     ///
     /// # Panics
     /// It fails.
@@ -250,8 +248,7 @@ impl Namespace {
         await_link([self, other]);
     }
 
-    /// Closes the dam: after one or two more packets the kernel keeps what is sent, until
-    /// `open_dam`.
+    /// Closes the dam: after one or two packets the kernel keeps what is sent, until `open_dam`.
     ///
     /// # Panics
     /// The system has no such queue (`tbf`).

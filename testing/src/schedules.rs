@@ -91,8 +91,7 @@ pub fn explore(
     panic!("schedule {count} failed; again: make explore SEED={seed} KIND={test}");
 }
 
-/// Like `explore`, but for a test that draws its actions from the numbers of its seed; prints a
-/// summary.
+/// Like `explore`, but for a test that draws its actions from its seed; prints a summary.
 ///
 /// # Panics
 /// The test failed.

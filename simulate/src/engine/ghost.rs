@@ -14,8 +14,7 @@ const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 /// The tags of evicted keys.
 pub(super) struct Ghost {
     words: Vec<u64>,
-    /// Number of tags of a word for keys that left probation, in its low bits; the others are for
-    /// main.
+    /// Number of a word's low tags, which are for keys that left probation; the rest is for main.
     probation_tags: u32,
 }
 

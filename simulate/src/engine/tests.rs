@@ -216,8 +216,7 @@ fn the_default_is_never_much_worse_than_the_floor() {
         ("mixture", mixture(20_000, 200_000, 2)),
         ("loop", cycle(0, 5000, 100_000)),
         ("recency", recency(100_000, 300.0, 3)),
-        // Both lose here, like nbq-clock: a known weakness if there is room for little more than
-        // 900.
+        // Known weakness, shared by nbq-clock: with room for little more than 900 it loses.
         ("twice", twice(100_000, 900)),
     ];
     let at = |wanted| Eviction::ALL.iter().position(|(_, policy)| *policy == wanted).unwrap();

@@ -1,5 +1,4 @@
-//! LIRS: an item that returned soon the last time keeps its place; the others pass through a short
-//! queue.
+//! LIRS: an item that returned soon last time keeps its place; others pass through a short queue.
 //!
 //! Where: see `reference`. Invariant: the oldest key of the stack is always a LIR; keys older than
 //! that are forgotten, and an evicted key is remembered no longer than it is in the stack.
@@ -10,8 +9,7 @@
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// The resident HIRs have one byte in this many of the capacity: the paper's 1 %, and at least one
-/// item.
+/// One byte in this many is for resident HIRs: the paper's 1 %, and at least one item.
 const HIR_PART: u64 = 100;
 
 /// The kind of a key; `Nothing` is neither in the stack nor in the queue.

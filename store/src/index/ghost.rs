@@ -100,7 +100,7 @@ impl Ghost {
         self.words.as_ref().filter(|_| self.is_used.load(Ordering::Relaxed))
     }
 
-    /// Returns true if the key of `hash` is remembered. Without the lock a hint.
+    /// True if the key of `hash` is remembered. Without the lock a hint.
     pub(super) fn knows(&self, group: usize, hash: u64) -> bool {
         let Some(words) = self.used() else { return false };
         let word = words.word(at(group, hash)).load(Ordering::Relaxed); // a hint
@@ -168,8 +168,7 @@ impl Ghost {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // If a part has an odd number of tags, even words take one more from `to`, odd words from
-        // `from`.
+        // Of an odd number of tags, `to` gives one more in even words, `from` in odd words.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
             // Relaxed, here and below: as in `change`.
@@ -205,8 +204,7 @@ fn low_bits(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// The word of a key. It is chosen by the bits of the hash that choose the home line; none of them
-/// is in `tag`.
+/// The word of a key, chosen like the home line, by bits of the hash that are not in `tag`.
 fn at(group: usize, hash: u64) -> usize {
     group * WORDS + index((super::slot::tag(hash) * WORDS as u64) >> super::slot::TAG_BITS)
 }
@@ -223,7 +221,7 @@ fn find(word: u64, tag: u64) -> Option<u32> {
     (zeros != 0).then(|| zeros.trailing_zeros() + 1 - TAG_BITS)
 }
 
-/// Returns true if `tag` was in `word`, and the word without it.
+/// True if `tag` was in `word`, and the word without it.
 fn without(word: u64, tag: u64) -> (bool, u64) {
     let Some(at) = find(word, tag) else { return (false, word) };
     let younger = (1 << at) - 1;
@@ -253,8 +251,7 @@ mod tests {
         // A key that left a queue that is not remembered.
         ghost.push(1, hash(4), Queue::Main);
         assert!(!ghost.knows(1, hash(4)));
-        // There is room for one more; a key that is put in again is the youngest, and is there
-        // once.
+        // There is room for one more; a key put in again is the youngest, and there once.
         ghost.push(1, hash(2), Queue::Probation);
         ghost.push(1, hash(8), Queue::Probation);
         assert!([2, 3, 5, 6, 7, 8].iter().all(|key| ghost.knows(1, hash(*key))));

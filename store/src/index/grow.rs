@@ -18,8 +18,7 @@ use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
 
-/// Most overflow lines that a step may need beyond those that it frees: the slots of 16 lines may
-/// all be at home in one line.
+/// Most overflow lines that a step may need beyond those it frees: 16 lines may have one home.
 const STEP_LINES_MAX: usize = 18;
 /// Bytes of a new group's word and of its part of the ghost.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
@@ -55,8 +54,7 @@ pub(super) struct Moving {
     pub(super) widest: Width,
     /// An epoch and a width: once all columns have passed the epoch, nobody reads beyond the width.
     left: Option<(u64, Width)>,
-    /// Bytes of lines, from the first on, under which huge pages were asked for. `None`: huge pages
-    /// are not wanted.
+    /// Bytes of lines under which huge pages were asked for. `None`: huge pages are not wanted.
     pub(super) huge_bytes: Option<usize>,
 }
 
@@ -139,8 +137,7 @@ fn huge_bytes(line_bytes: usize) -> usize {
     }
 }
 
-/// Puts slots in overflow lines: first in those of `chain`, then in new ones. Returns the number of
-/// the chain's first line.
+/// Puts slots in the overflow lines of `chain`, then in new ones. Returns the first line.
 fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
     let mut first = 0;
     for slots in slots.chunks(SLOTS) {
@@ -160,23 +157,21 @@ fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
 }
 
 impl Index {
-    /// Returns true if the index has more items than its lines should hold.
+    /// True if the index has more items than its lines should hold.
     #[inline]
     pub(crate) fn wants_to_grow(&self) -> bool {
-        // Relaxed: a sum, which `count` stores, and a bound, which `publish` stores; both may be
-        // slightly out of date.
+        // Relaxed: `count` stores the sum, `publish` the bound; both may be slightly out of date.
         self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the index has so few items that one line less would do.
+    /// True if the index has so few items that one line less would do.
     #[inline]
     pub(crate) fn wants_to_shrink(&self) -> bool {
         // Relaxed: as in `wants_to_grow`.
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
-    /// Adds a line. `hash_of` returns the hash of the key of a slot's item; it is called under the
-    /// lock of the slot's group.
+    /// Adds a line. `hash_of`, called under the slot's lock, returns the hash of the item's key.
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -213,7 +208,7 @@ impl Index {
         Step::Done
     }
 
-    /// Returns true if there is address space for one line more than `width` has.
+    /// True if there is address space for one line more than `width` has.
     pub(super) fn may_be_wider(&self, width: Width) -> bool {
         index(width.total_lines() + 1) * 8 <= self.lines.len()
             && index(width.total_groups()) < self.groups.len()
@@ -305,7 +300,7 @@ impl Index {
         Step::Done
     }
 
-    /// Returns true if the index can do without `lump` bytes of the memory granted to it.
+    /// True if the index can do without `lump` bytes of the memory granted to it.
     pub(crate) fn has_to_spare(&self, lump: usize) -> bool {
         self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
     }
@@ -337,8 +332,7 @@ impl Index {
             if !quiescence.passed(epoch) && !plant::is(Fault::GivenBackAtOnce) {
                 return false;
             }
-            // No reader has been sent beyond `left` since the epoch began, since `step` clears
-            // `moving.left`.
+            // No reader was sent beyond `left` since the epoch began: `step` clears `moving.left`.
             let widest = moving.widest;
             let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
             let groups = [left, widest].map(|width| index(width.total_groups()));
@@ -355,8 +349,7 @@ impl Index {
         spares
     }
 
-    /// Locks a group, if nobody holds its lock, and makes its version odd, so that its slots may
-    /// move.
+    /// Locks a group, if its lock is free, and makes its version odd, so that its slots may move.
     fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
         let word = self.lock_group(index(group))?;
         let group = Group { index: self, at: index(group), word: bump_version(word) };
@@ -367,8 +360,7 @@ impl Index {
     }
 }
 
-/// Returns true if a slot that is at home in the last line of a group is, or may be, in another
-/// line.
+/// True if a slot that is at home in a group's last line is, or may be, in another line.
 fn must_lay_out(word: u64, last: u64) -> bool {
     word & ((1 << (u64::from(SPILLED_AT) + last)) | OVERFLOW_AT) != 0
 }

@@ -1,5 +1,4 @@
-//! Lays a group out anew: decides which slot goes to which line, so that as many slots as possible
-//! are at home.
+//! Lays a group out anew: decides each slot's line, so that most slots are at home.
 //!
 //! Where: in a step of growth or contraction, and after one removal in 64. The slots are laid out
 //! on a copy of the group, and the slots that have changed are written back.
@@ -57,8 +56,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         plane::<HALVES>(half, self.homes.other(Slot(slot).tag()))
     }
 
-    /// Reads the slots of a plane. Slots that are not at home there go to `rest`, each to the list
-    /// of its half.
+    /// Reads the slots of a plane. Those at home elsewhere go to their half's list in `rest`.
     pub(super) fn read(
         &mut self,
         plane: usize,
@@ -132,8 +130,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         false
     }
 
-    /// Writes the slots of a plane that have changed. To be called while the versions of the
-    /// plane's groups are odd.
+    /// Writes the slots of a plane that have changed. The groups' versions must be odd.
     pub(super) fn write(&self, plane: usize, line: &[AtomicU64; SLOTS]) {
         let mut changed = self.changed[plane];
         while changed != 0 {

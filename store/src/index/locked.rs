@@ -184,8 +184,7 @@ impl<'i> Locked<'i> {
         }
     }
 
-    /// Fills an empty slot from the overflow lines. The slot that this empties is filled from the
-    /// first overflow line.
+    /// Fills an empty slot from an overflow line, and that one from the first overflow line.
     #[inline(never)]
     fn fill(&mut self, empty: At<'_>) {
         let hole = match self.line_of(empty) {

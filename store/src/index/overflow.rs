@@ -16,8 +16,7 @@ use std::io;
 
 /// Slots of an overflow line; the eighth word links to the next one.
 pub(super) const SLOTS: usize = 7;
-/// One overflow line in this many, but at most `SPARE_LINES_MAX`, is kept for slots that must not
-/// be lost.
+/// One overflow line in this many, at most `SPARE_LINES_MAX`, is kept for slots not to be lost.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// The bits of a line's number, in a link or a group's word.
@@ -45,12 +44,12 @@ impl Overflow {
         &self.lines
     }
 
-    /// Returns true if there is a line that was given back.
+    /// True if there is a line that was given back.
     pub(super) fn has_free(&self) -> bool {
         self.free.load(Ordering::Relaxed) & NUMBER != 0 // a hint
     }
 
-    /// Returns true if there is a line that was given back, or address space for a new one.
+    /// True if there is a line that was given back, or address space for a new one.
     pub(super) fn has_room(&self) -> bool {
         self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // a hint
     }
@@ -92,8 +91,7 @@ impl Overflow {
         self.link(at).load(Ordering::Acquire) // pairs with `set_next`
     }
 
-    /// Links line `next` behind line `at`. To be called under the lock of the group that takes the
-    /// lines.
+    /// Links line `next` behind line `at`. The caller holds the lock of the lines' group.
     pub(super) fn set_next(&self, at: u64, next: u64) {
         self.link(at).store(next, Ordering::Release); // pairs with `next`
     }
@@ -102,8 +100,7 @@ impl Overflow {
         &self.line(at)[SLOTS]
     }
 
-    /// Takes a line, all zero: one that was given back or, if `must` or `may_cut` allows it, a new
-    /// one.
+    /// Takes a line, all zero: one given back or, if `must` or `may_cut` allows it, a new one.
     pub(super) fn take(&self, must: bool, may_cut: impl FnOnce() -> bool) -> Option<u64> {
         let pop = |head: u64| {
             let at = head & NUMBER;

@@ -16,8 +16,7 @@ use super::width::Address;
 use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
 use memory::sync::{AtomicU64, Ordering};
 
-/// Distance in groups of the group whose lines are prefetched, and of the group whose first
-/// overflow line is.
+/// Groups ahead at which lines are prefetched, and at which the first overflow line is.
 const AHEAD_GROUPS: u64 = 6;
 const AHEAD_OVERFLOW: u64 = 3;
 
@@ -43,13 +42,11 @@ impl Marks {
         }
     }
 
-    /// A bit for each slot of a line that names an item in a dead segment. If segment 0 is dead,
-    /// empty slots have a bit too.
+    /// A bit for each slot that names an item in a dead segment; with segment 0, also empty slots.
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {
-            // Relaxed: slots change only under this group's lock, except for the uses that hits
-            // count.
+            // Relaxed: slots change only under this group's lock, except for counted uses.
             let segment = (word.load(Ordering::Relaxed) >> self.segment_log) & self.mask;
             // SAFETY: there is a byte for each number up to `mask`.
             let mark = unsafe { *self.marks.get_unchecked(index(segment)) };
@@ -78,8 +75,7 @@ impl Index {
 
     /// Ends the pass, which is complete or given up.
     pub(crate) fn end_pass(&self) {
-        // Relaxed: the groups' locks publish the slots emptied, and from here on the index may
-        // contract at any time.
+        // Relaxed: the groups' locks publish the slots emptied, and no order is needed.
         self.passing.store(false, Ordering::Relaxed);
     }
 
@@ -121,8 +117,8 @@ impl Index {
         Passed { next: Some(group), lines }
     }
 
-    /// Prefetches the lines that the pass looks at a few groups later. Those groups are likely to
-    /// be as wide as this one.
+    /// Prefetches the lines of a group some groups ahead, which is likely to be as wide as this
+    /// one.
     #[inline]
     fn prefetch_to_pass(&self, here: Address) {
         let ahead = Address { group: here.group + AHEAD_GROUPS, ..here };

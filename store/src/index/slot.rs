@@ -65,7 +65,7 @@ impl Slot {
         Self(tag << LOC_BITS)
     }
 
-    /// Returns true if the slot has the same tag as `tagged`.
+    /// True if the slot has the same tag as `tagged`.
     #[inline]
     pub(crate) fn same_tag(self, tagged: Self) -> bool {
         self.0 & (TAG_MASK << LOC_BITS) == tagged.0
@@ -84,7 +84,7 @@ impl Slot {
         Self((self.0 | FETCHED) + more)
     }
 
-    /// Returns true if another use would not change the slot.
+    /// True if another use would not change the slot.
     #[inline]
     pub(crate) fn is_saturated(self) -> bool {
         const ALL: u64 = (CNT_MAX << CNT_AT) | FETCHED;
@@ -105,20 +105,19 @@ impl Slot {
         self.0 >> VER_AT
     }
 
-    /// Returns true if both name the same item.
+    /// True if both name the same item.
     #[inline]
     pub(crate) fn names_item_of(self, other: Slot) -> bool {
         (self.0 ^ other.0) & ITEM_MASK == 0
     }
 
-    /// Returns true if both name the same version of the same bytes.
+    /// True if both name the same version of the same bytes.
     #[inline]
     pub(crate) fn names_same(self, other: Slot) -> bool {
         (self.0 ^ other.0) & NAME_MASK == 0
     }
 
-    /// The slot of the same item once rewritten: only the counter and `keep_bits` are kept from its
-    /// state.
+    /// The slot of the same item once rewritten; its state keeps only counter and `keep_bits`.
     pub(crate) fn rewritten(self, keep_bits: u64, set_bits: u64) -> Self {
         debug_assert!(self.ver() < VER_MAX);
         let kept = self.0 & (NAME_MASK | (CNT_MAX << CNT_AT) | keep_bits);

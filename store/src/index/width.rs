@@ -90,8 +90,7 @@ impl Width {
     pub(super) fn address(self, hash: u64) -> Address {
         let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
         let group = group_of(self.groups_log);
-        // An addition and no branch: whether a group has stepped is random, so a branch would be
-        // mispredicted.
+        // No branch, which would be mispredicted: whether a group has stepped is random.
         let lines = self.lines + u64::from(group < self.stepped);
         if lines > LINES_MAX {
             let groups_log = self.groups_log + 1;
@@ -159,8 +158,7 @@ impl Homes {
         u64::from(self.row[index(tag >> (TAG_BITS - PARTS.ilog2())) % PARTS])
     }
 
-    /// The line in which a tag may be when its home line is full, chosen by the tag's lowest bits.
-    /// It is never the home line.
+    /// A tag's second line, chosen by its lowest bits; never the home line.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
         let (home, other) = (self.home(tag), u64::from(self.row[index(tag) % PARTS]));
@@ -186,8 +184,7 @@ const fn homes() -> [[u8; PARTS]; 8] {
         let mut row = homes[lines - LEAST - 1];
         let (mut taken, mut at) = (0, 0);
         while taken < PARTS / lines {
-            // Takes a part of the fullest line, in steps of seven, so that the parts taken are
-            // spread over its tags.
+            // Takes parts of the fullest line, in steps of seven, to spread them over its tags.
             let (mut fullest, mut line) = (0, 1);
             while line < lines - 1 {
                 if parts[line] > parts[fullest] {
@@ -240,8 +237,8 @@ mod tests {
             for tag in 1..=TAG_MASK {
                 let [before, after] = [lines, lines + 1].map(|lines| Homes::of(lines).home(tag));
                 assert!(before == after || after == lines, "{tag}");
-                // Nor does a removed line move other tags than those that are at home there, or
-                // whose other line it was.
+                // Nor does a line less move tags, except those at home there or with it as other
+                // line.
                 let [before_other, other] =
                     [lines, lines + 1].map(|lines| Homes::of(lines).other(tag));
                 assert!(after == lines || other == lines || other == before_other, "{tag}");

@@ -29,8 +29,7 @@ pub(crate) const FLAGS: u8 = 2;
 const CAS8: u8 = 4;
 /// The item's key was given in base64.
 pub(crate) const KEY_BINARY: u8 = 8;
-/// The item's value lies in frames except its last part, or in chunks of the arena as a whole. Only
-/// in the long form.
+/// The value is in frames but for its last part, or in chunks as a whole. Only in the long form.
 const CHAINED: u8 = 16;
 
 /// The forms' low bits. A form's bit is 1 where the forms before it have 0.

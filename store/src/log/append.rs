@@ -83,8 +83,7 @@ impl Log {
         }
     }
 
-    /// Like `reserve`, but for an item that expires: takes the segment of its class, or of a class
-    /// of longer lives.
+    /// Like `reserve`, but for an item that expires: in its class, or a class of longer lives.
     fn reserve_timed(
         &self,
         queue: policy::Queue,
@@ -127,7 +126,7 @@ impl Log {
         }
     }
 
-    /// Returns true if another segment may be opened for a class of items that expire.
+    /// True if another segment may be opened for a class of items that expire.
     fn may_open_timed(&self, stripe: usize) -> bool {
         let [main, probation] = &self.lanes;
         let open = main.timed.count(stripe) + probation.timed.count(stripe);
@@ -138,8 +137,7 @@ impl Log {
         open < all / part / stripes
     }
 
-    /// Opens a free segment for a queue, of the appender's node or one near it, if more than `keep`
-    /// are free.
+    /// Opens a free segment on the appender's node or near it, if more than `keep` are free.
     fn open(&self, queue: policy::Queue, appender: usize, kind: u64, keep: u32) -> Option<u32> {
         let segments = &self.memory.segments;
         let segment = segments.take_near(keep, segments.nodes().of_column(appender))?;
@@ -153,8 +151,7 @@ impl Log {
         Some(segment)
     }
 
-    /// Takes `bytes` of an open segment. `None`: the segment was full, or of an earlier epoch, and
-    /// is sealed now.
+    /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
         match self.try_reserve(segment, bytes) {
             Reserved::At(offset) => Some(self.place(segment, offset, bytes)),

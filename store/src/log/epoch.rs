@@ -36,7 +36,7 @@ impl Flushed {
         ((self.0 & AT) >> AT_AT) as u32
     }
 
-    /// Returns true if there may be a segment of an earlier epoch.
+    /// True if there may be a segment of an earlier epoch.
     pub(crate) fn is_sweeping(self) -> bool {
         self.0 & SWEEPING != 0
     }
@@ -67,7 +67,7 @@ impl Flush {
         Flushed(self.0.load(Ordering::Acquire)) // pairs with the Release in `change`
     }
 
-    /// Returns true if a linked item may be flushed.
+    /// True if a linked item may be flushed.
     #[inline]
     pub(crate) fn may_hide(&self) -> bool {
         self.now().0 & (AT | SWEEPING) != 0
@@ -80,8 +80,7 @@ impl Flush {
             let changed = change(self.now().0);
             return changed.map(|word| self.0.store(word, Ordering::Release)).is_some();
         }
-        // Release pairs with the Acquire in `now`: a column that sees the epoch sees all that was
-        // stored before.
+        // Release pairs with the Acquire in `now`: who sees the epoch sees all stored before.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 }

@@ -38,8 +38,8 @@ impl Log {
         }
     }
 
-    /// Closes a segment, by reserving more than it has. True: that sealed the segment, and the
-    /// caller must queue it.
+    /// Closes a segment by reserving more than it has. True: it is sealed, the caller must queue
+    /// it.
     pub(super) fn close(&self, segment: u32) -> bool {
         let segment_bytes = self.memory.region.segment_bytes();
         self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed

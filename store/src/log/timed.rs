@@ -93,8 +93,7 @@ impl Timed {
         self.some[stripe].load(Ordering::Relaxed).count_ones() // a hint
     }
 
-    /// Replaces `before`, the open segment of a class, by `segment`. False: another column has
-    /// replaced `before` already.
+    /// Replaces a class's open segment `before`. False: another column has done so already.
     pub(super) fn replace(&self, stripe: usize, class: u32, before: u32, segment: u32) -> bool {
         // AcqRel: Release pairs with the Acquire in `of`.
         let at = self.at(stripe, class);

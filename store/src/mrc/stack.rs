@@ -42,8 +42,7 @@ pub(super) struct Stack {
     stored: Box<[u64]>,
     /// Partial sums of the blocks' bytes, from index 1 on.
     sums: Box<[u64]>,
-    /// The place of each key, in a hash table with linear probing. At most half of its entries, and
-    /// one more, are in use.
+    /// The place of each key, by linear probing. At most half of the entries, and one, are in use.
     at: Box<[u16]>,
     keys: usize,
     /// The place of the next use.
@@ -175,8 +174,7 @@ impl Stack {
         self.at[hole] = NOWHERE;
     }
 
-    /// Moves the keys whose hashes are below `below` to the first places, in their order, and
-    /// removes the others.
+    /// Moves the keys with hashes below `below` to the first places, in order; removes the rest.
     fn restart(&mut self, below: u64) {
         self.sums.fill(0);
         self.at.fill(NOWHERE);

@@ -64,7 +64,7 @@ fn extra_hits(item: Drained) -> u8 {
     u8::from(4 * bytes > 5 * mean_bytes) + u8::from(2 * bytes > 5 * mean_bytes)
 }
 
-/// Returns true if the item is small enough for a round in the main queue on trust.
+/// True if the item is small enough for a round in the main queue on trust.
 fn is_small(item: Drained) -> bool {
     2 * u64::from(item.bytes) < u64::from(item.mean_bytes)
 }

@@ -1,5 +1,4 @@
-//! The numbers of making room: the work of an append, the segment to compact, and when a policy
-//! must let items go.
+//! Numbers of making room: an append's work, the segment to compact, when items must go.
 //!
 //! Where: the store's `room`, `log` and `rewrite` use them, and so does the simulator's model.
 //! Invariant: like `policy`, this has no memory and no clock; the caller gives all counts.
@@ -19,16 +18,14 @@ pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 }
 /// Number of times an item is rewritten in place before it is appended anew.
 pub const VERSION_MAX: u8 = 7;
 
-/// Factor by which an append's work exceeds its size; it rises by up to ten as free segments run
-/// out.
+/// Factor of an append's work to its size; rises by up to ten as free segments run out.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this part of all bytes is dead, in percent.
 const DEAD_PERCENT_MAX: u64 = 3;
 /// Number of units in which the dead part of a segment is counted.
 const WORTH_PARTS: u64 = 1 << 10;
-/// A policy must let go when it has spared more bytes than it freed, by one byte in this many of
-/// all memory.
+/// One byte in this many of all memory is the debt from which on a policy must let items go.
 const DEBT_PART: u64 = 16;
 /// Number of spared bytes for which one freed byte makes up.
 const DEBT_PAID: u64 = 3;
@@ -40,23 +37,21 @@ pub fn keep(drains: u32) -> u32 {
     drains + 1
 }
 
-/// Number of free segments below which every append pays for room; `drains` is the number of drains
-/// at a time.
+/// Number of free segments below which appends pay, with this many drains at a time.
 #[inline]
 #[must_use]
 pub fn high(drains: u32) -> u32 {
     2 * drains + 3
 }
 
-/// The factor by which an append's work exceeds its size while `free` segments are fewer than
-/// `high`.
+/// The factor of an append's work to its size while `free` segments are fewer than `high`.
 #[inline]
 #[must_use]
 pub fn pay_factor(free: u32, high: u32) -> u32 {
     PAY_FACTOR + PAY_FACTOR_MORE * (high - free) / high
 }
 
-/// Returns true if enough of `all_bytes` is dead for compaction to come before eviction.
+/// True if enough of `all_bytes` is dead for compaction to come before eviction.
 #[inline]
 #[must_use]
 pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {

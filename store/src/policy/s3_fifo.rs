@@ -1,5 +1,4 @@
-//! S3-FIFO: a small queue where new items prove themselves, a large one, and a memory of evicted
-//! keys.
+//! S3-FIFO: a small queue where new items prove themselves, a large one, and a ghost.
 //!
 //! Where: see `policy`. Invariant: the probation queue is drained while it holds more than its
 //! share, so that one-time items pass through only a tenth of the memory.

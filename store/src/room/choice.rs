@@ -1,5 +1,4 @@
-//! Chooses the segment to work on next: one with expired items, one worth compacting, or the oldest
-//! of its queue.
+//! Chooses the next segment: with expired items, worth compacting, or the oldest of its queue.
 //!
 //! Where: making room, when no walk is under way.
 //! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
@@ -20,8 +19,7 @@ const EXPIRED_PART: u64 = 8;
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
 /// Most segments that are looked at to find one to compact.
 const CANDIDATES_MAX: u32 = 1024;
-/// Number of candidates after which the look ends in a store of more segments, where it goes to
-/// random ones.
+/// Candidates after which a look ends in a store of more segments, by random choice.
 const CANDIDATES_SAMPLED: u32 = 64;
 /// Most choices in a row: another column may claim the chosen segment first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
@@ -38,8 +36,7 @@ struct Choice {
 }
 
 impl Room {
-    /// Claims the next segment to drain. Items that are moved go to the segment that the holder of
-    /// `token` fills.
+    /// Claims the next segment to drain. Moved items go to the segment that `token` fills.
     pub(super) fn claim(&mut self, view: View<'_>, token: u32) -> Option<(u32, Aim)> {
         if let Some(harvested) = harvested(view) {
             return Some(harvested);
@@ -67,8 +64,7 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // Other columns work on the best segments, or retired segments will be room: no reason
-            // to evict.
+            // Others work on the best segments, or retired ones will be room: no reason to evict.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
             }
@@ -143,8 +139,7 @@ impl Room {
         deadest.best()
     }
 
-    /// Claims a segment with expired items if nothing may be evicted; a segment at most once a
-    /// second.
+    /// Claims a segment with expired items, if nothing may be evicted; each once a second.
     fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         let count = view.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random.below(count) };
@@ -206,7 +201,7 @@ fn expired_bytes(there: &Segment, now: u32) -> u64 {
 }
 
 impl Store {
-    /// Returns true if there is room to move all live items of a segment.
+    /// True if there is room to move all live items of a segment.
     fn has_room_to_move(&self, token: u32, segment: u32) -> bool {
         let segments = &self.memory().segments;
         segments.free() > 0

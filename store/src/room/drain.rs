@@ -80,8 +80,7 @@ impl Drain {
                     if !self.drain_item(view, debt, &item, loc) {
                         return (done, Slice::NoRoom);
                     }
-                    // The freed frames count as well; otherwise far more would be evicted than
-                    // needed.
+                    // Freed frames count as well; otherwise far more than needed would be evicted.
                     let freed = self.freed_bytes - before;
                     done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
                     item.extent()
@@ -140,8 +139,7 @@ impl Store {
             let token = (!taken).trailing_zeros();
             (token < self.tokens_max()).then(|| taken | (1 << token))
         };
-        // Acquire pairs with the Release in `give_token`: this column sees which segment the last
-        // holder was filling.
+        // Acquire pairs with the Release in `give_token`: the last holder's segment is seen.
         let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         Some((!old).trailing_zeros())
     }

@@ -1,5 +1,4 @@
-//! Room in the index: another line for a key that needs one, and fewer lines if there are few
-//! items.
+//! Room in the index: another line for a key that needs one, and fewer lines for few items.
 //!
 //! Where: an append whose key finds no place in the index; background work.
 //! Invariant: a segment goes from the index back to the log only once the index has given as much
@@ -39,8 +38,7 @@ impl Room {
         gave || view.index.wants_to_shrink()
     }
 
-    /// Takes the memory of a segment back from the index, if the index can do without it. False: it
-    /// cannot.
+    /// Takes a segment's memory back from the index. False: the index cannot do without it.
     fn ungrant_index(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         let bytes = memory.region.segment_bytes() as usize;

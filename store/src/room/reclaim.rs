@@ -35,8 +35,7 @@ impl View<'_> {
     }
 }
 
-/// Overwrites, in debug builds, a segment that is about to be reused, so that tests see who still
-/// reads it.
+/// Overwrites, in debug builds, a segment about to be reused, so that tests see who reads it.
 fn poison(store: &Store, segment: u32) {
     if cfg!(debug_assertions) {
         let region = &store.memory().region;

@@ -19,8 +19,7 @@ use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 impl Drain {
-    /// Drops, evicts, spares or moves the item at `loc`. False: the item stays, since there is no
-    /// room to move it.
+    /// Drops, evicts, spares or moves the item at `loc`. False: there is no room to move it.
     pub(super) fn drain_item(
         &mut self,
         view: View<'_>,

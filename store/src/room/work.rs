@@ -73,8 +73,7 @@ impl Room {
         if !self.take_parked(view) {
             return false;
         }
-        // An eviction ends once it is no longer needed: the items in the rest of its segment may
-        // have frames of many segments.
+        // An eviction ends once it is not needed: its segment's items may have frames anywhere.
         let segments = &view.memory().segments;
         let has_room = segments.free() + segments.limbo() >= view.high();
         if has_room && view.lacking() == 0 {
@@ -102,8 +101,7 @@ impl Room {
         self.begin(view, |_, _| harvested(view))
     }
 
-    /// Begins a walk through the segment that `claim` gives. False: there is none, or too many
-    /// other walks are under way.
+    /// Begins a walk through the segment from `claim`. False: there is none, or no free token.
     fn begin(
         &mut self,
         view: View<'_>,
@@ -128,8 +126,7 @@ impl Room {
         true
     }
 
-    /// Does a slice of the work that brings the store within the limit. True: there is more to do
-    /// now.
+    /// Does a slice of the work that brings the store within the limit. True: there is more now.
     pub(crate) fn adjust(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         if memory.present() == memory.allowed() {
@@ -161,8 +158,7 @@ impl Room {
         }
     }
 
-    /// Like `stop_evicting`, but only if bringing frames together would win as much as the
-    /// eviction.
+    /// Like `stop_evicting`, but only if bringing frames together would win as much.
     fn stop_for_repack(&mut self, view: View<'_>) {
         let evicts = |drain: &Drain| matches!(drain.aim, Aim::Evict);
         if self.drain.as_ref().is_some_and(evicts) && view.scattered().is_some() {
@@ -170,8 +166,7 @@ impl Room {
         }
     }
 
-    /// Leaves the column's walk, with its token, to the column that needs room next. To be called
-    /// before the column sleeps.
+    /// Leaves the column's walk to others, with its token. To be called before the column sleeps.
     pub(crate) fn park_drain(&mut self, view: View<'_>) {
         let Some(drain) = self.drain.take() else { return };
         match view.parked.try_lock() {

@@ -40,8 +40,7 @@ fn latest(clocks: &Clocks, moment: u64) -> u32 {
     clocks.iter().take_while(|(from, _)| *from <= moment).map(|(_, now)| *now).max().unwrap_or(0)
 }
 
-/// Returns true if a flush of a later second was requested while this call, which is no flush, was
-/// under way.
+/// True if a later second's flush was requested during this call, which is no flush.
 fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
     let is_flush = |event: &Event| matches!(event, Event::Flush(_) | Event::Tick);
     let is_it = |other: &Call| {

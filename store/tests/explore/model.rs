@@ -133,7 +133,7 @@ pub(crate) struct Rules {
     pub(crate) may_refuse: bool,
 }
 
-/// Returns true if the item is hidden to a column whose clock says `now`.
+/// True if the item is hidden to a column whose clock says `now`.
 pub(crate) fn is_hidden(state: &State, now: u32) -> bool {
     let Some(item) = &state.item else { return false };
     (item.exptime != 0 && item.exptime <= now) || (state.pending != 0 && now >= state.pending)

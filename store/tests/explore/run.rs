@@ -1,5 +1,4 @@
-//! Runs one schedule: fills a store, lets the columns do what the script says, and checks
-//! everything.
+//! Runs one schedule: fills a store, lets columns follow the script, and checks everything.
 //!
 //! Where: called by shuttle, over and over.
 //! Invariant: nothing here depends on time, addresses or chance: a seed gives the same run again.

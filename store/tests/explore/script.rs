@@ -120,8 +120,7 @@ pub(crate) enum Act {
     Sleep,
     /// Limits the memory to this many segments.
     Limit(usize),
-    /// Sets keys without a history: the first key, the number of keys, and the bytes of their
-    /// values.
+    /// Sets keys without a history: the first, their number, and the bytes of their values.
     Fill(u32, u32, usize),
     Clear(u32, u32),
     Peek(u32),
@@ -137,8 +136,7 @@ pub(crate) struct Script {
     pub(crate) cas: bool,
     pub(crate) segments: usize,
     pub(crate) keys: usize,
-    /// Keys without a history set before the columns begin: their greatest number, and the bytes of
-    /// their values.
+    /// Keys without a history set at first: at most this many, with values of this length.
     pub(crate) fill: (u32, usize),
     /// One of these in this many is large, and one in this many expires.
     pub(crate) fill_large: u64,

@@ -9,8 +9,7 @@ use store::{OutOfBounds, Usage};
 
 /// Bytes of an item's header, rounded up.
 const HEAD_BYTES: usize = 64;
-/// Number of segments that hold nothing yet, are kept free, or are open for each queue and each
-/// class of items that expire.
+/// Number of segments that are empty, kept free, or open for a queue or a class.
 const OPEN_SEGMENTS: usize = 16;
 /// One byte in this many of the memory may be open for items that expire.
 const TIMED_PART: usize = 8;

@@ -33,8 +33,7 @@ pub(crate) enum Val {
     Letters(usize),
     /// Letters: as many as this number of frames holds, plus a few more or fewer.
     Frames(usize, i8),
-    /// A number, and spaces up to the bytes that this number of frames holds, plus a few more or
-    /// fewer.
+    /// A number, and spaces up to the bytes of this many frames, plus a few more or fewer.
     Padded(u64, usize, i8),
 }
 
@@ -128,8 +127,7 @@ pub(crate) struct Drawn {
     pub(crate) large: usize,
     /// True if many other keys are set, which crowd the shared ones out.
     pub(crate) fills: bool,
-    /// The least limit of memory, in tenths of the first, except limits that are refused; `None`:
-    /// it stays.
+    /// The least limit in tenths of the first, except refused limits; `None`: it stays.
     pub(crate) limits_from: Option<u8>,
 }
 

@@ -100,8 +100,7 @@ impl Run {
         self.check_room()
     }
 
-    /// The column in use, awake. The others sleep: with only one thread they could pass no
-    /// quiescent point.
+    /// The column in use, awake. The others sleep, since one thread cannot pass their points.
     pub(crate) fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
@@ -270,8 +269,8 @@ impl Run {
         }))
     }
 
-    /// Returns true if an operation found no room, which may happen without eviction; the item is
-    /// then unchanged or, after a set, gone.
+    /// True if an operation found no room, which may happen without eviction; the item is then
+    /// unchanged or, after a set, gone.
     fn refused(&mut self, key: &[u8], op: &KeyOp, reply: &Reply) -> bool {
         let there = self.items.contains_key(key);
         let touches = matches!(op, KeyOp::Gat(_) | KeyOp::Touch(_));
@@ -288,8 +287,7 @@ impl Run {
 
     fn check_idle(&self, idle: u32, item: &Item) -> Result<(), String> {
         let truth = self.world.now - item.used;
-        // Idle times too long for the store's background work are not compared: this model seldom
-        // lets it work.
+        // Idle times beyond the reach of background work are not compared: here it seldom runs.
         let error_max = if truth <= 8192 { 0 } else { 255 };
         match truth > 32_000 || (idle <= truth && idle + error_max >= truth) {
             true => Ok(()),

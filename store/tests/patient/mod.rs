@@ -1,5 +1,4 @@
-//! Repeats a request while the store says that it has no room yet, like a server's column between
-//! two of its loops.
+//! Repeats a request while the store has no room yet, like a column between two loops.
 //!
 //! Invariant: a repeated request changed nothing before; and it is not repeated for ever.
 

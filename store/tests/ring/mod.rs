@@ -26,8 +26,7 @@ impl Ring {
         Self { arena: Arc::clone(arena), chunks: (number * each..(number + 1) * each).collect() }
     }
 
-    /// Receives bytes behind `at` bytes of a chunk, calls `show` with them, and lets go of them.
-    /// They must fit.
+    /// Receives bytes behind `at` bytes of a chunk, shows them, and lets them go. They must fit.
     pub(crate) fn receive<T>(
         &mut self,
         at: usize,

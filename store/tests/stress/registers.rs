@@ -261,8 +261,7 @@ fn under_changing_limits_nothing_torn_foreign_or_old_is_seen(eviction: Eviction)
     }
 }
 
-/// Shows that the checks above can fail: with memory reused, or given back to the system, while
-/// readers look at it, they do.
+/// The checks above can fail: they do if memory is reused, or given back, under readers.
 #[test]
 #[cfg(debug_assertions)]
 fn planted_early_reuse_is_caught() {

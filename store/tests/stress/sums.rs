@@ -21,8 +21,7 @@ each::policies! {
 const KEYS: u32 = 5;
 /// Number of successes of each thread.
 const ROUNDS: usize = 1200;
-/// The first limit, in megabytes; limits to change to, in eighths; and the longest value of other
-/// keys.
+/// The first limit, in megabytes; later ones, in eighths; the longest value of other keys.
 const LIMITS: [(usize, &[usize], u64); 3] =
     [(2, &[], 600), (64, &[], 600), (8, &[36, 64, 40, 100], 2400)];
 /// Number of other keys, overwritten all the time: fewer than the smallest memory holds.

@@ -23,8 +23,7 @@ fn small() -> Arc<Index> {
     Arc::new(index)
 }
 
-/// Inserts nine keys of one home line: one of them is in its other line, so that a lookup looks
-/// twice.
+/// Inserts nine keys of one home line; one is in its other line, so that a lookup looks twice.
 fn crowd(index: &Index) -> Vec<u64> {
     let home = |loc: &u64| hash_of(*loc) >> 61 == 0;
     let crowd: Vec<u64> = (0..).filter(home).take(9).collect();
@@ -87,8 +86,7 @@ fn contracts(count: usize) {
     model(2, move || {
         let index = small();
         assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
-        // The keys are at home in the line that goes; the last is in its other line, which is not
-        // its home afterwards.
+        // Keys at home in the line that goes; the last is in its other line, not its later home.
         let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
         let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
         let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(count).collect();
@@ -103,8 +101,7 @@ fn contracts(count: usize) {
     });
 }
 
-/// Two writers: one goes to a group that is being merged into another, and to its word once that is
-/// a group's again.
+/// One of two writers goes to a group that is merged away, and to its word once it is back.
 #[test]
 fn a_group_that_went_and_came_back_is_locked_by_one() {
     let upper = |loc: &u64| hash_of(*loc) & 1 == 1;
