@@ -26,7 +26,6 @@ const SLICES_OF_BYTES: u64 = 256 << 10;
 const DRAINS: u32 = 1;
 /// With fewer segments than this many times `high`, fewer are kept free.
 const SEGMENTS_PER_FREE: u64 = 16;
-/// No segment.
 const NONE: u32 = u32::MAX;
 
 /// The bytes that the budget counts.
@@ -68,7 +67,6 @@ struct Item {
 
 const ABSENT: Item = Item { segment: NONE, entry: 0, cnt: 0, version: 0 };
 
-/// A part of the log.
 struct Segment {
     entries: Vec<u32>,
     queue: Queue,
@@ -90,7 +88,6 @@ enum Aim {
     Evict,
 }
 
-/// A walk through a segment.
 #[derive(Clone, Copy)]
 struct Drain {
     segment: u32,
@@ -443,7 +440,6 @@ impl<'w> Engine<'w> {
         true
     }
 
-    /// Chooses the next segment to walk through.
     fn start(&mut self) -> Option<Drain> {
         let (segment, aim) = match self.most_dead() {
             Some(segment) => (segment, Aim::Compact),
@@ -564,7 +560,6 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Ends a walk.
     fn finish(&mut self, drain: Drain) {
         match drain.aim {
             Aim::Compact => self.inherit(drain.segment),

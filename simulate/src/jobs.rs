@@ -80,7 +80,6 @@ impl Outcome {
     }
 }
 
-/// A trace and the sizes of its items.
 struct Replay {
     trace: Trace,
     item_bytes: Vec<u32>,
@@ -149,7 +148,6 @@ fn jobs(plan: &Plan, replays: &[Replay]) -> Vec<Job> {
     jobs
 }
 
-/// The misses of one cell.
 fn simulate(plan: &Plan, replay: &Replay, job: Job) -> Result<u64, SimulateError> {
     let contestant = plan.contestants[job.contestant];
     let capacity_bytes = replay.capacities[job.size];

@@ -19,7 +19,6 @@ use memory::sync::{AtomicU32, Mutex, Ordering};
 const PERIOD_SECONDS: u32 = 7200;
 const _: () = assert!(COARSE_FROM_SECONDS + 2 * PERIOD_SECONDS < SECONDS_MAX);
 
-/// Most groups in a slice.
 const GROUPS_MAX: u32 = 32;
 
 /// The walk, of which any column does a part.
@@ -46,7 +45,6 @@ impl Walk {
 }
 
 impl Aging {
-    /// Makes a walk that begins in second `now`.
     pub(crate) fn new(now: u32) -> Self {
         let walk = Walk { began: now, next: Some(Place::default()) };
         Self { done: AtomicU32::new(now), walk: Mutex::new(walk) }

@@ -18,7 +18,6 @@ use memory::segments::State;
 use memory::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most faults that an audit reports.
 const FAULTS_MAX: usize = 64;
 
 /// Sums over the linked items.

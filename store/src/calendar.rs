@@ -19,12 +19,10 @@ use memory::sync::{AtomicU32, CachePadded, Ordering};
 use memory::words::Words;
 use std::io;
 
-/// Number of segments in a block.
 const BLOCK: u32 = 64;
 /// The second of a segment that is never due.
 const NEVER: u32 = u32::MAX;
 
-/// The seconds in which segments are due.
 #[derive(Debug)]
 pub(crate) struct Calendar {
     /// The second in which the next block is due.
@@ -43,7 +41,6 @@ impl Calendar {
         Ok(Self { next: CachePadded(AtomicU32::new(NEVER)), blocks })
     }
 
-    /// Bytes of memory that the calendar takes.
     pub(crate) fn bytes(&self, segments: &Segments) -> usize {
         segments.count().div_ceil(BLOCK) as usize * 8
     }

@@ -21,7 +21,6 @@ pub(crate) struct Uniques {
     block: std::ops::Range<u64>,
 }
 
-/// The source of an item's CAS unique.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum NewCas {
     /// The next of the store's own.
@@ -32,7 +31,6 @@ pub(crate) enum NewCas {
 }
 
 impl NewCas {
-    /// The client's unique, if the request gives one.
     pub(crate) fn of(given: Option<u64>) -> Self {
         given.map_or(Self::Next, Self::Given)
     }

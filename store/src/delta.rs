@@ -32,7 +32,6 @@ struct Sum {
     is_new_item: bool,
 }
 
-/// The reason why there is no sum.
 enum Unsummed {
     /// The request is answered with this.
     Answer(Counted),

@@ -7,7 +7,6 @@
 /// Most digits of a u64.
 const DIGITS_MAX: usize = 20;
 
-/// A number as text.
 #[derive(Clone, Copy)]
 pub(crate) struct Digits {
     bytes: [u8; DIGITS_MAX],

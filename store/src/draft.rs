@@ -108,7 +108,6 @@ impl Draft {
         draft
     }
 
-    /// Adds a chunk to the end of the chain.
     fn chain_chunk(&mut self, chunk: u32) {
         match self.last.replace(chunk) {
             Some(last) => self.memory.chain(last, chunk),
@@ -273,7 +272,6 @@ impl Draft {
         Ok(frame)
     }
 
-    /// Adds `frame` to the end of the chain.
     fn chain(&mut self, frame: u32) {
         self.frames += 1;
         match self.last {

@@ -45,13 +45,11 @@ pub(crate) enum Decision<'a, R> {
     Write(New<'a>),
 }
 
-/// The way a change ended.
 pub(crate) enum Changed<R> {
     Answered(R),
     Written { cas: u64 },
 }
 
-/// An item to be written in the place of another, or of none.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct New<'a> {
     pub(crate) value: NewValue<'a>,
@@ -61,7 +59,7 @@ pub(crate) struct New<'a> {
     pub(crate) client_flags: u32,
     pub(crate) key_binary: bool,
     pub(crate) cas: NewCas,
-    /// Bits to keep from the old slot (0: none).
+    /// Bits to keep from the old slot.
     pub(crate) keep_bits: u64,
     /// Bits to set in the new slot.
     pub(crate) set_bits: u64,
@@ -69,7 +67,6 @@ pub(crate) struct New<'a> {
     pub(crate) is_use: bool,
 }
 
-/// The value of an item to be written.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum NewValue<'a> {
     /// The old item's value.
@@ -373,7 +370,6 @@ impl<'a> New<'a> {
         framed.map_or(shape, |log_bytes| shape.in_frames(log_bytes))
     }
 
-    /// The fields of the item when it replaces `old`.
     #[inline(always)]
     fn fields<'f>(
         &'f self,

@@ -46,9 +46,7 @@ impl Before {
 /// The reason why a longer value was not written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moved {
-    /// The key no longer has an item.
     Gone,
-    /// Others have changed the value.
     Changed,
 }
 

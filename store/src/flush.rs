@@ -18,12 +18,10 @@ const LOOKS_MAX: u32 = 4096;
 pub(crate) struct FlushWalk {
     /// The second in which the walk began.
     second: u32,
-    /// The next segment to look at.
     next: u32,
 }
 
 impl View<'_> {
-    /// True if the item at `loc` was flushed.
     #[inline]
     pub(crate) fn is_flushed(self, loc: u64) -> bool {
         self.log.flush.may_hide() && self.is_flushed_by(loc)

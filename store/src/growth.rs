@@ -38,9 +38,7 @@ const AHEAD_PART: u32 = 16;
 /// The segments that are to be used again before a fresh one is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
-    /// No segments.
     Nothing = 0,
-    /// Segments that are mostly dead.
     MostlyDead = 1,
     /// Segments that are half dead, too.
     HalfDead = 2,

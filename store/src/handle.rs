@@ -135,7 +135,6 @@ impl<'r> View<'r> {
         unsafe { self.item(loc) }.lasting_value()
     }
 
-    /// The column's own counters.
     #[inline]
     pub(crate) fn counters(self) -> &'r Counters {
         &self.store.counters[self.handle.id]

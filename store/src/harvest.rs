@@ -39,7 +39,6 @@ pub(crate) struct Harvest {
 
 #[derive(Debug)]
 struct Gathered {
-    /// Segments whose items are all dead.
     dead: Vec<u32>,
     /// Segments with some dead items, or with frames to be given back.
     mixed: Vec<u32>,
@@ -80,7 +79,6 @@ impl Harvest {
         Self { gathered: Mutex::new(gathered), waiting: AtomicU32::new(0) }
     }
 
-    /// Bytes of memory that the harvest takes.
     pub(crate) fn bytes(&self, segments: u32) -> usize {
         segments.next_power_of_two() as usize + 3 * segments.min(GATHERED_MAX) as usize * 4
     }
@@ -233,7 +231,6 @@ impl Gathered {
         begins
     }
 
-    /// Does a slice of the pass.
     fn pass_slice(&mut self, view: View<'_>, group: u64, budget: u32) -> u32 {
         let Gathered { marks, alive, .. } = self;
         let (mut gone, now) = (Reaped::default(), self.now);

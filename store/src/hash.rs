@@ -14,7 +14,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// The name of the hash function.
 pub const HASH_NAME: &str = "rapidhash";
 
-/// A key and its hash.
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'k> {
     pub(crate) bytes: &'k [u8],
@@ -25,7 +24,6 @@ pub(crate) struct Key<'k> {
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetched(pub(crate) u64);
 
-/// Bytes of a cache line.
 const LINE_BYTES: u64 = 64;
 
 impl Column {

@@ -128,7 +128,6 @@ impl Found<'_> {
     }
 }
 
-/// The index of a store.
 #[derive(Debug)]
 pub(crate) struct Index {
     lines: Words,
@@ -243,12 +242,10 @@ impl Index {
         ]
     }
 
-    /// Bytes of memory that the index may use.
     pub(crate) fn granted_bytes(&self) -> usize {
         self.granted.load(Ordering::Relaxed) // a limit by itself
     }
 
-    /// Lets the index use `bytes` more.
     pub(crate) fn grant(&self, bytes: usize) {
         self.granted.fetch_add(bytes, Ordering::Relaxed); // as in `granted_bytes`
     }
@@ -258,7 +255,6 @@ impl Index {
         self.overflow.bytes()
     }
 
-    /// Number of slots in home lines.
     pub(crate) fn home_slots(&self) -> u64 {
         self.width().total_lines() * 8
     }
@@ -274,7 +270,6 @@ impl Index {
         self.items.load(Ordering::Relaxed) // a sum
     }
 
-    /// Prefetches the home line of `hash`.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         let address = self.width().address(hash);
@@ -419,7 +414,6 @@ impl Index {
         None
     }
 
-    /// Locks the group of `hash`.
     #[inline(always)]
     pub(crate) fn lock(&self, hash: u64) -> Locked<'_> {
         let mut rounds = 0;
@@ -479,7 +473,6 @@ fn is_same_version(group: &AtomicU64, before: u64) -> bool {
     same || plant::is(Fault::VersionNotCompared)
 }
 
-/// The group's word with the next version.
 fn bump_version(word: u64) -> u64 {
     (word & !VERSION) | (word.wrapping_add(ODD) & VERSION)
 }

@@ -36,13 +36,11 @@ use memory::sync::plain_access;
 use pieces::{copy_in, copy_out, load_2, load_4, load_8};
 use std::marker::PhantomData;
 
-/// Most bytes of a key.
 pub(crate) const KEY_BYTES_MAX: usize = 250;
 
 /// A placeholder for an exptime that is yet to be set. No clock reaches it.
 pub(crate) const EXPTIME_TO_COME: u32 = u32::MAX;
 
-/// The fields of an item to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     pub(crate) key: &'a [u8],
@@ -68,7 +66,6 @@ pub(crate) struct Item<'r> {
 
 /// The record that a walk meets at an offset.
 pub(crate) enum Record<'r> {
-    /// An item, linked or not.
     Item(Item<'r>),
     /// A void record of this extent.
     Void(u32),
@@ -188,7 +185,6 @@ impl<'r> Item<'r> {
         unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
     }
 
-    /// The first frame of the value, if it has frames.
     #[inline]
     pub(crate) fn first_frame(&self) -> Option<u32> {
         self.shape.is_chained().then(|| {

@@ -89,7 +89,7 @@ use std::{io, sync::Arc};
 
 /// Items get this part of the memory at rest, in percent; the rest are open and free segments.
 const ITEMS_PERCENT: u64 = 97;
-/// The index takes at most this part of the memory at the start.
+/// At the start the index takes at most one byte in this many of the memory.
 const INDEX_START_PART: usize = 4;
 /// A store of this size or more asks for huge pages under its index.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
@@ -320,7 +320,6 @@ impl Store {
         stats
     }
 
-    /// The part of all live bytes that probation ought to have.
     fn share(&self) -> Share {
         Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // a number by itself
     }
@@ -341,7 +340,6 @@ impl Store {
         u32::try_from((probation_bytes + main_bytes) / items).unwrap_or(u32::MAX)
     }
 
-    /// Sums a gauge over all columns.
     fn sum(&self, gauge: fn(&Counters) -> &Counter) -> u64 {
         let columns = self.counters.iter().map(|counters| gauge(counters).get());
         whole(columns.fold(0, u64::wrapping_add))

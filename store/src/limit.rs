@@ -27,7 +27,6 @@ const INDEX_BYTES_PER_ITEM: u64 = 11;
 /// The memory is at least this many times the largest item.
 const ITEM_PART_MIN: usize = 2;
 
-/// The limit, and numbers derived from it.
 #[derive(Debug)]
 pub(crate) struct Limit {
     memory_bytes: AtomicUsize,

@@ -22,7 +22,6 @@ pub(crate) struct Moved {
     pub(crate) first_frame: Option<u32>,
 }
 
-/// The result of an item's move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     Moved,

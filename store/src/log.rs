@@ -41,7 +41,6 @@ const CLASS_AT: u32 = 2;
 const ORDER_AT: u32 = 8;
 /// All bits of a birth but those of the order.
 const KIND: u64 = (1 << ORDER_AT) - 1;
-/// A queue of segments, and its open segments.
 #[derive(Debug)]
 struct Lane {
     queue: Queue,
@@ -66,7 +65,6 @@ struct Count {
     young_from: AtomicU64,
 }
 
-/// The log of a store.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) memory: Arc<Memory>,
@@ -178,7 +176,7 @@ impl Log {
         self.segment(self.memory.region.segment_of(loc))
     }
 
-    /// Takes `count` CAS uniques. Returns the first.
+    /// Returns the first of `count` CAS uniques, which are the caller's.
     pub(crate) fn take_cas(&self, count: u64) -> u64 {
         self.cas.fetch_add(count, Ordering::Relaxed) // unique by itself
     }
@@ -201,7 +199,6 @@ impl Log {
         self.segment(segment).open(Opening { cas_base, epoch: self.epoch(), birth, now });
     }
 
-    /// The queue of a segment.
     fn queue(&self, segment: u32) -> &Queue {
         &self.lane_of(segment).queue
     }

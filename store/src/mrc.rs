@@ -27,7 +27,6 @@ const BUCKETS: usize = (DISTANCE_BITS_MAX << PARTS_BITS) as usize;
 /// Number of sampled lookups after which all those before are halved.
 const HALF_LIFE: u32 = 1 << 13;
 
-/// The estimate.
 #[derive(Debug)]
 pub(crate) struct Mrc {
     /// Keys whose hashes are below this are sampled.
@@ -62,7 +61,6 @@ impl Mrc {
         Self { threshold: AtomicU64::new(threshold(RATE_BITS_MIN)), samples: Mutex::new(samples) }
     }
 
-    /// True if the key of this hash is sampled.
     #[inline]
     pub(crate) fn samples(&self, hash: u64) -> bool {
         // Relaxed: a report of a key by an old threshold is ignored.
@@ -82,7 +80,6 @@ impl Mrc {
         self.with(hash, |samples| samples.stack.store(hash, bytes, exptime));
     }
 
-    /// Notes that the key was deleted.
     pub(crate) fn deleted(&self, hash: u64) {
         self.with(hash, |samples| samples.stack.remove(hash));
     }
@@ -173,7 +170,6 @@ fn count(number: u64) -> f64 {
     number as f64
 }
 
-/// The bucket of a distance.
 fn bucket(distance: u64) -> usize {
     let power = distance.max(1).ilog2();
     let part = if power >= PARTS_BITS { distance >> (power - PARTS_BITS) } else { 0 };
@@ -181,7 +177,6 @@ fn bucket(distance: u64) -> usize {
     (((power as usize) << PARTS_BITS) | usize::try_from(part).unwrap_or(0)).min(BUCKETS - 1)
 }
 
-/// The first distance of a bucket.
 fn bucket_start(bucket: usize) -> u64 {
     let (power, part) = (bucket >> PARTS_BITS, bucket & ((1 << PARTS_BITS) - 1));
     (1 << power) + (((part as u64) << power) >> PARTS_BITS)
@@ -193,7 +188,6 @@ mod tests {
     use std::collections::VecDeque;
     use testing::Random;
 
-    /// The hash of a key.
     fn hash(key: u64) -> u64 {
         let mixed = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)

@@ -275,7 +275,6 @@ impl Store {
     }
 }
 
-/// True if the verb extends a value.
 fn extends(verb: Verb) -> bool {
     matches!(verb, Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify)
 }

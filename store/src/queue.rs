@@ -35,7 +35,6 @@ const SPARE_PAGES: u64 = 4;
 /// Most bits of a queue's positions.
 const POSITION_BITS: u32 = 48;
 
-/// The queue of sealed segments.
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// The entries; 0 where none was written yet.
@@ -140,7 +139,6 @@ impl Queue {
         (head..tail).contains(&position) && self.segment_at(position) == Some(segment)
     }
 
-    /// Removes a segment from the queue.
     pub(crate) fn remove(&self, segments: &Segments, segment: u32) {
         self.clear(segments.get(segment).ticket(), segment);
         self.advance(segments);

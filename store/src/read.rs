@@ -29,7 +29,6 @@ pub(crate) enum Fate {
     Flushed,
 }
 
-/// An item that was found.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'r> {
     pub(crate) slot: Slot,
@@ -47,7 +46,6 @@ pub(crate) struct Old<'l, 'r> {
 }
 
 impl<'l> Old<'l, '_> {
-    /// The part of the value that is in the log.
     pub(crate) fn log_value(&self) -> &'l [u8] {
         // SAFETY: the item was found under its group's lock, which is held for `'l`.
         unsafe { self.seen.item.log_value() }
@@ -294,7 +292,6 @@ impl<'r> View<'r> {
         unsafe { Item::with_key(&self.store.memory().region, slot.loc(), self.layout, key) }
     }
 
-    /// The CAS unique of a slot's item.
     #[inline(always)]
     pub(crate) fn cas_of(self, slot: Slot, item: &Item<'_>) -> u64 {
         item.cas(|| self.log.segment_of(slot.loc()).cas_base())

@@ -29,7 +29,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Bytes of a cache line.
 const LINE: usize = 64;
 /// Number of operations looked at.
 const LOOKS: u32 = 256;
@@ -49,7 +48,6 @@ const VALUE: [u8; 100] = [b'v'; 100];
 /// A value of another length, so that it is not written in place.
 const LONGER: [u8; 120] = [b'w'; 120];
 
-/// A store and two of its columns.
 struct Scene {
     store: Arc<Store>,
     a: Column,
@@ -137,7 +135,6 @@ impl Scene {
         accesses.iter().flat_map(lines).collect()
     }
 
-    /// The name of a line.
     fn name(&self, line: usize) -> String {
         let at = line * LINE;
         let memory = self.store.memory();

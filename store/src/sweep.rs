@@ -65,7 +65,6 @@ impl Sweep {
         Some(Self::begin(view, segment))
     }
 
-    /// Begins a walk through a claimed segment.
     pub(crate) fn begin(view: View<'_>, segment: u32) -> Self {
         let there = view.log.segment(segment);
         there.set_walked(view.handle.now);

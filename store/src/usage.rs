@@ -152,7 +152,6 @@ impl Store {
         (0..count).step_by(step as usize).map(move |segment| (segment, step.into()))
     }
 
-    /// Adds the use of a segment, multiplied by `times`.
     fn look_at(&self, segment: u32, times: u64, usage: &mut Usage) {
         let memory = self.memory();
         let used_bytes = memory.frames.used_bytes(segment);

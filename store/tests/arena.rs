@@ -79,7 +79,6 @@ impl World {
         pinned.pieces().all(is_there).then_some(pinned)
     }
 
-    /// Number of chunks in use.
     fn used(&self) -> u32 {
         self.arena.chunks() - self.arena.ring_chunks() - self.arena.free()
     }

@@ -11,7 +11,6 @@ const TAG_BITS: u32 = 10;
 const TAGS: u32 = 6;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
-/// The tags of evicted keys.
 pub(super) struct Ghost {
     words: Vec<u64>,
     /// Number of a word's low tags, which are for keys that left probation; the rest is for main.

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-/// A queue of segments.
 #[derive(Default)]
 pub(super) struct Lane {
     /// {ticket, segment}, the oldest first.

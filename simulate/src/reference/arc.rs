@@ -28,7 +28,6 @@ impl<'w> Arc<'w> {
         Arc { lists: Lists::new(shape), target_bytes: 0 }
     }
 
-    /// The paper's p.
     #[cfg(test)]
     pub(super) fn target_for_tests(&self) -> u64 {
         self.target_bytes

@@ -26,7 +26,6 @@ impl<'w, const L: usize> Lists<'w, L> {
         Lists { shape, before: ends.clone(), behind: ends, list, bytes: [0; L] }
     }
 
-    /// The list that a key is in.
     pub(super) fn of(&self, key: u32) -> Option<usize> {
         let list = self.list[key as usize];
         (list != NOWHERE).then_some(list.into())
@@ -59,7 +58,6 @@ impl<'w, const L: usize> Lists<'w, L> {
         self.bytes[list] += self.shape.bytes_of(key);
     }
 
-    /// Takes a key out of its list.
     pub(super) fn take(&mut self, key: u32) {
         let Some(list) = self.of(key) else { return };
         let (before, behind) = (self.before[key as usize], self.behind[key as usize]);

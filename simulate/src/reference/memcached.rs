@@ -19,7 +19,6 @@ const WARM_AGE_FIFTHS: u64 = 10;
 /// Most moves in one round of the background thread.
 const MOVES_MAX: u32 = 500;
 
-/// memcached's notes about an item.
 #[derive(Clone, Copy, Default)]
 struct Marks {
     fetched: bool,

@@ -17,7 +17,6 @@ const TEXTBOOK: [u32; 20] = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 
 /// Belady's anomaly: FIFO with four frames misses more than with three.
 const ANOMALY: [u32; 12] = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
 
-/// Sixteen keys of one size.
 const SIXTEEN: [u32; 16] = [EQUAL_BYTES; 16];
 
 fn frames(count: u64) -> Shape<'static> {

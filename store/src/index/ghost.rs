@@ -29,7 +29,6 @@ use memory::sync::{AtomicBool, Ordering};
 use memory::words::Words;
 use std::io;
 
-/// Number of words of a group.
 pub(super) const WORDS: usize = 10;
 const TAG_BITS: u32 = 10;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
@@ -41,7 +40,6 @@ const HIGHEST: u64 = LOWEST << (TAG_BITS - 1);
 /// The position of the tag in the hash, below the bits of a slot's tag.
 const TAG_AT: u32 = 64 - super::slot::TAG_BITS - TAG_BITS;
 
-/// The words of all groups.
 #[derive(Debug)]
 pub(super) struct Ghost {
     words: Option<Words>,
@@ -61,7 +59,6 @@ struct Tags {
 }
 
 impl Ghost {
-    /// Makes a ghost for at most `groups`.
     pub(super) fn new(remembered: Remembered, groups: usize) -> io::Result<Self> {
         let (wanted, probation_tags) = match remembered {
             Remembered::None => (false, TAGS),

@@ -31,7 +31,6 @@ const AHEAD_STEPS: u64 = 8;
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 
-/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The index has one line more or, after a step back, one less.
@@ -69,7 +68,6 @@ impl Moving {
         }
     }
 
-    /// Asks for huge pages under the lines of `width`.
     pub(super) fn ask_for_huge(&mut self, lines: &Words, width: Width) {
         let Some(asked_bytes) = self.huge_bytes else { return };
         let bytes = huge_bytes(index(width.total_lines()) * 64);
@@ -365,7 +363,6 @@ fn must_lay_out(word: u64, last: u64) -> bool {
     word & ((1 << (u64::from(SPILLED_AT) + last)) | OVERFLOW_AT) != 0
 }
 
-/// A locked group while its slots move.
 pub(super) struct Group<'i> {
     pub(super) index: &'i Index,
     pub(super) at: usize,

@@ -14,7 +14,6 @@ use super::slot::Slot;
 use super::width::Homes;
 use memory::sync::{AtomicU64, Ordering};
 
-/// Most planes of a group.
 const PLANES: usize = 16;
 const SLOTS: usize = 8;
 

@@ -22,7 +22,6 @@ const TIDY_BITS: u64 = 63 << 35;
 #[derive(Debug)]
 pub(crate) struct Full;
 
-/// A slot's word, under the lock.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'i>(&'i AtomicU64);
 
@@ -73,7 +72,6 @@ impl<'i> Locked<'i> {
         at.slot().names_item_of(found.slot).then_some(at)
     }
 
-    /// Finds the slot of the item at `loc`.
     #[inline(never)]
     pub(crate) fn find_loc(&self, loc: u64) -> Option<At<'i>> {
         self.find(|slot| slot.loc() == loc)

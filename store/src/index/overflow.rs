@@ -22,7 +22,6 @@ const SPARE_LINES_MAX: usize = 64;
 /// The bits of a line's number, in a link or a group's word.
 pub(super) const NUMBER: u64 = 0xffff_ffff;
 
-/// The overflow lines of all groups.
 #[derive(Debug)]
 pub(super) struct Overflow {
     lines: Words,
@@ -33,7 +32,6 @@ pub(super) struct Overflow {
 }
 
 impl Overflow {
-    /// Reserves address space for `lines`.
     pub(super) fn new(lines: usize) -> io::Result<Self> {
         let lines = Words::new(lines.max(2) * 8)?;
         Ok(Self { lines, cut: AtomicUsize::new(1), free: AtomicU64::new(0) })
@@ -76,12 +74,10 @@ impl Overflow {
         self.lines.line(index(at))
     }
 
-    /// Prefetches line `at`.
     pub(super) fn prefetch(&self, at: u64) {
         self.lines.prefetch(index(at));
     }
 
-    /// The slots of line `at`.
     pub(super) fn slots(&self, at: u64) -> &[AtomicU64] {
         &self.line(at)[..SLOTS]
     }
@@ -131,7 +127,6 @@ impl Overflow {
         self.cut.load(Ordering::Relaxed) // for the audit
     }
 
-    /// The free lines.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(super) fn free_lines(&self) -> impl Iterator<Item = u64> {
         // Acquire pairs with the Release in `give`.

@@ -60,7 +60,6 @@ impl Marks {
 pub(crate) struct Passed {
     /// The group to go on with; `None`: the pass is complete.
     pub(crate) next: Option<u64>,
-    /// Number of lines looked at.
     pub(crate) lines: u64,
 }
 

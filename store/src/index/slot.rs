@@ -27,7 +27,6 @@ pub(crate) const FETCHED: u64 = 1 << 57;
 pub(crate) const STALE: u64 = 1 << 58;
 /// A client was told to recache the item.
 pub(crate) const WON: u64 = 1 << 59;
-/// The item is being rewritten.
 pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
 /// The last version: an item that has it is no longer rewritten.
@@ -39,7 +38,6 @@ const NAME_MASK: u64 = ITEM_MASK | BUSY | (VER_MAX << VER_AT);
 /// The bits that the item keeps when it moves.
 const STATE_MASK: u64 = (CNT_MAX << CNT_AT) | FETCHED | STALE | WON;
 
-/// A slot's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot(pub(crate) u64);
 
@@ -65,7 +63,6 @@ impl Slot {
         Self(tag << LOC_BITS)
     }
 
-    /// True if the slot has the same tag as `tagged`.
     #[inline]
     pub(crate) fn same_tag(self, tagged: Self) -> bool {
         self.0 & (TAG_MASK << LOC_BITS) == tagged.0

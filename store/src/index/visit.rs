@@ -18,7 +18,6 @@ use memory::sync::{AtomicU64, Ordering};
 pub(crate) struct Place(u64);
 
 impl Place {
-    /// The place of a key's hash.
     pub(crate) fn of(hash: u64) -> Self {
         Self(hash.reverse_bits())
     }
@@ -50,7 +49,6 @@ impl Index {
 }
 
 impl Locked<'_> {
-    /// The place of the group's first hash.
     pub(crate) fn first_place(&self) -> Place {
         Place::of(self.address.group)
     }

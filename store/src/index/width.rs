@@ -109,19 +109,16 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// The home line of a tag.
     #[inline]
     pub(super) fn home(self, tag: u64) -> u64 {
         self.homes().home(tag)
     }
 
-    /// The other line that a tag may be in.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
         self.homes().other(tag)
     }
 
-    /// The map from tags to their lines in the group.
     #[inline]
     pub(super) fn homes(self) -> Homes {
         Homes::of(self.lines)

@@ -9,7 +9,6 @@ use super::Item;
 use super::pieces::copy_out;
 use crate::verbs::{Around, Word};
 
-/// Bytes of all words.
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
 impl Item<'_> {

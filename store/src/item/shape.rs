@@ -21,13 +21,11 @@
 use crate::policy::room::REWRITTEN_BYTES_MAX;
 use memory::frames::is_chunk;
 
-/// The item has an exptime.
 pub(crate) const EXP: u8 = 1;
-/// The item has client flags.
 pub(crate) const FLAGS: u8 = 2;
 /// The item's CAS unique has eight bytes.
 const CAS8: u8 = 4;
-/// The item's key was given in base64.
+/// The key was given in base64.
 pub(crate) const KEY_BINARY: u8 = 8;
 /// The value is in frames but for its last part, or in chunks as a whole. Only in the long form.
 const CHAINED: u8 = 16;
@@ -37,7 +35,7 @@ const SHORT: u32 = 0b1;
 const MEDIUM: u32 = 0b10;
 const WIDE: u32 = 0b100;
 const LONG: u32 = 0b000;
-/// The longest key and value that a form fits.
+/// Most bytes of a key and of a value in a form.
 const SHORT_KLEN_MAX: u32 = (1 << 6) - 1;
 const SHORT_VLEN_MAX: u32 = (1 << 9) - 1;
 const MEDIUM_VLEN_MAX: u32 = (1 << 12) - 1;
@@ -49,7 +47,6 @@ const VOID_EXTENT_AT: u32 = 11;
 /// encode. Items are larger than the smallest void.
 pub(super) const VOID_BYTES_MIN: u32 = 4;
 pub(super) const VOID_BYTES_MAX: u32 = (1 << (32 - VOID_EXTENT_AT)) - 1;
-/// Bytes of the stamp of the last access.
 const STAMP_BYTES: u32 = 2;
 
 /// Bytes of the optional fields by `opts`, without a CAS unique of four bytes.
@@ -83,7 +80,6 @@ pub(crate) enum CasWidth {
 pub(crate) struct Layout {
     /// True if items have CAS uniques.
     pub(crate) cas: bool,
-    /// The length of a frame.
     pub(crate) frame_bytes: u32,
 }
 
@@ -93,7 +89,7 @@ pub(crate) struct Shape {
     pub(crate) key_bytes: u32,
     /// The length of the whole value, frames included.
     pub(crate) value_bytes: u32,
-    /// The length of its part in the log.
+    /// The length of the value's part in the log.
     pub(crate) log_bytes: u32,
     opts: u8,
     has_cas: bool,
@@ -114,13 +110,11 @@ impl Shape {
         Self { opts: if on { self.opts | bit } else { self.opts & !bit }, ..self }
     }
 
-    /// The shape with a CAS unique of this width.
     #[inline]
     pub(crate) fn with_cas(self, cas: CasWidth) -> Self {
         Self { has_cas: cas != CasWidth::None, ..self.with(CAS8, cas == CasWidth::Long) }
     }
 
-    /// The shape with only `log_bytes` of the value in the log.
     #[inline]
     pub(crate) fn in_frames(self, log_bytes: u32) -> Self {
         Self { log_bytes, ..self.with(CHAINED, true) }
@@ -183,7 +177,6 @@ impl Shape {
         cas_bytes + u32::from(FIELDS[usize::from(self.opts & 31)])
     }
 
-    /// The first bytes of an item of this shape.
     #[inline]
     pub(super) fn first(&self) -> First {
         let Self { key_bytes, value_bytes, opts, .. } = *self;

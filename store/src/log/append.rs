@@ -43,7 +43,6 @@ impl Log {
         Some(place)
     }
 
-    /// Like `reserve`, but for an item that does not expire.
     fn reserve_untimed(
         &self,
         queue: policy::Queue,

@@ -26,7 +26,6 @@ const FIRST_PART: u32 = SINGLE_SECONDS - 1;
 const OCTAVE: u64 = 1 << 16;
 const PARTS: [u64; 2] = [82_570, 104_032];
 
-/// The class of a life of `seconds`.
 pub(super) fn class_of(seconds: u32) -> u32 {
     if seconds < SINGLE_SECONDS {
         return seconds.max(1) - 1;
@@ -112,7 +111,6 @@ impl Timed {
         }
     }
 
-    /// All open segments.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
         // Acquire: as in `of`.
         self.open.iter().map(|at| at.load(Ordering::Acquire)).filter(|segment| *segment != NONE)

@@ -15,13 +15,11 @@
 const BLOCK: usize = 16;
 /// The value of an empty entry of `at`.
 const NOWHERE: u16 = u16::MAX;
-/// Bytes of a page of the system.
 const PAGE_BYTES: usize = 4 << 10;
 /// Multiplier that spreads the hashes, which are all small: 2^64 over the golden ratio (Knuth, The
 /// Art of Computer Programming, section 6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The result of a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touched {
     /// The key is not in the stack, or its item has expired.

@@ -152,7 +152,6 @@ impl Room {
         })
     }
 
-    /// Looks for segments to work on.
     fn choose(&mut self, view: View<'_>) -> Choice {
         let segments = &view.memory().segments;
         let segment_bytes = u64::from(view.memory().region.segment_bytes());
@@ -201,7 +200,6 @@ fn expired_bytes(there: &Segment, now: u32) -> u64 {
 }
 
 impl Store {
-    /// True if there is room to move all live items of a segment.
     fn has_room_to_move(&self, token: u32, segment: u32) -> bool {
         let segments = &self.memory().segments;
         segments.free() > 0
