@@ -322,7 +322,7 @@ impl Draft {
     /// The value of the item that is to name the frames.
     ///
     /// # Panics
-    /// When bytes are missing.
+    /// Bytes are missing.
     pub(crate) fn value(&mut self) -> NewValue<'_> {
         let value_bytes = self.value_bytes;
         match self.parts() {

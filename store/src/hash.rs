@@ -1,9 +1,9 @@
 //! Keys and their hashes, which place them in the index.
 //!
-//! Where: the first step of every operation; a batch has the hashes of its keys made first, and
-//! brings near what their lookups will read.
+//! Where: the first step of every operation; a batch has all its keys hashed first, and prefetches
+//! the memory that their lookups will read.
 //! Invariant: secrets are random per store, so that nobody outside can choose keys that collide (a
-//! seed alone would not do: rapidhash's documentation warns of it).
+//! seed alone would not suffice: rapidhash's documentation warns of it).
 //! Source: rapidhash v3 "nano", the one for keys of about 48 bytes: longer ones cost little more.
 
 use crate::column::Column;

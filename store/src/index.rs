@@ -425,8 +425,8 @@ impl Index {
                     let home = address.home(tag(hash));
                     return Locked { index: self, hash, address, home, word };
                 }
-                // A step came between, and `hash` has another group now. Release, though nothing
-                // was changed under the lock, pairs with the Acquire of the next `lock_group`.
+                // A step came between, and `hash` now has another group. The Release pairs with the
+                // Acquire of the next `lock_group`, though nothing was changed under the lock.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
             wait_a_little(&mut rounds);

@@ -247,7 +247,7 @@ impl Store {
             .with_arena(start.arena.clone());
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
-        // Where address space is scarce, the index gets as much as items of 6 bytes of key and
+        // If address space is scarce, the index gets as much of it as items with 6 bytes of key and
         // value need: smaller items fill the index before they fill the memory
         // (`Room::make_slots`).
         let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
@@ -271,8 +271,8 @@ impl Store {
         self.memory().region.wants_huge()
     }
 
-    /// Has the system back the log's and the frames' memory with memory of the columns' nodes. To
-    /// be called before the columns start. On one node it does nothing.
+    /// Asks the system to back the memory of log and frames by the columns' nodes. To be called
+    /// before the columns start. On one node it does nothing.
     ///
     /// # Errors
     /// The system does not know the nodes, or does not allow it. Then memory is of the node of the
@@ -296,8 +296,7 @@ impl Store {
     /// Takes the next column.
     ///
     /// # Panics
-    /// When more than `Config::columns` are taken: two columns with one number would corrupt each
-    /// other.
+    /// More than `Config::columns` are taken: two columns with one number would corrupt each other.
     #[must_use]
     pub fn column(self: &Arc<Self>) -> Column {
         let id = self.columns_taken.fetch_add(1, Ordering::Relaxed); // unique by itself

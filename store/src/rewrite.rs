@@ -19,9 +19,9 @@
 //! rewriting, or a later slot; a reader that has read none of its bytes has the version that the
 //! slot named. A pair of location and version never comes back while a reader may hold it: at the
 //! last version an item is appended anew; a moved item begins at version 0 elsewhere; and the old
-//! bytes are not used again before every column has passed a quiescent point. Whoever changes or
-//! copies items under the lock (drains, touches, other writers) meets no rewriting at all. A walk
-//! that reads an item without the lock takes whatever may be rewritten for a hint.
+//! bytes are not used again before every column has passed a quiescent point. Drains, touches and
+//! other writers, which change or copy items under the lock, meet no rewriting at all. A walk that
+//! reads an item without the lock treats all that may be rewritten as a hint.
 
 #![allow(unsafe_code, reason = "writes over an item in the mapping")]
 

@@ -351,7 +351,7 @@ impl Index {
     fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
         let word = self.lock_group(index(group))?;
         let group = Group { index: self, at: index(group), word: bump_version(word) };
-        // As in `Locked::moving`.
+        // See `Locked::moving`.
         self.groups.word(group.at).store(group.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         Some(group)

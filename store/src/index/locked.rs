@@ -299,8 +299,8 @@ impl<'i> Locked<'i> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Release pairs with the Acquire of `lock_group` and of `find_validated`: whoever takes the
-        // lock next, or meets an even version, sees the slots as they were left.
+        // Release pairs with the Acquire of `lock_group` and of `find_validated`: a column that
+        // takes the lock next, or meets an even version, sees the slots as they were left.
         self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
     }
 }

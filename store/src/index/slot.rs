@@ -1,7 +1,7 @@
 //! A slot: the index's eight bytes on one item.
 //!
 //! Where: eight of them make a line of the index.
-//! Invariant: a slot is 0 if and only if it is empty, for a tag is never 0.
+//! Invariant: a slot is 0 if and only if it is empty, since a tag is never 0.
 //!
 //! ```text
 //!   63    61   60    59    58     57      56..55    54..40       39..0

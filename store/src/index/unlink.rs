@@ -36,7 +36,7 @@ impl Index {
         let Some(word) = self.lock_group(address.group()) else { return Unlinked::Elsewhere };
         let mut is_it = |slot: Slot| slot.loc() == loc;
         let mut unlinked = Unlinked::Elsewhere;
-        // As long as the width is the same, the address is too.
+        // The address is unchanged while the width is.
         if self.width() == width
             && let Some(found) = probe(self.line(address, address.home(tag)), tag, &mut is_it)
                 .or_else(|| probe(self.line(address, address.other(tag)), tag, &mut is_it))

@@ -21,10 +21,10 @@ impl Item<'_> {
         let key_bytes = if around.key { key.len() } else { 0 };
         let Around { before: [one, two, three, four], between: [five, six], behind, .. } = *around;
         out.reserve(WORDS_BYTES + key_bytes + value_bytes);
-        // SAFETY: there is room for seven words, the key and the value behind what `out` has, and
+        // SAFETY: there is room for seven words, the key and the value behind the end of `out`, and
         // each step writes one of these and goes no further than it has written. The value is
-        // copied as in `copy_value`; loading the key's bytes as the same atomics does no harm.
-        // What has been written lies between `start` and the end.
+        // copied as in `copy_value`; loading the key's bytes as the same atomics does no harm. All
+        // bytes between `start` and the end are written.
         unsafe {
             let start = out.as_mut_ptr().add(out.len());
             let mut at = put(put(put(put(start, one), two), three), four);

@@ -157,8 +157,8 @@ mod cut {
         let relaxed = Ordering::Relaxed;
         pieces(from, bytes, |from, piece| {
             plain_access(from, piece, false);
-            // SAFETY: the caller's, for a piece lies within the bytes and is aligned; `to` steps
-            // through as many bytes.
+            // SAFETY: the caller's, since a piece lies within the bytes and is aligned; `to`
+            // advances by as many bytes.
             unsafe {
                 match piece {
                     1 => to.write(AtomicU8::from_ptr(from).load(relaxed)),

@@ -285,9 +285,9 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
     };
     if read.shape.is_chained() {
         let first_frame_at = read.key_at as usize - 4;
-        // SAFETY: `write` puts the first frame's number last of the fields, so right before the
-        // key: `key_at` counts it among them, for the options say `CHAINED`, and is at least 4 + 2
-        // + 4. It lies within the item, which the caller says was written here, and is never
+        // SAFETY: `write` puts the first frame's number last of the fields, and so right before the
+        // key: `key_at` counts it among them, since the options say `CHAINED`, and is at least 4 +
+        // 2 + 4. It lies within the item, which the caller says was written here, and is never
         // rewritten.
         let first_frame = unsafe { at.add(first_frame_at).cast::<u32>().read_unaligned() };
         read.shape.log_bytes = match is_chunk(u32::from_le(first_frame)) {
