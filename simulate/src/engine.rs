@@ -274,7 +274,7 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // The store has an upper bound; here it would not pay for a segment of a few items.
+        // No upper bound like in the store: it would not pay for a segment of a few items.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {

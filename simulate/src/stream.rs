@@ -45,7 +45,7 @@ pub struct Request {
     pub ttl_s: u32,
     /// The operation.
     pub operation: Operation,
-    /// Nanoseconds from the first request on; at least those of the request before.
+    /// Nanoseconds from the first request on. A time before the previous one counts as that.
     pub at_ns: u64,
 }
 

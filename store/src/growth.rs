@@ -47,9 +47,7 @@ enum First {
 /// The findings of the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
-    /// {fresh segments: 31
-    /// free segments: 31
-    /// `First`: 2}, at the time of the look.
+    /// {fresh segments: 31 | free segments: 31 | `First`: 2}, at the time of the look.
     found: AtomicU64,
     /// The numbers of `found` when segments that were warm ahead of need were given back. While
     /// they have not changed, no segment is to be warm ahead of need.

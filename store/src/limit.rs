@@ -43,7 +43,7 @@ pub(crate) struct Limit {
     pub(crate) repacked: AtomicU32,
     /// Number of segments lacking when a walk last could copy no value; `u32::MAX` before.
     pub(crate) in_vain: AtomicU32,
-    /// Held while the limit and its numbers change; the column holds no other lock then.
+    /// Held while the limit and its numbers change; never taken under another lock.
     changing: Mutex<()>,
 }
 

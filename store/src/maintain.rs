@@ -1,5 +1,6 @@
 //! Background work: dead items are removed even if nobody asks for them, and room is made ahead of
 //! need.
+//!
 //! Where: once in each round of a column's loop, and in its idle moments.
 //! Invariant: a lookup never returns a dead item, however far background walks have come. A walk is
 //! cut into slices, and goes through a segment once all its items, or possibly many, have expired.

@@ -55,7 +55,7 @@ pub(crate) struct Room {
     /// segment worth compacting, and it is reset when the clock moves on. Bytes that other columns
     /// have made dead are found once the number is 0.
     pub(crate) full_appends: u32,
-    /// The hash of the last key whose change came too early because the index lacked a line.
+    /// The hash of the last key answered with `Later` because the index lacked a line.
     pub(crate) lacks_line: Option<u64>,
     pub(crate) random: Random,
 }

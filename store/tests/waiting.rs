@@ -121,7 +121,6 @@ fn without_eviction_what_a_column_deletes_itself_is_room_at_once() {
 fn stall(column: &mut Column) -> u32 {
     /// With two queues, one may be full before the other: a key that resembles an evicted one is
     /// refused only there.
-    /// was evicted is refused there alone.
     const REFUSED_IN_A_ROW: u32 = 32;
     let (key, refused) = fill(column, 0);
     assert_eq!(refused, Refused::Later);

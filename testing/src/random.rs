@@ -51,7 +51,7 @@ impl Random {
         unit(self.next())
     }
 
-    /// Returns true once in `cases` draws on average.
+    /// True once in `cases` draws on average.
     #[inline]
     pub fn one_in(&mut self, cases: u64) -> bool {
         self.below(cases) == 0

@@ -78,7 +78,7 @@ impl Index {
         self.passing.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true while a pass is under way. A hint, except to `step_back`.
+    /// True while a pass is under way. A hint, except to `step_back`.
     #[inline]
     pub(crate) fn is_passing(&self) -> bool {
         self.passing.load(Ordering::Relaxed)

@@ -1,5 +1,6 @@
 //! The end of a segment in the log: it is sealed when it is full, and retired when its last item
 //! goes.
+//!
 //! Where: the append that finds a segment full, a flush, a change of the limit; the last commit and
 //! the last unlink.
 //! Invariant: one caller seals a segment, and one retires it. A segment that is sealed, wholly

@@ -1,4 +1,5 @@
 //! A walk through a claimed segment, in slices, and the segment's next state.
+//!
 //! Where: making room and background work continue their column's walk; a column that sleeps parks
 //! it.
 //! Invariant: records cover a drainable segment up to its end, and the walk steps from one to the
