@@ -282,6 +282,7 @@ fn extends(verb: Verb) -> bool {
 /// Checks, like memcached's `do_store_item` without append and prepend, that the value may be
 /// stored over an item with this CAS unique and exptime. `Some`: it may, but is marked stale and
 /// gets this exptime.
+///
 /// # Errors
 /// The answer, if the value may not be stored.
 #[inline(never)]
