@@ -110,7 +110,7 @@ impl Room {
             return self.pay_for_reuse(handle, bytes);
         }
         pass_and_reclaim(handle);
-        // Segments that wait for other columns will be free without drains, unless withheld.
+        // Counts segments that wait for other columns, but not those that are to be withheld.
         let segments = &handle.store.memory().segments;
         let free = (segments.free() + segments.limbo()).saturating_sub(handle.store.excess());
         if free >= high {
