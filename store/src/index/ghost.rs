@@ -165,7 +165,7 @@ impl Ghost {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // Of an odd number of tags, `to` gives one more in even words, `from` in odd words.
+        // If the number of tags is odd, `to` gives one more in even words, `from` in odd words.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
             // Relaxed, here and below: as in `change`.
