@@ -1,24 +1,24 @@
-//! What every simulated cache does: answer for keys, and stay within its budget.
+//! The interface of a simulated cache: it answers for keys, and stays within its budget.
 //!
-//! Where: between a trace and the policies. Invariant: `live_bytes` never exceeds the capacity a
-//! cache was made with. Keys are dense numbers, so that per-key state is an array.
+//! Where: between a trace and the policies. Invariant: `live_bytes` never exceeds the capacity with
+//! which a cache was made. Keys are dense numbers, so that per-key state is an array.
 
-/// A cache that is refilled on a miss: what is asked for and not there is put in.
+/// A cache that is filled on a miss: a key asked for and not found is stored.
 pub trait Cache {
-    /// A request for `key`. With `rewrites`, a hit stores the value anew, as a client's SET does.
-    /// True: a hit.
+    /// Requests `key`. With `rewrites`, a hit stores the value anew, like a client's SET. True:
+    /// hit.
     fn request(&mut self, key: u32, rewrites: bool) -> bool;
 
-    /// Bytes of the items in it.
+    /// Bytes of the items in the cache.
     fn live_bytes(&self) -> u64;
 }
 
-/// What a cache is made for.
+/// The items and the capacity for which a cache is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<'w> {
-    /// The bytes of each key's item; as many as there are keys.
+    /// The bytes of each key's item, by key.
     pub item_bytes: &'w [u32],
-    /// What it may hold.
+    /// Most bytes that the cache may hold.
     pub capacity_bytes: u64,
 }
 
@@ -29,13 +29,13 @@ impl Shape<'_> {
         u64::from(self.item_bytes[key as usize])
     }
 
-    /// Can the item be kept at all?
+    /// True if the item can be kept at all.
     #[must_use]
     pub fn fits(&self, key: u32) -> bool {
         self.bytes_of(key) <= self.capacity_bytes
     }
 
-    /// The number of keys.
+    /// Number of keys.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.item_bytes.len()

@@ -1,7 +1,7 @@
-//! Who can be simulated, by name.
+//! The policies that can be simulated, by name.
 //!
-//! Where: a plan's list of policies. Invariant: every policy of `store::policy` is one, by itself
-//! and, as `live:NAME`, in the real store.
+//! Where: a plan's list of policies. Invariant: every policy of `store::policy` can be simulated,
+//! by itself and, as `live:NAME`, in the real store.
 
 use crate::cache::{Cache, Shape};
 use crate::engine::{Engine, Settings};
@@ -20,7 +20,7 @@ pub enum Contestant {
     Ours(Eviction),
     /// One of ours, in the real store.
     Live(Eviction),
-    /// Another's.
+    /// A model of another cache's policy.
     Reference(Reference),
 }
 
@@ -39,12 +39,12 @@ pub enum Reference {
     Arc,
     /// LIRS.
     Lirs,
-    /// The optimum.
+    /// The optimum, by Belady.
     Belady,
 }
 
 impl Reference {
-    /// All, with their names.
+    /// All references, with their names.
     pub const ALL: [(&'static str, Reference); 7] = [
         ("lru", Reference::Lru),
         ("memcached", Reference::Memcached),
@@ -56,14 +56,14 @@ impl Reference {
     ];
 }
 
-/// What a policy's name is put before to have it in the real store.
+/// The prefix of a policy's name that selects the real store.
 const LIVE: &str = "live:";
 
 impl Contestant {
-    /// The baseline.
+    /// The baseline of comparisons.
     pub const BASELINE: Contestant = Contestant::Reference(Reference::Lru);
 
-    /// All references and all of ours, the real store aside.
+    /// All references and all of ours, without the real store.
     #[must_use]
     pub fn all() -> Vec<Contestant> {
         let references = Reference::ALL.iter().map(|(_, one)| Contestant::Reference(*one));
@@ -71,7 +71,7 @@ impl Contestant {
         references.chain(ours).collect()
     }
 
-    /// An empty cache under this policy.
+    /// Makes an empty cache under this policy.
     ///
     /// # Errors
     /// The real store cannot be made.

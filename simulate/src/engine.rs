@@ -1,10 +1,11 @@
 //! The server's eviction without the server: segments, queues, ghost and counters over item sizes.
 //!
-//! Where: the simulated cache of each of our policies. What an append pays, which segment is walked
-//! and what becomes of an item is for `store::policy` to say, whose code runs in the server;
-//! it does as told, as the store's `room` does.
-//! Invariant: what segments take never exceeds the capacity; an item is given up only to make room.
-//! Left out of the store: threads, expiry, the index (its bytes count in each item's size), frames.
+//! Where: the simulated cache of each of our policies. `store::policy`, whose code runs in the
+//! server, says what an append pays, which segment is walked and what happens to an item; the
+//! engine carries that out, like the store's `room`.
+//! Invariant: the segments' bytes never exceed the capacity; an item is given up only to make room.
+//! The engine leaves out threads, expiry, the index (its bytes count in each item's size) and
+//! frames.
 
 mod ghost;
 mod lane;
@@ -19,77 +20,74 @@ use store::policy::room::{
 };
 use store::policy::{CNT_MAX, Drained, Eviction, Queue, Remembered, Share, Verdict};
 
-/// A slice is at least the same part of a segment here as of one of so many bytes there.
+/// A slice is at least the part of a segment here that it is of this many bytes in the store.
 const SLICES_OF_BYTES: u64 = 256 << 10;
-/// Drains at a time: as with one column.
+/// Number of drains at a time, the same as with one column.
 const DRAINS: u32 = 1;
-/// Of fewer segments than so many times `high`, fewer are kept free.
+/// With fewer segments than this many times `high`, fewer are kept free.
 const SEGMENTS_PER_FREE: u64 = 16;
-/// No segment.
 const NONE: u32 = u32::MAX;
 
-/// What the budget counts.
+/// The bytes that the budget counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// Whole segments, as the server: what is open, half drained or kept free counts too.
+    /// Whole segments, like in the server: open, half drained and free ones count too.
     Memory,
     /// Live items only: the policy alone.
     Live,
 }
 
-/// How an engine is built.
+/// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Segments that the capacity is cut into; `None`: one for each item.
+    /// Number of segments into which the capacity is cut; `None`: one for each item.
     pub segments: Option<u32>,
-    /// What the budget counts.
+    /// The bytes that the budget counts.
     pub budget: Budget,
-    /// Keys that the ghost has room for, as a part of the items there is room for.
+    /// Number of keys that the ghost has room for, over the number of items that the cache has.
     pub ghost: f64,
 }
 
 impl Default for Settings {
-    /// As the server: its index has 0.52 to 0.98 tags an item, 0.71 on average.
+    /// The server's settings: its index has 0.52 to 0.98 tags per item, 0.71 on average.
     fn default() -> Self {
         Settings { segments: Some(256), budget: Budget::Memory, ghost: 0.71 }
     }
 }
 
-/// Where a key's item is.
+/// The place and the state of a key's item.
 #[derive(Clone, Copy)]
 struct Item {
     segment: u32,
     entry: u32,
     cnt: u8,
-    /// Times it was rewritten in place.
+    /// Number of times it was rewritten in place.
     version: u8,
 }
 
 const ABSENT: Item = Item { segment: NONE, entry: 0, cnt: 0, version: 0 };
 
-/// A part of the log.
 struct Segment {
     entries: Vec<u32>,
     queue: Queue,
     room_bytes: u64,
     used_bytes: u64,
     live_bytes: u64,
-    /// Its place in the queue.
+    /// Its position in the queue.
     ticket: u64,
-    /// Segments of its queue that were opened before its items came.
+    /// Number of segments of its queue that were opened before its items came.
     birth: u64,
-    /// In a queue, not open, not being drained.
+    /// True if it is in a queue, neither open nor being drained.
     is_sealed: bool,
 }
 
-/// What a walk through a segment is for.
+/// The purpose of a walk through a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Aim {
     Compact,
     Evict,
 }
 
-/// A walk through a segment.
 #[derive(Clone, Copy)]
 struct Drain {
     segment: u32,
@@ -106,12 +104,12 @@ pub struct Engine<'w> {
     budget: Budget,
     has_ghost: bool,
     window_percent: u32,
-    /// What probation ought to have.
+    /// The share that probation ought to have.
     share: Share,
-    /// Bytes of a segment; where each item has its own, of a mean one.
+    /// Bytes of a segment; with one segment per item, of a mean item.
     segment_bytes: u64,
     is_itemwise: bool,
-    /// Free segments below which appends pay, and those that only drains may take.
+    /// Number of free segments below which appends pay; number of those that only drains may take.
     high: u32,
     keep: u32,
     items: Vec<Item>,
@@ -153,7 +151,7 @@ impl Cache for Engine<'_> {
 }
 
 impl<'w> Engine<'w> {
-    /// An empty one.
+    /// Makes an empty engine.
     #[must_use]
     pub fn new(shape: Shape<'w>, policy: Eviction, settings: Settings) -> Self {
         let (mean_bytes, capacity_bytes) = (shape.mean_bytes(), shape.capacity_bytes);
@@ -187,13 +185,13 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Is the key's item there?
+    /// True if the cache has the key's item.
     #[must_use]
     pub fn holds(&self, key: u32) -> bool {
         self.items[key as usize].segment != NONE
     }
 
-    /// Deletes; false on a miss.
+    /// Deletes the key's item. False on a miss.
     pub fn remove(&mut self, key: u32) -> bool {
         let held = self.holds(key);
         if held {
@@ -202,7 +200,7 @@ impl<'w> Engine<'w> {
         held
     }
 
-    /// Bytes that segments take, whatever lies in them.
+    /// Bytes that segments take, with live items or without.
     #[must_use]
     pub fn segment_bytes_in_use(&self) -> u64 {
         self.shape.capacity_bytes - self.unused_bytes
@@ -219,7 +217,7 @@ impl<'w> Engine<'w> {
         &mut self.segments[segment as usize]
     }
 
-    /// Do hits in it not count yet?
+    /// True if hits in the segment do not count yet.
     fn is_young(&self, segment: u32) -> bool {
         let segment = &self.segments[segment as usize];
         let lane = match segment.queue {
@@ -240,7 +238,7 @@ impl<'w> Engine<'w> {
         self.store(queue, key, 0);
     }
 
-    /// In place, or else to the young end of the queue it stands in; it keeps its counter.
+    /// Rewrites an item in place, or moves it to the young end of its queue; keeps its counter.
     fn rewrite(&mut self, key: u32) {
         let item = self.items[key as usize];
         let is_short = self.shape.bytes_of(key) <= REWRITTEN_BYTES_MAX as u64;
@@ -257,7 +255,7 @@ impl<'w> Engine<'w> {
     fn store(&mut self, queue: Queue, key: u32, cnt: u8) {
         let bytes = self.shape.bytes_of(key);
         if bytes + u64::from(self.keep) * self.segment_bytes > self.shape.capacity_bytes {
-            return; // Larger than all there is.
+            return; // The item is larger than the cache.
         }
         self.pay(bytes);
         while !self.append(queue, key, cnt, self.keep) {
@@ -276,7 +274,7 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // There is a most there; here a segment may be a few items, which it would not pay for.
+        // No upper bound like in the store: it would not pay for a segment of a few items.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
@@ -284,14 +282,14 @@ impl<'w> Engine<'w> {
             let entry = self.segment(drain.segment).entries.get(drain.entry).copied();
             let live_bytes = self.live_bytes();
             self.step();
-            // What was walked past, and what was freed.
+            // The bytes walked past, and the bytes freed.
             let done = entry.map_or(0, |key| self.shape.bytes_of(key));
             let done = done + live_bytes.saturating_sub(self.live_bytes());
             budget = budget.saturating_sub(done.max(1));
         }
     }
 
-    /// Puts the item at the young end. False: no segment for it, with `keep` kept free.
+    /// Appends the item at the young end. False: there is no segment for it, with `keep` kept free.
     fn append(&mut self, queue: Queue, key: u32, cnt: u8, keep: u32) -> bool {
         let bytes = self.shape.bytes_of(key);
         let last = self.lane(queue).open;
@@ -360,7 +358,7 @@ impl<'w> Engine<'w> {
         Some(number)
     }
 
-    /// It enters the queue: at the young end, or where its ticket says.
+    /// Puts a segment in its queue: at the young end, or at the position of its ticket.
     fn seal(&mut self, number: u32) {
         let next = self.tickets;
         let segment = self.segment(number);
@@ -381,7 +379,7 @@ impl<'w> Engine<'w> {
         self.retire_if_dead(number);
     }
 
-    /// A sealed segment leaves its queue.
+    /// Takes a sealed segment out of its queue.
     fn unqueue(&mut self, number: u32) {
         let segment = self.segment(number);
         let entry = (segment.ticket, number);
@@ -423,7 +421,7 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// One entry of the walk, or its end. False: nothing to walk.
+    /// Takes one step of the walk, or ends it. False: there is nothing to walk.
     fn step(&mut self) -> bool {
         let Some(mut drain) = self.drain.or_else(|| self.start()) else { return false };
         let Some(key) = self.segment(drain.segment).entries.get(drain.entry).copied() else {
@@ -442,7 +440,6 @@ impl<'w> Engine<'w> {
         true
     }
 
-    /// Chooses the next segment to walk through.
     fn start(&mut self) -> Option<Drain> {
         let (segment, aim) = match self.most_dead() {
             Some(segment) => (segment, Aim::Compact),
@@ -455,7 +452,7 @@ impl<'w> Engine<'w> {
         self.drain
     }
 
-    /// The segment that is most worth compacting, when much is dead and there is room to move it.
+    /// The segment most worth compacting, if much is dead and there is room to move its items.
     fn most_dead(&self) -> Option<u32> {
         let all_bytes = self.shape.capacity_bytes;
         if self.budget == Budget::Live || !is_too_dead(self.dead_bytes, all_bytes) {
@@ -474,7 +471,7 @@ impl<'w> Engine<'w> {
         deadest.best().filter(|best| is_free || self.out_room(*best))
     }
 
-    /// Is there room for all that is live of a segment in the one that compaction fills?
+    /// True if the segment that compaction fills has room for all live items of a segment.
     fn out_room(&self, number: u32) -> bool {
         let segment = &self.segments[number as usize];
         let out = match segment.queue {
@@ -506,7 +503,7 @@ impl<'w> Engine<'w> {
         None
     }
 
-    /// Moves an item with others of its age.
+    /// Moves an item to the segment with others of its age.
     fn compact(&mut self, key: u32, from: u32) {
         let (bytes, cnt) = (self.shape.bytes_of(key), self.items[key as usize].cnt);
         let queue = self.segment(from).queue;
@@ -515,7 +512,8 @@ impl<'w> Engine<'w> {
             Some(out) if self.has_room(out, bytes) => out,
             other => {
                 let Some(opened) = self.open(queue, bytes, 0) else {
-                    // Cannot be: a walk begins with a segment's room, which appends leave alone.
+                    // This cannot happen: a walk begins only with a free segment, which appends
+                    // leave.
                     return self.unlink(key);
                 };
                 other.into_iter().for_each(|full| self.seal(full));
@@ -528,7 +526,7 @@ impl<'w> Engine<'w> {
         self.put(out, key, cnt);
     }
 
-    /// Asks the policy, and does as it says. True: freed.
+    /// Asks the policy about an item, and carries out the verdict. True: the item was freed.
     fn judge(&mut self, key: u32, drain: Drain) -> bool {
         let bytes = self.shape.bytes_of(key);
         let drained = Drained {
@@ -553,7 +551,7 @@ impl<'w> Engine<'w> {
         !is_moved
     }
 
-    /// What a compacted segment's last items went to takes its place, if that is the older one.
+    /// Gives the segment with a compacted one's last items its position, if that is older.
     fn inherit(&mut self, number: u32) {
         let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
         if let Some(out) = self.lane(queue).out {
@@ -562,7 +560,6 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// The walk is through.
     fn finish(&mut self, drain: Drain) {
         match drain.aim {
             Aim::Compact => self.inherit(drain.segment),

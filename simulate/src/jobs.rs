@@ -1,7 +1,7 @@
-//! Traces replayed: one job for each trace, size and policy, taken by as many threads as asked for.
+//! Replays traces: one job for each trace, size and policy, on the requested number of threads.
 //!
-//! Where: between traces and whoever reports. Invariant: a cell of the result depends on its trace,
-//! size and policy only, never on how the work was spread.
+//! Where: between traces and reports. Invariant: a cell of the result depends on its trace, size
+//! and policy only, never on the threads.
 
 use crate::cache::Shape;
 use crate::contestant::Contestant;
@@ -12,29 +12,29 @@ use crate::sizes::{Items, mix};
 use crate::spread::spread;
 use crate::trace::{Trace, TraceError};
 
-/// Keeps the choice of rewriting hits independent of everything else.
+/// Salt that makes the choice of rewritten hits independent of everything else.
 const REWRITE_SALT: u64 = 0x5e77;
 
-/// What is to be simulated.
+/// The simulations to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Sizes of the caches.
     pub sizes: Vec<CacheSize>,
-    /// Whom to simulate; the first is the baseline, LRU.
+    /// The policies to simulate; the first is the baseline, LRU.
     pub contestants: Vec<Contestant>,
     /// Sizes of the items.
     pub items: Items,
-    /// How our engine is built.
+    /// The settings of our engine.
     pub settings: Settings,
-    /// How many of a hundred hits rewrite the value.
+    /// Hits that rewrite the value, in percent.
     pub set_percent: u64,
-    /// Keys that stand for each key of a trace.
+    /// Number of keys that stand for each key of a trace.
     pub copies: u32,
-    /// Simulations at a time.
+    /// Number of simulations at a time.
     pub threads: usize,
 }
 
-/// Why a simulation did not come to a result.
+/// The reason why a simulation has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A trace cannot be used.
@@ -43,36 +43,36 @@ pub enum SimulateError {
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] store::MakeError),
-    /// A cache would have no room for the store.
+    /// A cache has no room for the real store.
     #[error(
         "{trace} at {size}: {bytes} bytes are too little for the real store; \
          take --copies, larger items or larger sizes"
     )]
     Small {
-        /// The trace.
+        /// The name of the trace.
         trace: String,
-        /// The size.
+        /// The size, as written.
         size: String,
-        /// In bytes.
+        /// The size in bytes.
         bytes: u64,
     },
 }
 
-/// A trace, and what came of it.
+/// A trace, and the misses on it.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its name.
+    /// The name of the trace.
     pub trace: String,
-    /// Its length.
+    /// Number of requests in the trace.
     pub requests: u64,
-    /// Its keys.
+    /// Number of keys in the trace.
     pub keys: u32,
-    /// For each size, its bytes and for each contestant the misses.
+    /// For each size, its bytes and each contestant's misses.
     pub sizes: Vec<(u64, Vec<u64>)>,
 }
 
 impl Outcome {
-    /// How many fewer misses than the baseline, in percent.
+    /// The reduction of misses against the baseline, in percent.
     #[must_use]
     pub fn reduction_percent(&self, size: usize, contestant: usize) -> f64 {
         let misses = &self.sizes[size].1;
@@ -80,7 +80,6 @@ impl Outcome {
     }
 }
 
-/// A trace and the sizes of its items.
 struct Replay {
     trace: Trace,
     item_bytes: Vec<u32>,
@@ -95,7 +94,7 @@ struct Job {
     contestant: usize,
 }
 
-/// Simulates all of it; `tell` is called with how many simulations are done, and of how many.
+/// Runs all simulations; `tell` is called with the number done, and the number of all.
 ///
 /// # Errors
 /// There would be too many requests, or the real store cannot be made.
@@ -136,7 +135,7 @@ impl Replay {
     }
 }
 
-/// All jobs, the longest first, so that no thread begins one when the others are done.
+/// All jobs, the longest first, so that no thread begins a long one when the others are done.
 fn jobs(plan: &Plan, replays: &[Replay]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for replay in 0..replays.len() {
@@ -149,7 +148,6 @@ fn jobs(plan: &Plan, replays: &[Replay]) -> Vec<Job> {
     jobs
 }
 
-/// The misses of one cell.
 fn simulate(plan: &Plan, replay: &Replay, job: Job) -> Result<u64, SimulateError> {
     let contestant = plan.contestants[job.contestant];
     let capacity_bytes = replay.capacities[job.size];

@@ -1,4 +1,4 @@
-//! Caches offline: what an eviction policy, a size or the real store makes of given requests.
+//! Caches offline: the effect of an eviction policy, a size or the real store on given requests.
 //!
 //! ```text
 //!                                        +-> Engine, with the store's own decisions
@@ -10,8 +10,8 @@
 //! [`jobs`] replays traces of keys against many policies and sizes at once: each key has one size,
 //! a miss is filled, and there is no time. [`stream`] takes requests of any origin, each with its
 //! key, sizes, TTL, operation and time, and asks the real store for them. Its clock is that of the
-//! requests: an hour of traffic takes as long as its requests take. What memory gives which hit
-//! ratio is then
+//! requests: an hour of traffic takes only the time that the store needs for it. This gives the hit
+//! ratio of each size of memory:
 //!
 //! ```
 //! use simulate::sizes::{Size, mix};
@@ -32,9 +32,9 @@
 //! # Ok::<(), MakeError>(())
 //! ```
 //!
-//! Where: beside the server, of which it uses the store; `kvblaster simulate` is its command line.
+//! Where: beside the server, whose store it uses; `kvblaster simulate` is its command line.
 //! Invariant: no network, no clock, no randomness but the store's hash: the same requests give the
-//! same misses, in the real store to within chance.
+//! same misses, except for small random differences in the real store.
 
 pub mod cache;
 pub mod contestant;

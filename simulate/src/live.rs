@@ -1,7 +1,7 @@
-//! The real store in process, by bytes: what a server of one column would answer.
+//! The real store in process, driven by keys and bytes: it answers like a server of one column.
 //!
-//! Where: beside the engine, which is to be compared with it, and behind `stream`.
-//! Invariant: memory is what `-m` would bound, index included, so that the store chooses its
+//! Where: beside the engine, which is compared with it, and behind `stream`.
+//! Invariant: memory is bounded like with `-m`, index included, so that the store chooses its
 //! segments itself; its clock is the requests' and never goes back.
 //! The store's hash is random, so misses differ a little from run to run.
 
@@ -12,33 +12,33 @@ use std::sync::Arc;
 use store::policy::Eviction;
 use store::{Body, Column, Config, MakeError, Put, Refused, Store, Stored, Verb};
 
-/// The least memory a store takes.
+/// Least memory of a store.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// The longest value that is stored: `-I`.
 const ITEM_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a key that tell it from others; greater numbers have twice as many.
+/// Bytes of a key that distinguish it from others; greater numbers have twice as many.
 const NUMBER_BYTES: usize = 4;
-/// Requests between quiescent points, and between turns of background work.
+/// Number of requests between quiescent points, and between slices of background work.
 const BATCH_REQUESTS: u64 = 64;
-/// A second of the store's clock.
+/// Nanoseconds in a second of the store's clock.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Turns of background work when a new second begins, at most: as a server that is not all busy.
+/// Most slices of background work when a new second begins, like in a server that is not busy.
 const TURNS_MAX: u32 = 1 << 10;
-/// A request is given up after so many shares of work that made no room for it.
+/// Number of attempts that made no room for a request after which it is given up.
 const ASKS_MAX: u32 = 1 << 10;
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The key's item was there.
+    /// The key had an item.
     Hit,
-    /// It was not.
+    /// The key had no item.
     Miss,
-    /// Its item is stored.
+    /// The item is stored.
     Stored,
-    /// It is not: there is one, or none, as the operation does not want it.
+    /// The item is not stored: there is one, or none, and the operation requires the opposite.
     NotStored,
-    /// Nor is it: its item is larger than the store takes. The key's old item is gone.
+    /// The item is not stored, since it is larger than the store takes. The key's old item is gone.
     Refused,
 }
 
@@ -55,7 +55,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// An empty one of `memory_bytes`, 1 MiB to 1 TiB; it takes them from the system as it fills.
+    /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB; it takes memory as it fills.
     ///
     /// # Errors
     /// The store cannot be made.
@@ -74,19 +74,19 @@ impl Live {
         Ok(Live { store, column, key: Vec::new(), value, requests: 0, refused: 0, now_s })
     }
 
-    /// The store: its statistics, and its own estimate of other sizes.
+    /// The store, for its statistics and its own estimate of other sizes.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Items that it did not store, for they are too large: behind a miss as well.
+    /// Number of items that were too large for the store, including those after a miss.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Asks it, when its time has come.
+    /// Sends the store a request, at the request's time.
     pub fn ask(&mut self, request: &Request) -> Answer {
         self.turn(request.at_ns);
         self.name(request.key, request.size);
@@ -96,7 +96,7 @@ impl Live {
                     return Answer::Hit;
                 }
                 if request.operation == Operation::Fetch {
-                    // Refused: it stays a miss.
+                    // A refused request stays a miss.
                     let _refused = self.set(request);
                 }
                 Answer::Miss
@@ -113,7 +113,7 @@ impl Live {
         }
     }
 
-    /// What a server does between requests.
+    /// Does a server's work between requests: quiescent points, the clock, background work.
     fn turn(&mut self, at_ns: u64) {
         self.requests += 1;
         let now_s = u32::try_from(at_ns / SECOND_NS).unwrap_or(u32::MAX - 1) + 1;
@@ -132,13 +132,13 @@ impl Live {
         }
     }
 
-    /// Puts the key's bytes in `self.key`.
+    /// Writes the key's bytes to `self.key`.
     fn name(&mut self, number: u64, size: Size) {
         let is_short = number <= u64::from(u32::MAX);
         let number_bytes = if is_short { NUMBER_BYTES } else { 2 * NUMBER_BYTES };
         self.key.clear();
         self.key.extend_from_slice(&number.to_le_bytes()[..number_bytes]);
-        // A short number with this behind it is a greater one from 2^62 on.
+        // A short number followed by this byte equals a greater number only from 2^62 on.
         self.key.resize((size.key as usize).max(number_bytes), b'k');
     }
 
@@ -178,7 +178,7 @@ impl Live {
     }
 }
 
-/// Asks until there is room, a quiescent point in between: there is no other column to wait for.
+/// Repeats a request until there is room, with a quiescent point in between.
 fn at_last<R>(
     column: &mut Column,
     mut ask: impl FnMut(&mut Column) -> Result<R, Refused>,
@@ -194,7 +194,7 @@ fn at_last<R>(
     done
 }
 
-/// The same where requests are only keys, whose sizes are drawn.
+/// A live store for requests that are only keys, whose sizes are drawn.
 #[derive(Debug)]
 pub struct Keyed<'w> {
     live: Live,
@@ -202,7 +202,7 @@ pub struct Keyed<'w> {
 }
 
 impl<'w> Keyed<'w> {
-    /// As `Live::new`, with the sizes of `items`.
+    /// Like `Live::new`, but with the sizes of `items`.
     ///
     /// # Errors
     /// The store cannot be made.

@@ -16,7 +16,7 @@ pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut one = || {
         let at = random.unit() * all;
         let key = u32::try_from(sums.partition_point(|sum| *sum <= at)).unwrap();
-        // Neighbours in frequency are no neighbours in number.
+        // Keys that are neighbours in frequency are not neighbours in number.
         u32::try_from(u64::from(key) * 7919 % u64::from(keys)).unwrap()
     };
     (0..count).map(|_| one()).collect()
@@ -43,13 +43,13 @@ pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     requests
 }
 
-/// Keys that were asked for of late are asked for again: the later, the less.
+/// Recently requested keys are requested again, the more recent ones more often.
 pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     let (mut stack, mut requests, mut fresh) = (Vec::new(), Vec::new(), 0);
     let mut random = Random::new(seed);
     for _ in 0..count {
         let at = random.unit();
-        // Exponential; found by steps, for a float is no index.
+        // Exponential; found by steps, since a float is no index.
         let distance = -(1.0 - at).ln() * depth;
         let behind = (0..stack.len()).find(|n| *n as f64 >= distance);
         let key = match behind {
@@ -71,7 +71,7 @@ pub(crate) fn twice(count: u32, distance: u32) -> Vec<u32> {
     (0..count).flat_map(pair).collect()
 }
 
-/// One more than the greatest key.
+/// The greatest key plus one.
 pub(crate) fn keys_of(requests: &[u32]) -> usize {
     requests.iter().max().map_or(0, |key| *key as usize + 1)
 }

@@ -1,7 +1,7 @@
-//! What our policies are measured against: small models of others', one file each.
+//! The policies that ours are compared with: small models of others', one file each.
 //!
-//! Where: beside the engine. Invariant: each is item by item and free of overhead: what segments
-//! cost ours, they are spared.
+//! Where: beside the engine. Invariant: each model works item by item, without the overhead that
+//! segments cost ours.
 
 mod arc;
 mod belady;

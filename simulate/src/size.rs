@@ -1,7 +1,7 @@
-//! How large a cache is to be: a part of the keys, a number of objects, or bytes.
+//! The size of a cache: a part of the keys, a number of objects, or bytes.
 //!
-//! Where: a plan's list of sizes. Invariant: a size written as `64m` is bytes, as `5000` objects,
-//! as `1%` that part of the trace's distinct keys.
+//! Where: a plan's list of sizes. Invariant: `64m` means bytes, `5000` objects, and `1%` that part
+//! of the trace's distinct keys.
 
 use crate::cache::Shape;
 use std::fmt;
@@ -22,7 +22,7 @@ enum Unit {
 }
 
 impl CacheSize {
-    /// In bytes, for a trace with these items.
+    /// The size in bytes, for a trace with these items.
     #[must_use]
     pub fn bytes(&self, item_bytes: &[u32]) -> u64 {
         let shape = Shape { item_bytes, capacity_bytes: 0 };
@@ -34,7 +34,7 @@ impl CacheSize {
         }
     }
 
-    /// Does it count bytes?
+    /// True if the size is given in bytes.
     #[must_use]
     pub fn is_bytes(&self) -> bool {
         matches!(self.size, Unit::Bytes(_))

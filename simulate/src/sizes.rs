@@ -11,25 +11,25 @@ use std::str::FromStr;
 
 /// Bytes an item takes beyond key and value, index and ghost included: the store's goal.
 pub const OVERHEAD_BYTES: u32 = 18;
-/// Bytes of an item where all are equal: their unit of account.
+/// Bytes of an item if all are equal: their unit of account.
 pub const EQUAL_BYTES: u32 = 64;
-/// The longest key and value.
+/// Most bytes of a key, and of a value.
 const KEY_BYTES_MAX: u32 = 250;
 const VALUE_BYTES_MAX: u32 = 1 << 20;
 
-/// How sizes are drawn.
+/// The distribution of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Items {
-    /// All equal: capacities count objects.
+    /// All sizes are equal: capacities count objects.
     Equal,
-    /// Keys and values uniform in ranges.
+    /// Keys and values are uniform in ranges.
     Ranges {
         /// Bytes of a key.
         key: RangeInclusive<u32>,
         /// Bytes of a value.
         value: RangeInclusive<u32>,
     },
-    /// As in Facebook's ETC pool.
+    /// Sizes like in Facebook's ETC pool.
     Etc,
 }
 
@@ -43,7 +43,7 @@ pub struct Size {
 }
 
 impl Items {
-    /// The key and value of `key`.
+    /// The sizes of the key and the value of `key`.
     #[must_use]
     pub fn size(&self, key: u32) -> Size {
         let hash = mix(u64::from(key) ^ SIZE_SALT);
@@ -67,7 +67,7 @@ impl Items {
         size.key + size.value + overhead
     }
 
-    /// Do capacities count objects?
+    /// True if capacities count objects.
     #[must_use]
     pub fn is_equal(&self) -> bool {
         *self == Items::Equal
@@ -114,14 +114,14 @@ impl FromStr for Items {
     }
 }
 
-/// `N` or `N-M`, 1 to `max`.
+/// Parses `N` or `N-M`, 1 to `max`.
 fn range(text: &str, max: u32) -> Option<RangeInclusive<u32>> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     let (from, to) = (from.parse().ok()?, to.parse().ok()?);
     (1 <= from && from <= to && to <= max).then_some(from..=to)
 }
 
-/// Keeps sizes independent of where keys hash to.
+/// Salt that makes sizes independent of a key's place in hash tables.
 const SIZE_SALT: u64 = 0x5b1a_57e5;
 
 /// A good 64-bit hash of a number (splitmix64's finalizer).

@@ -1,12 +1,12 @@
-//! Jobs spread over threads, each taking the next one when it is done.
+//! Spreads jobs over threads; each takes the next job when it has finished one.
 //!
-//! Where: below `jobs` and `stream`. Invariant: results stand in the order of the jobs; a job that
-//! fails ends the whole with its reason, and none is left out silently.
+//! Where: below `jobs` and `stream`. Invariant: results are in the order of the jobs; a job that
+//! fails ends them all with its error, and none is left out silently.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The results of jobs 0 to `count`, `threads` at a time. `tell` is called with how many are done.
+/// The results of jobs 0 to `count`, `threads` at a time. `tell` is called with the number done.
 pub(crate) fn spread<T: Send, E: Send>(
     count: usize,
     threads: usize,
@@ -24,7 +24,7 @@ pub(crate) fn spread<T: Send, E: Send>(
             }
             match job(at) {
                 Ok(result) => {
-                    // Poisoned: another thread has panicked, and the scope will too.
+                    // If poisoned, another thread has panicked, and the scope will too.
                     if let Ok(mut results) = results.lock() {
                         results[at] = Some(result);
                     }

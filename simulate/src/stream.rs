@@ -1,7 +1,7 @@
-//! Requests of any origin, with sizes, TTLs and times, asked of the real store by a virtual clock.
+//! Requests of any origin, with sizes, TTLs and times, sent to the real store on a virtual clock.
 //!
-//! Where: for whoever has a workload and wants its hit ratio at given sizes. Invariant: nothing is
-//! kept of the requests: a sequence may be as long as its iterator goes on.
+//! Where: for callers with a workload who want its hit ratio at given sizes. Invariant: no request
+//! is kept: a sequence may be of any length.
 //! Source: samples of keys: Waldspurger et al., "Cache Modeling and Optimization using Miniature
 //! Simulations", USENIX ATC 2017.
 
@@ -12,15 +12,15 @@ use std::ops::Range;
 use store::policy::Eviction;
 use store::{MakeError, Stats};
 
-/// Keeps a sample of keys independent of everything else that is drawn from them.
+/// Salt that makes a sample of keys independent of everything else drawn from them.
 const SAMPLE_SALT: u64 = 0x5a3b_1e00;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Looks the key up.
     Get,
-    /// Looks it up, and stores its item on a miss: cache-aside.
+    /// Looks the key up, and stores its item on a miss: cache-aside.
     Fetch,
     /// Stores its item.
     Set,
@@ -28,9 +28,9 @@ pub enum Operation {
     Add,
     /// Stores its item if there is one.
     Replace,
-    /// Writes its value behind that of the item that is there.
+    /// Appends its value to that of the existing item.
     Append,
-    /// Deletes it.
+    /// Deletes its item.
     Delete,
 }
 
@@ -41,57 +41,56 @@ pub struct Request {
     pub key: u64,
     /// Bytes of the key and of the value that is stored.
     pub size: Size,
-    /// Seconds that what is stored lives; 0: until it is evicted.
+    /// Seconds that the stored item lives; 0: until it is evicted.
     pub ttl_s: u32,
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
-    /// When, in nanoseconds from the first on. A time before the last one's counts as that.
+    /// Nanoseconds from the first request on. A time before the previous one counts as that.
     pub at_ns: u64,
 }
 
-/// Lookups.
+/// Counts of lookups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looked {
-    /// Keys looked up.
+    /// Number of keys looked up.
     pub gets: u64,
-    /// Of these, found.
+    /// Number of these that were found.
     pub hits: u64,
 }
 
-/// What came of a sequence in one store.
+/// The result of a sequence in one store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// The store's memory.
     pub memory_bytes: u64,
-    /// What was looked up in the first and in the second half of the time that counts: where they
-    /// differ by more than chance, nothing had settled.
+    /// The lookups in the first and in the second half of the counted time: if they differ by more
+    /// than chance, the store had not settled.
     pub halves: [Looked; 2],
-    /// Items that were not stored, for they are too large, from the beginning on.
+    /// Number of items that were too large to be stored, from the beginning on.
     pub refused: u64,
-    /// The store's counters in the end, from the beginning on: items and their bytes, evictions,
-    /// what expired.
+    /// The store's counters from beginning to end: items and their bytes, evictions, expired items.
     pub stats: Stats,
 }
 
 impl Counted {
-    /// All that was looked up in the time that counts.
+    /// All lookups in the counted time.
     #[must_use]
     pub fn looked(&self) -> Looked {
         let [first, second] = self.halves;
         Looked { gets: first.gets + second.gets, hits: first.hits + second.hits }
     }
 
-    /// Of keys looked up; 0 if there were none.
+    /// Hits per key looked up; 0 if there were none.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
         self.looked().hits as f64 / self.looked().gets.max(1) as f64
     }
 }
 
-/// Asks a store of `memory_bytes` for all requests; only those of the time `counted_ns` count.
+/// Sends all requests to a store of `memory_bytes`; only lookups in the time `counted_ns` count.
 ///
 /// # Errors
-/// The store cannot be made: it is from 1 MiB to 1 TiB.
+/// The store cannot be made: its size must be 1 MiB to 1 TiB.
 pub fn run(
     memory_bytes: u64,
     policy: Eviction,
@@ -117,11 +116,11 @@ pub fn run(
     Ok(counted)
 }
 
-/// As `run` for each of several sizes, `threads` of them at a time; `requests` gives the sequence
-/// anew for each.
+/// Like `run`, but for each of several sizes, on `threads` threads. `requests` makes a new
+/// sequence.
 ///
 /// # Errors
-/// As `run`.
+/// Like `run`.
 pub fn curve<R: IntoIterator<Item = Request>>(
     memory_bytes: &[u64],
     policy: Eviction,
@@ -133,9 +132,9 @@ pub fn curve<R: IntoIterator<Item = Request>>(
     spread(memory_bytes.len(), threads, one, |_| ())
 }
 
-/// Chooses the requests of one key in `one_in`, for `Iterator::filter`: in a store of that part of
-/// the memory their hit ratio is about that of all in the whole. A store of few segments, or a
-/// sample of few keys, says less.
+/// Chooses the requests of one key in `one_in`, for `Iterator::filter`: in a store with that part
+/// of the memory their hit ratio is about that of all requests in the whole memory. A store of few
+/// segments, or a sample of few keys, is less accurate.
 pub fn sampled(one_in: u64) -> impl Fn(&Request) -> bool {
     let one_in = one_in.max(1);
     move |request| request.key == chosen(request.key / one_in, one_in)
@@ -147,7 +146,7 @@ pub fn sample(one_in: u64, keys: u64) -> impl Iterator<Item = u64> {
     (0..keys.div_ceil(one_in)).map(move |nth| chosen(nth, one_in)).filter(move |key| *key < keys)
 }
 
-/// One key of each `one_in` that follow each other: those between are not to be walked.
+/// The chosen one of `one_in` consecutive keys, found without walking through the others.
 fn chosen(nth: u64, one_in: u64) -> u64 {
     nth * one_in + mix(nth ^ SAMPLE_SALT) % one_in
 }

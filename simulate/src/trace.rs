@@ -1,7 +1,7 @@
 //! Traces of keys, read from files.
 //!
-//! Where: first of all. Invariant: a trace has at least one request, and its keys are numbered
-//! without gaps in order of first appearance, whatever numbers the file uses.
+//! Where: the first step. Invariant: a trace has at least one request, and its keys are numbered
+//! without gaps in order of first appearance, whatever numbers the file has.
 
 use crate::unpacked::Unpacked;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// More requests are not taken, so that a small file cannot fill the memory.
+/// Most requests of a trace, so that a small file cannot fill the memory.
 pub const REQUESTS_MAX: usize = 1 << 28;
 /// Bytes decoded at a time; a multiple of 4.
 const PIECE_BYTES: usize = 1 << 16;
@@ -17,39 +17,39 @@ const PIECE_BYTES: usize = 1 << 16;
 /// A sequence of requests.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// What it is called in reports.
+    /// The name of the trace in reports.
     pub name: String,
     /// The key of each request, below `keys`.
     pub requests: Vec<u32>,
-    /// How many different ones there are.
+    /// Number of different keys.
     pub keys: u32,
 }
 
-/// Why a trace cannot be used.
+/// The reason why a trace cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
-    /// It is something else.
+    /// The file is not compressed with zstd.
     #[error("{0}: not compressed with zstd")]
     NotZstd(PathBuf),
-    /// It ends too early, or was damaged.
+    /// The file ends too early, or was damaged.
     #[error("{0}: truncated or damaged after {1} requests: {2}")]
     Damaged(PathBuf, usize, String),
-    /// It does not consist of whole numbers of four bytes.
+    /// The file does not consist of whole numbers of four bytes.
     #[error("{0}: {1} bytes behind the last whole u32")]
     Odd(PathBuf, usize),
-    /// There is nothing in it.
+    /// The file has no requests.
     #[error("{0}: no requests")]
     Empty(PathBuf),
-    /// There is too much in it.
+    /// The file has too many requests.
     #[error("{0}: more than {REQUESTS_MAX} requests")]
     Long(PathBuf),
 }
 
 impl Trace {
-    /// Numbers the keys of `requests` anew.
+    /// Makes a trace of `requests`, whose keys are numbered anew.
     #[must_use]
     pub fn new(name: &str, requests: Vec<u32>) -> Trace {
         let mut trace = Trace { name: name.to_owned(), requests, keys: 0 };
@@ -63,7 +63,7 @@ impl Trace {
         trace
     }
 
-    /// What a file's trace is called: its name without what stands behind a point.
+    /// The name of a file's trace: the file's name up to the first point.
     #[must_use]
     pub fn name_of(path: &Path) -> String {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
@@ -73,7 +73,7 @@ impl Trace {
     /// Reads a file of little-endian u32 numbers, compressed with zstd.
     ///
     /// # Errors
-    /// It cannot be read, or is not such a file.
+    /// The file cannot be read, or has another format.
     pub fn read(path: &Path) -> Result<Trace, TraceError> {
         let io = |error| TraceError::Io(path.to_owned(), error);
         let name = Trace::name_of(path);
@@ -115,7 +115,7 @@ impl Trace {
         Ok(Trace::new(name, requests))
     }
 
-    /// Each request as one for each of `copies` keys, so that there is as much more to hold.
+    /// Replaces each request by one for each of `copies` keys, so that there is more to hold.
     ///
     /// # Errors
     /// The trace would be too long.
@@ -131,7 +131,7 @@ impl Trace {
     }
 }
 
-/// Fills `bytes` as far as the source goes.
+/// Fills `bytes` until the source ends.
 fn read_all(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {

@@ -1,29 +1,29 @@
-//! A file's bytes, unpacked if they are packed with zstd.
+//! A file's bytes, decompressed if they are compressed with zstd.
 //!
-//! Where: under a trace's numbers or lines. Invariant: several frames, one behind the other, are
-//! read as one; what is damaged is an error.
+//! Where: under a trace's numbers or lines. Invariant: several frames in a row are read as one;
+//! damaged ones are an error.
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{self, BufRead, Read};
 
-/// What a file of zstd begins with.
+/// The first bytes of a zstd file.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A reader of what is in a file.
+/// A reader of a file's decompressed bytes.
 pub enum Unpacked<R: BufRead> {
-    /// As it is.
+    /// The file is not compressed.
     Plain(R),
-    /// In a frame.
+    /// The reader is in a frame.
     Frame(Box<StreamingDecoder<R, FrameDecoder>>),
-    /// Behind the last frame.
+    /// The reader is behind the last frame.
     End,
 }
 
 impl<R: BufRead> Unpacked<R> {
-    /// Looks at the first bytes.
+    /// Makes a reader according to the file's first bytes.
     ///
     /// # Errors
-    /// They cannot be read, or begin a frame that is damaged.
+    /// The bytes cannot be read, or begin a damaged frame.
     pub fn new(mut source: R) -> io::Result<Unpacked<R>> {
         if source.fill_buf()?.starts_with(&ZSTD_MAGIC) {
             Unpacked::frame(source)
@@ -40,7 +40,7 @@ impl<R: BufRead> Unpacked<R> {
 
 impl<R: BufRead> Read for Unpacked<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // A frame may be empty; each one takes bytes of the file, so that this ends.
+        // A frame may be empty; each one takes bytes of the file, so the loop ends.
         loop {
             let frame = match self {
                 Unpacked::Plain(source) => return source.read(out),

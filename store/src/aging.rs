@@ -1,10 +1,11 @@
-//! The walk that makes the stamps of items coarse that nobody has asked for in hours.
+//! The walk that makes stamps coarse: those of items that nobody has asked for in hours.
 //!
 //! Where: background work, a few groups of the index in each round of a column's loop, so that all
 //! items are seen in `PERIOD_SECONDS`.
-//! Invariant: between two looks at an item pass no more than two periods, however the index grows
-//! or contracts meanwhile; the stamps that were too young at the first look have not come round at
-//! the second. If the clock itself leaps by hours, old stamps may say too few.
+//! Invariant: at most two periods pass between two looks at an item, however the index grows or
+//! contracts meanwhile; the seconds of a stamp that was too young at the first look have not
+//! wrapped around at the second. If the clock itself leaps by hours, old stamps may denote too
+//! recent an access.
 //! Source: memcached's LRU crawler (1.6.45), by the order of a dump.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -14,11 +15,10 @@ use crate::index::visit::Place;
 use crate::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
-/// A walk takes so long.
+/// The time that a walk takes.
 const PERIOD_SECONDS: u32 = 7200;
 const _: () = assert!(COARSE_FROM_SECONDS + 2 * PERIOD_SECONDS < SECONDS_MAX);
 
-/// Groups in a slice.
 const GROUPS_MAX: u32 = 32;
 
 /// The walk, of which any column does a part.
@@ -32,12 +32,12 @@ pub(crate) struct Aging {
 #[derive(Debug)]
 struct Walk {
     began: u32,
-    /// Where it goes on; `None`: it is through.
+    /// The place to go on at; `None`: the walk is complete.
     next: Option<Place>,
 }
 
 impl Walk {
-    /// Has the walk yet to come to where it ought to be in second `now`?
+    /// True if the walk has not reached the place that is scheduled for second `now`.
     fn is_behind(&self, now: u32) -> bool {
         let part = f64::from(now.saturating_sub(self.began)) / f64::from(PERIOD_SECONDS);
         self.next.is_some_and(|next| next.part() < part)
@@ -45,13 +45,12 @@ impl Walk {
 }
 
 impl Aging {
-    /// A walk that begins in second `now`.
     pub(crate) fn new(now: u32) -> Self {
         let walk = Walk { began: now, next: Some(Place::default()) };
         Self { done: AtomicU32::new(now), walk: Mutex::new(walk) }
     }
 
-    /// Goes on with the walk for a slice. True: it has to go on now.
+    /// Continues the walk for a slice. True: it must be called again at once.
     pub(crate) fn go_on(&self, view: View<'_>) -> bool {
         let now = view.handle.now;
         // Relaxed: a hint; the walk has a lock. Another column's clock may be ahead.
@@ -76,7 +75,7 @@ impl Aging {
 }
 
 impl View<'_> {
-    /// Makes stamps coarse in the group at `place`, where it is time. Where the next group is.
+    /// Makes old stamps coarse in the group at `place`. Returns the place of the next group.
     fn age_group(self, place: Place) -> Option<Place> {
         let region = &self.store.memory().region;
         self.index.prefetch_at(place, |slot| region.prefetch(slot.loc()));

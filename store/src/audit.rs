@@ -1,10 +1,10 @@
-//! The audit of a store: is everything where it should be?
+//! The audit of a store: checks that everything is where it should be.
 //!
 //! Where: at the end of explored schedules, and `stats audit` of debug builds. Release builds have
 //! no audit.
-//! Invariant: when no column is in the middle of an operation, whatever the audit finds is a fault.
-//! While columns work it may find what is no fault. It changes nothing, ends whatever it meets, and
-//! may be repeated.
+//! Invariant: while no column is in the middle of an operation, each finding is a fault. While
+//! columns work, a finding may be none. The audit changes nothing, terminates in any state, and may
+//! be repeated.
 //! Source: file systems' checkers (McKusick and Kowalski, "Fsck", 1986).
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
@@ -18,7 +18,6 @@ use memory::segments::State;
 use memory::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most faults that an audit tells.
 const FAULTS_MAX: usize = 64;
 
 /// Sums over the linked items.
@@ -33,8 +32,7 @@ struct Sums {
 }
 
 impl Store {
-    /// The faults found: none in a store that is sound. A value that a reader still holds, or that
-    /// is arriving, counts as a fault.
+    /// The faults found; none in a sound store. A value that is held or arriving counts as a fault.
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
@@ -52,7 +50,7 @@ impl Store {
         faults
     }
 
-    /// Where the records of a segment of the log end; 0: the segment is not part of the log.
+    /// The end of the records of a segment of the log; 0: the segment is not part of the log.
     fn records_end(&self, segment: u32) -> u32 {
         let there = self.log.segment(segment);
         let end = match there.state() {
@@ -76,7 +74,7 @@ impl Store {
             return None;
         }
         // SAFETY: the bytes are of a segment that this column may read until its next quiescent
-        // point; all it reads here is what stands before an item's key, whatever it is: for behind
+        // point. Only the bytes before an item's key are read here, whatever they are, and behind
         // the last segment the mapping goes on.
         let record = unsafe { item::record(region, loc, self.layout) };
         let extent = match &record {
@@ -161,8 +159,8 @@ impl Store {
             faults.push(format!("the slot of {:#x} names no item", slot.loc()));
         }
         let (there, state) = (self.log.segment(segment), self.log.segment(segment).state());
-        // What a pass unlinks is taken off when its segment is retired, or free; one that could not
-        // be emptied then is sealed again, uncounted.
+        // The bytes that a pass unlinks are subtracted when their segment is retired, or free; a
+        // segment that could not be emptied then is sealed again, uncounted.
         if state == Some(State::Draining) || there.is_uncounted() {
             self.add_uncounted(segment, live, sums);
         } else if there.live() != live {
@@ -171,7 +169,7 @@ impl Store {
         }
     }
 
-    /// Adds bytes that are still counted and linked no more.
+    /// Adds bytes that are still counted but no longer linked.
     fn add_uncounted(&self, segment: u32, live: u32, sums: &mut Sums) {
         let bytes = self.log.segment(segment).miscounted().wrapping_sub_unsigned(live);
         sums.bytes = sums.bytes.wrapping_add_signed(bytes.into());
@@ -219,7 +217,7 @@ impl Store {
                 faults.push(format!("{due} {what}, counted {}", counted.cast_signed()));
             }
         }
-        // Columns that are not asleep have some yet to report.
+        // Columns that are not asleep may have items still to report.
         let online = self.memory().quiescence.online() as u64;
         let unreported = online * ITEMS_LUMP.unsigned_abs();
         let (reported, items) = (self.index.counted(), sums.items.cast_signed());
@@ -250,7 +248,7 @@ impl Store {
                 .push(format!("walks are parked or to come through {walked:?}, {claims} of them"));
         }
         let all = (0..self.memory().segments.count()).filter(draining).count();
-        // Relaxed: what holds a token and is not parked is a column's own.
+        // Relaxed: a token whose walk is not parked is a column's own.
         let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
         let own = tokens.wrapping_sub(parked.len());
         if own > self.memory().quiescence.online() || all != walked.len() + own {

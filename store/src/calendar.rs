@@ -1,8 +1,8 @@
-//! The calendar: it says in which second a segment is due, that is, to be searched for expired
-//! items, so that nobody searches all segments every second.
+//! The calendar says in which second a segment is due, that is, to be searched for expired items,
+//! so that nobody searches all segments every second.
 //!
-//! Where: sealing a segment notes when it is due, and each column's background work asks which
-//! segment is due now.
+//! Where: sealing a segment notes when it is due, and each column's background work asks for a
+//! segment that is due now.
 //! Invariant: once all notes under way are made, a block's second is no later than that of any of
 //! its segments, and `next` no later than that of any block. A block's second that is too early
 //! does no harm: each segment has its own.
@@ -19,12 +19,10 @@ use memory::sync::{AtomicU32, CachePadded, Ordering};
 use memory::words::Words;
 use std::io;
 
-/// Segments in a block.
 const BLOCK: u32 = 64;
-/// Nothing is due.
+/// The second of a segment that is never due.
 const NEVER: u32 = u32::MAX;
 
-/// When segments are due.
 #[derive(Debug)]
 pub(crate) struct Calendar {
     /// The second in which the next block is due.
@@ -34,7 +32,7 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// A calendar for `segments_max` segments.
+    /// Makes a calendar for `segments_max` segments.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -43,27 +41,26 @@ impl Calendar {
         Ok(Self { next: CachePadded(AtomicU32::new(NEVER)), blocks })
     }
 
-    /// Bytes of memory that the calendar takes.
     pub(crate) fn bytes(&self, segments: &Segments) -> usize {
         segments.count().div_ceil(BLOCK) as usize * 8
     }
 
-    /// The segment is due at `due`, whatever was noted before.
+    /// Notes that the segment is due at `due`, whatever was noted before.
     pub(crate) fn note(&self, segments: &Segments, segment: u32, due: u32) {
         segments.get(segment).set_due(due);
         self.announce(segment, due);
     }
 
-    /// The segment is due at `due` at the latest.
+    /// Notes that the segment is due at `due` at the latest.
     pub(crate) fn note_earlier(&self, segments: &Segments, segment: u32, due: u32) {
         if segments.get(segment).lower_due(due) {
             self.announce(segment, due);
         }
     }
 
-    /// A segment that was claimed is sealed again, and due at `due` at the latest. A second noted
-    /// while the segment was claimed still holds, but `due_in` may have passed the segment over: so
-    /// the second is announced anew.
+    /// Notes that a segment that was claimed is sealed again, and due at `due` at the latest. A
+    /// second noted while the segment was claimed still holds, but `due_in` may have passed the
+    /// segment over: the second is announced anew.
     pub(crate) fn note_unclaimed(&self, segments: &Segments, segment: u32, due: u32) {
         let there = segments.get(segment);
         if there.lower_due(due) || !plant::is(Fault::DueUnannounced) {
@@ -76,13 +73,13 @@ impl Calendar {
             return;
         }
         // Release pairs with the Acquire of the exchanges in `due` and `due_in`, which go from
-        // `next` down to segments as this goes up. An exchange made before this store leaves what
-        // is stored here in place; one made after it sees the segment's due.
+        // `next` down to segments, while this goes up. An exchange made before this store leaves
+        // the stored second in place; one made after it sees the segment's due.
         self.blocks.word((segment / BLOCK) as usize).fetch_max(early(due), Ordering::Release);
         self.next.fetch_min(due, Ordering::Release);
     }
 
-    /// May a segment be due at `now`? A note that is being made is seen at the next call.
+    /// True if a segment may be due at `now`. A note being made is seen at the next call.
     #[inline]
     pub(crate) fn may_be_due(&self, now: u32) -> bool {
         self.next.load(Ordering::Relaxed) <= now // a hint
@@ -129,17 +126,17 @@ impl Calendar {
     }
 }
 
-/// The seconds from `due` to `NEVER`: more is earlier.
+/// The seconds from `due` to `NEVER`: the more, the earlier.
 fn early(due: u32) -> u64 {
     u64::from(NEVER - due)
 }
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 impl Calendar {
-    /// Will `due` find a sealed segment in the second in which the segment is due?
+    /// Checks that `due` will find a sealed segment in the second in which the segment is due.
     pub(crate) fn audit(&self, segments: &Segments, segment: u32, faults: &mut Vec<String>) {
         let due = segments.get(segment).due();
-        // Relaxed: at rest.
+        // Relaxed: no column works.
         let block = self.blocks.word((segment / BLOCK) as usize).load(Ordering::Relaxed);
         let next = self.next.load(Ordering::Relaxed);
         if due != NEVER && (block < early(due) || next > due) {
@@ -165,7 +162,7 @@ mod tests {
         (segments, calendar)
     }
 
-    /// All that is due, in order, each noted anew for never.
+    /// All segments that are due, in order; each is then noted as never due.
     fn take(segments: &Segments, calendar: &Calendar, now: u32) -> Vec<u32> {
         let due = || {
             let segment = calendar.due(segments, now)?;

@@ -1,8 +1,8 @@
 //! CAS uniques: taken from the store in blocks, handed out one by one.
 //!
-//! Where: every item that is written gets one, where the store keeps them.
-//! Invariant: two items never have the same unique from the store, and while a key lives its
-//! uniques rise, unless a client chose one.
+//! Where: every item that is written gets one, if the store keeps them.
+//! Invariant: the store never gives two items the same unique, and the uniques of a key rise while
+//! it lives, unless a client chose one.
 //! Source: memcached's `get_cas_id` (1.6.45), which counts under a lock.
 
 use crate::Store;
@@ -10,7 +10,7 @@ use crate::handle::View;
 use crate::item::CasWidth;
 use memory::plant::{self, Fault};
 
-/// CAS uniques taken at a time.
+/// Number of CAS uniques taken at a time.
 const BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
 /// A CAS unique this far behind the counter is kept in full when its item moves.
 const NEAR: u64 = 1 << 30;
@@ -21,7 +21,6 @@ pub(crate) struct Uniques {
     block: std::ops::Range<u64>,
 }
 
-/// Which CAS unique an item gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum NewCas {
     /// The next of the store's own.
@@ -32,14 +31,13 @@ pub(crate) enum NewCas {
 }
 
 impl NewCas {
-    /// The client's unique, if the request gives one.
     pub(crate) fn of(given: Option<u64>) -> Self {
         given.map_or(Self::Next, Self::Given)
     }
 }
 
 impl Uniques {
-    /// The CAS unique for a new item of a key whose item has `old`; 0 where the store keeps none.
+    /// The CAS unique for a new item of a key whose item has `old`; 0 if the store keeps none.
     #[inline(always)]
     pub(crate) fn unique(&mut self, view: View<'_>, new: NewCas, old: u64) -> u64 {
         match new {
@@ -49,8 +47,7 @@ impl Uniques {
         }
     }
 
-    /// The column's next unique. It is above `old`, unless a client chose an `old` that is ahead of
-    /// the store's counter.
+    /// The column's next unique: above `old`, unless a client chose an `old` ahead of the counter.
     #[inline(always)]
     fn next(&mut self, view: View<'_>, old: u64) -> u64 {
         let counter = view.log.cas_now();
@@ -65,7 +62,7 @@ impl Uniques {
 }
 
 impl Store {
-    /// How a CAS unique is kept in an item that is written now. The store's next unique is short.
+    /// The width of a CAS unique in an item that is written now. The store's next unique is short.
     pub(crate) fn cas_width(&self, cas: NewCas) -> CasWidth {
         let counter = self.log.cas_now();
         match cas {

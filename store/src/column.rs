@@ -1,10 +1,10 @@
-//! A column's hold on the store: every operation goes through one of these, one per thread.
+//! A column's hold on the store: every operation goes through it, one per thread.
 //!
-//! Where: called by the server's executor for each request. What is asked about a key stands in
-//! `read`, `put`, `delta` and `meta`.
-//! Invariant: whatever may pass a quiescent point takes `&mut Column`, and what was looked up
-//! borrows it: so no reference into the log crosses one (see `handle`, where the same holds inside
-//! an operation).
+//! Where: called by the server's executor for each request. The operations on a key are in `read`,
+//! `put`, `delta` and `meta`.
+//! Invariant: a function that may pass a quiescent point takes `&mut Column`, and a lookup's result
+//! borrows the column: no reference into the log crosses a quiescent point (see `handle`, where the
+//! same holds inside an operation).
 
 use crate::Store;
 use crate::cas::Uniques;
@@ -14,14 +14,14 @@ use crate::policy::room::REWRITTEN_BYTES_MAX;
 use crate::room::Room;
 use std::sync::Arc;
 
-/// One thread's hold on the store. `Send`, not to be shared.
+/// One thread's hold on the store. It is `Send`, but not to be shared.
 #[derive(Debug)]
 pub struct Column {
     pub(crate) handle: Handle,
     pub(crate) room: Room,
     pub(crate) uniques: Uniques,
     pub(crate) flush_walk: FlushWalk,
-    /// The short value that the last operation found.
+    /// A copy of the short value that the last operation found.
     pub(crate) copied: Box<[u8; REWRITTEN_BYTES_MAX]>,
 }
 
@@ -37,8 +37,7 @@ impl Column {
         }
     }
 
-    /// Sets the clock, in seconds since the store was made (plus its start offset). Never goes
-    /// back.
+    /// Sets the clock, in seconds since the store was made plus its start offset. Never goes back.
     pub fn set_now(&mut self, now: u32) {
         if self.handle.set_now(now) {
             // Items that have expired since may make room.
@@ -47,38 +46,36 @@ impl Column {
         }
     }
 
-    /// `flush_all`: everything stored up to and including second `oldest_live` is gone once that
-    /// second is reached (memcached's `settings.oldest_live`); `None` = everything stored so far,
-    /// now. Replaces a flush still pending.
+    /// Executes `flush_all`: all items stored up to and including second `oldest_live` are gone
+    /// once that second is reached (memcached's `settings.oldest_live`); `None` = all items stored
+    /// until now, at once. Replaces a flush that is still pending.
     pub fn flush(&mut self, oldest_live: Option<u32>) {
         self.handle.view().flush(oldest_live);
     }
 
-    /// The column's quiescent point, once per loop: lets memory this column may have been reading
-    /// be reused.
+    /// Passes the column's quiescent point, once per loop: memory it may have read may be reused.
     pub fn quiesce(&mut self) {
         self.handle.pass();
     }
 
-    /// Before the thread blocks: memory may be reused without asking this column.
+    /// To be called before the thread blocks: memory may then be reused without this column.
     pub fn offline(&mut self) {
         self.room.park_drain(self.handle.view());
         self.handle.offline();
     }
 
-    /// After the thread woke, before its first operation.
+    /// To be called after the thread woke, before its first operation.
     pub fn online(&mut self) {
         self.handle.pass();
     }
 
-    /// The value that a lookup of this column found; `None`: the column has passed a quiescent
-    /// point since.
+    /// The value that a lookup of this column found. `None`: a quiescent point was passed since.
     #[must_use]
     pub fn kept(&self, kept: Kept) -> Option<&[u8]> {
         self.handle.view().kept(kept)
     }
 
-    /// As `Store::wants_to_populate`.
+    /// Like `Store::wants_to_populate`.
     #[inline]
     #[must_use]
     pub fn wants_to_populate(&self) -> bool {

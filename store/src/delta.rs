@@ -18,34 +18,32 @@ use crate::verbs::{Counted, Delta, Refused};
 use memory::frames::is_chunk;
 use memory::plant::{self, Fault};
 
-/// The longest item, as memcached counts its bytes, that is read as a number: a longer one is of
-/// several chunks there, and none.
+/// The longest item that is read as a number, in bytes as memcached counts them: memcached keeps a
+/// longer one in several chunks, and refuses it as a number.
 const COUNTED_BYTES_MAX: u64 = 512 << 10;
 
-/// The number that an item is to have, and what it had.
+/// The number that an item is to have, and properties of the item before.
 #[derive(Clone, Copy)]
 struct Sum {
     value: u64,
     exptime: u32,
     vivified: bool,
-    /// memcached links another item for it: there was none, or its text is longer than the old
-    /// one's.
+    /// True if memcached links a new item: there was none, or the new text is longer than the old.
     is_new_item: bool,
 }
 
-/// Why there is no sum.
 enum Unsummed {
-    /// This is the answer.
+    /// The request is answered with this.
     Answer(Counted),
-    /// The value is longer than one in the log, which is read and replaced under one lock.
+    /// The value is too long for the log, in which values are read and replaced under one lock.
     IsLong,
 }
 
 impl Column {
-    /// Arithmetic.
+    /// Adds to a number or subtracts from it.
     ///
     /// # Errors
-    /// `Refused::NoMemory`: there is no room. `Refused::Later`: there is none yet.
+    /// `Refused::NoMemory`: there is no room. `Refused::Later`: there is no room yet.
     pub fn delta(&mut self, delta: &Delta<'_>) -> Result<Counted, Refused> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(counted) = self.delta_in_log(delta)? {
@@ -58,7 +56,7 @@ impl Column {
         Err(Refused::Later)
     }
 
-    /// `None`: the value does not lie in the log.
+    /// Changes a number whose text lies in the log. `None`: the value does not lie there.
     #[inline(always)]
     fn delta_in_log(&mut self, delta: &Delta<'_>) -> Result<Option<Counted>, Refused> {
         let key = self.handle.view().key(delta.key);
@@ -84,9 +82,9 @@ impl Column {
         }
     }
 
-    /// A number with spaces before or behind it that do not all lie in the log. The value that is
-    /// to be is built first; under the lock the one that it was made of must still be the key's.
-    /// `None`: others have changed it.
+    /// Changes a number with spaces before or behind it that do not all lie in the log. The new
+    /// value is built first; under the lock, the value from which it was made must still be the
+    /// key's. `None`: others have changed it.
     #[cold]
     #[inline(never)]
     fn delta_in_frames(&mut self, delta: &Delta<'_>) -> Result<Option<Counted>, Refused> {
@@ -104,7 +102,7 @@ impl Column {
             Err(answer) => return Ok(Some(answer)),
         };
         let (digits, len) = (Digits::new(value), before.pieces().map(<[u8]>::len).sum::<usize>());
-        // It has the old one's length, which is more than a number has digits.
+        // The text has the old one's length, which is more than a number has digits.
         let spaces = vec![b' '; len.saturating_sub(digits.text().len())];
         let mut draft = self.draft_of_pieces(&[digits.text(), &spaces])?;
         let (new_value, mut exptime) = (draft.value(), 0);
@@ -125,7 +123,7 @@ impl Column {
     }
 }
 
-/// The number that an item is to have.
+/// The number that the item is to have.
 fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Unsummed> {
     let Some(old) = old else {
         let vivify = delta.vivify.ok_or(Unsummed::Answer(Counted::NotFound))?;
@@ -143,7 +141,7 @@ fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<S
     Ok(Sum { value, exptime: item.exptime(), vivified: false, is_new_item: false })
 }
 
-/// The number behind `before`, or the answer if there is none.
+/// The number that follows from `before`, or the answer if there is none.
 fn summed(delta: &Delta<'_>, old: &Old<'_, '_>, before: Option<u64>) -> Result<u64, Counted> {
     if old.seen.item.shape().value_bytes == 0 {
         return Err(Counted::NonNumeric);
@@ -158,14 +156,14 @@ fn summed(delta: &Delta<'_>, old: &Old<'_, '_>, before: Option<u64>) -> Result<u
     })
 }
 
-/// Is the value too long for one in the log?
+/// True if the value is too long for the log.
 fn is_long(view: View<'_>, old: &Old<'_, '_>) -> bool {
     let item = &old.seen.item;
     item.value_bytes().0 > view.frame_bytes()
         || item.first_frame().is_some_and(|first| !is_chunk(first))
 }
 
-/// As `summed`, of a value in frames.
+/// Like `summed`, but for a value in frames.
 fn read_long(
     view: View<'_>,
     delta: &Delta<'_>,
@@ -181,7 +179,7 @@ fn read_long(
     summed(delta, old, number(&text))
 }
 
-/// The number that a value in chunks of the arena begins with.
+/// The number at the beginning of a value in chunks of the arena.
 #[cold]
 #[inline(never)]
 fn number_in_chunks(view: View<'_>, item: &Item<'_>, first: u32) -> Option<u64> {
@@ -202,8 +200,8 @@ fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits: Digits) -> 
         };
     };
     let len = old.seen.item.shape().value_bytes as usize;
-    // With room for the digits memcached rewrites in place: the item stays what it is. Else it
-    // makes a new one.
+    // If there is room for the digits, memcached rewrites in place and the item keeps its marks.
+    // Otherwise memcached makes a new item.
     let in_place = digits_bytes <= len;
     let kept = New::kept(old);
     New {
@@ -216,8 +214,8 @@ fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits: Digits) -> 
     }
 }
 
-/// The decimal number a value begins with, as strtoull reads it before the value's CRLF: spaces, a
-/// sign, digits, and then the end or a space.
+/// The decimal number at the beginning of a value, as strtoull reads it before the value's CRLF:
+/// spaces, a sign, digits, and then the end or a space.
 fn number(value: &[u8]) -> Option<u64> {
     let space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = value.iter().position(|byte| !space(byte)).unwrap_or(value.len());
@@ -234,7 +232,7 @@ fn number(value: &[u8]) -> Option<u64> {
     let magnitude = digits[..end]
         .iter()
         .try_fold(0_u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?;
-    // strtoull negates; what then looks negative is refused.
+    // strtoull negates; a result that then looks negative is refused.
     let value = if negative { magnitude.wrapping_neg() } else { magnitude };
     (!negative || value >> 63 == 0).then_some(value)
 }

@@ -4,10 +4,9 @@
 //! Invariant: no sign, no leading zeros.
 //! Source: none.
 
-/// Digits of the largest u64.
+/// Most digits of a u64.
 const DIGITS_MAX: usize = 20;
 
-/// A number as text.
 #[derive(Clone, Copy)]
 pub(crate) struct Digits {
     bytes: [u8; DIGITS_MAX],

@@ -1,5 +1,5 @@
-//! A large value on its way in: frames fill up as bytes arrive. A value that is to lie in the arena
-//! is copied into chunks at once, or stays in those that it was received in.
+//! A large value that is arriving: frames fill up as its bytes come in. A value for the arena is
+//! copied into chunks at once, or stays in the chunks that received it.
 //!
 //! Where: between the connection that receives a body and the put that publishes it.
 //! Invariant: frames are taken as bytes arrive, never by what a peer declares: those that a read
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Most pieces of free space that a draft gives at once.
 pub const SPACES_MAX: usize = 32;
 
-/// A value on its way in. Dropping it gives its frames back.
+/// A value that is arriving. Dropping it gives its frames back.
 #[derive(Debug)]
 pub struct Draft {
     memory: Arc<Memory>,
@@ -35,7 +35,7 @@ pub struct Draft {
     first: Option<u32>,
     before_last: Option<u32>,
     last: Option<u32>,
-    /// Frames for what may arrive next, from `spaces` to `filled`.
+    /// Frames for the bytes that may arrive next, from a call of `spaces` to one of `filled`.
     ahead: ArrayVec<u32, SPACES_MAX>,
     /// The last frame, once it is taken off the chain.
     rest: Option<u32>,
@@ -47,14 +47,13 @@ pub struct Draft {
 }
 
 impl Column {
-    /// A place for a value of `value_bytes` to arrive in, piece by piece. Takes frames only as
-    /// bytes arrive.
+    /// Makes a draft of `value_bytes` bytes. Frames are taken only as bytes arrive.
     #[must_use]
     pub fn draft(&mut self, value_bytes: u32) -> Draft {
         Draft::new(Arc::clone(self.handle.store.memory()), value_bytes)
     }
 
-    /// Do values of so many bytes lie in the arena, and stay where they were received there?
+    /// True if values of this length lie in the arena and stay where they were received.
     #[must_use]
     pub fn keeps(&self, value_bytes: usize) -> bool {
         let view = self.handle.view();
@@ -62,11 +61,11 @@ impl Column {
             && view.memory().arena().is_some_and(|it| it.keeps())
     }
 
-    /// A complete draft of a value of so many bytes, which came in these pieces of the store's
-    /// arena, and stays there.
+    /// Makes a complete draft of a value of `value_bytes` bytes that came in these pieces of the
+    /// store's arena, and stays there.
     ///
     /// # Panics
-    /// They have fewer bytes, or more.
+    /// The pieces have fewer bytes in all, or more.
     #[must_use]
     pub fn draft_of(&self, value_bytes: u32, pieces: impl IntoIterator<Item = Kept>) -> Draft {
         let view = self.handle.view();
@@ -92,7 +91,7 @@ impl Draft {
         }
     }
 
-    /// A complete draft of what is kept, each piece in its chunk.
+    /// Makes a complete draft of these pieces, each of which stays in its chunk.
     fn of_kept(
         memory: &Arc<Memory>,
         value_bytes: u32,
@@ -109,7 +108,6 @@ impl Draft {
         draft
     }
 
-    /// Has the chain end with a chunk.
     fn chain_chunk(&mut self, chunk: u32) {
         match self.last.replace(chunk) {
             Some(last) => self.memory.chain(last, chunk),
@@ -117,8 +115,8 @@ impl Draft {
         }
     }
 
-    /// A complete draft of a value that came in one piece, where that lies. `None`: values of this
-    /// length do not lie in the arena, or it cannot be kept there.
+    /// Makes a complete draft of a value that came in one piece and stays where it lies. `None`:
+    /// values of this length do not lie in the arena, or this one cannot be kept there.
     pub(crate) fn where_it_lies(view: View<'_>, value: &[u8]) -> Option<Self> {
         let memory = view.memory();
         let arena = memory.arena().filter(|_| value.len() > view.log_bytes_max as usize)?;
@@ -128,8 +126,8 @@ impl Draft {
         Some(Self::of_kept(memory, value_bytes, [kept]))
     }
 
-    /// A complete draft of these pieces in chunks of the arena. `None`: values of this length do
-    /// not lie there, or it has too few free chunks. Nothing is evicted for it.
+    /// Makes a complete draft that copies these pieces into chunks of the arena. `None`: values of
+    /// this length do not lie there, or it has too few free chunks. Nothing is evicted for it.
     pub(crate) fn in_chunks(view: View<'_>, pieces: &[&[u8]]) -> Option<Self> {
         let memory = view.memory();
         let mut lacking = pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -165,10 +163,10 @@ impl Draft {
         Some(draft)
     }
 
-    /// A draft of these pieces, in frames.
+    /// Makes a draft that copies these pieces into frames.
     ///
     /// # Errors
-    /// As `space`, and `Refused::TooLarge` for too many bytes: nothing is kept.
+    /// Like `space`, and `Refused::TooLarge` for too many bytes: nothing is kept.
     pub(crate) fn of(
         handle: &mut Handle,
         room: &mut Room,
@@ -206,12 +204,12 @@ impl Draft {
         Ok(self.free_pieces().next().unwrap_or_default())
     }
 
-    /// As `space`, in several pieces, of at most `bytes_max` bytes but for the first. The first is
-    /// there if `space` would be; the others only while frames for them can be had. `filled` has
-    /// to follow.
+    /// Like `space`, but in several pieces, all but the first of at most `bytes_max` bytes
+    /// together. The first is there if `space` would give it; the others only while frames for them
+    /// can be had. `filled` has to follow.
     ///
     /// # Errors
-    /// As `space`.
+    /// Like `space`.
     pub fn spaces(
         &mut self,
         column: &mut Column,
@@ -230,7 +228,7 @@ impl Draft {
         Ok(self.free_pieces())
     }
 
-    /// What is free: of the last frame of the chain, and of those ahead.
+    /// The free space of the chain's last frame and of the frames ahead.
     fn free_pieces(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let frame_bytes = self.memory.frames.frame_bytes();
         let begun = self.frames * frame_bytes - self.received_bytes;
@@ -251,7 +249,7 @@ impl Draft {
         )
     }
 
-    /// Has the chain end with a frame that has room, if bytes are missing.
+    /// Adds a frame to the chain if bytes are missing and the last frame is full.
     fn lengthen(&mut self, handle: &mut Handle, room: &mut Room) -> Result<(), Refused> {
         let chained_bytes = self.frames * self.memory.frames.frame_bytes();
         if self.missing_bytes() > 0 && self.received_bytes == chained_bytes {
@@ -274,7 +272,6 @@ impl Draft {
         Ok(frame)
     }
 
-    /// Has the chain end with `frame`.
     fn chain(&mut self, frame: u32) {
         self.frames += 1;
         match self.last {
@@ -285,10 +282,10 @@ impl Draft {
         self.last = Some(frame);
     }
 
-    /// `bytes` of `space` or `spaces` have been written.
+    /// Notes that `bytes` of `space` or `spaces` have been written.
     ///
     /// # Panics
-    /// More than there was space for.
+    /// `bytes` is more than there was space for.
     pub fn filled(&mut self, bytes: usize) {
         let missing = self.missing_bytes();
         assert!(bytes <= missing, "more bytes than the value has");
@@ -310,13 +307,13 @@ impl Draft {
         }
     }
 
-    /// Bytes of the value not yet received.
+    /// Number of the value's bytes that are not received yet.
     #[must_use]
     pub fn missing_bytes(&self) -> usize {
         (self.value_bytes - self.received_bytes) as usize
     }
 
-    /// Length of the value.
+    /// The length of the value.
     #[must_use]
     pub fn value_bytes(&self) -> u32 {
         self.value_bytes
@@ -325,7 +322,7 @@ impl Draft {
     /// The value of the item that is to name the frames.
     ///
     /// # Panics
-    /// When bytes are missing.
+    /// Bytes are missing.
     pub(crate) fn value(&mut self) -> NewValue<'_> {
         let value_bytes = self.value_bytes;
         match self.parts() {
@@ -334,12 +331,12 @@ impl Draft {
         }
     }
 
-    /// The complete value: the first of its full frames, and the bytes behind them. If the last
-    /// frame is not full, it is taken off the chain, and its bytes go into the log. All of a value
-    /// in chunks of the arena, which are not counted as frames, stays there.
+    /// The complete value: the first of its full frames, and the bytes behind the frames. If the
+    /// last frame is not full, it is taken off the chain, and its bytes go into the log. A value in
+    /// chunks of the arena, which are not counted as frames, stays there as a whole.
     fn parts(&mut self) -> (Option<u32>, &[u8]) {
         assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
-        // Without frames it is empty, or all of it lies in chunks.
+        // A value without frames is empty, or lies in chunks as a whole.
         let rest_bytes = match self.frames {
             0 => 0,
             _ => (self.value_bytes % self.memory.frames.frame_bytes()) as usize,
@@ -364,14 +361,14 @@ impl Draft {
         (self.first, rest)
     }
 
-    /// The whole value in one piece, to be put together with the value that it extends. It is
-    /// copied once, and its frames are given back, for the longer value needs them. The value goes
-    /// on to count as arriving, which bounds the copies.
+    /// The whole value in one piece, to be put together with the value that it extends. The value
+    /// is copied once, and its frames are given back, since the longer value needs them. The copy
+    /// still counts as arriving, which bounds the number of copies.
     pub(crate) fn copied(&mut self) -> &[u8] {
         if self.copied.is_none() {
             let (memory, value_bytes) = (Arc::clone(&self.memory), self.value_bytes as usize);
             let (first, rest) = self.parts();
-            // SAFETY: the draft owns the frames and has filled them with so many bytes.
+            // SAFETY: the draft owns the frames and has filled them with this many bytes.
             let hold = |first| unsafe { Pinned::hold(&memory, first, value_bytes - rest.len()) };
             let pinned = first.and_then(hold);
             let mut pieces: Vec<&[u8]> = pinned.iter().flat_map(Pinned::pieces).collect();
@@ -398,7 +395,7 @@ impl Draft {
         }
     }
 
-    /// To be called when the item that names the frames is linked: the frames are the item's now.
+    /// Gives up the frames to the item that names them. To be called once that item is linked.
     pub(crate) fn published(&mut self) {
         self.first = None;
     }

@@ -2,8 +2,8 @@
 //!
 //! Where: an operator's listing of all keys, which goes on for many turns of a column.
 //! Invariant: an item that is there from the beginning of a dump to its end is shown exactly once,
-//! whatever comes, goes, moves or is stored anew beside it. What is shown of an item is of one
-//! version, for its group is locked. A dump holds nothing between two steps but a number.
+//! whatever comes, goes, moves or is stored anew meanwhile. The fields shown of an item are of one
+//! version, since its group is locked. Between two steps a dump holds nothing but a number.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -12,37 +12,37 @@ use crate::index::slot::FETCHED;
 use crate::index::visit::Place;
 use crate::read::Fate;
 
-/// How far a dump has come.
+/// The progress of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dumped(Place);
 
-/// What a dump shows of an item.
+/// The fields of an item that a dump shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'s> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'s [u8],
-    /// The key was given in base64.
+    /// True if the key was given in base64.
     pub key_binary: bool,
     /// The client's own 32 bits.
     pub client_flags: u32,
-    /// The CAS unique; 0 when the store keeps none.
+    /// The CAS unique; 0 if the store keeps none.
     pub cas: u64,
-    /// When it expires, in seconds of the store's clock; 0 = never.
+    /// The exptime, in seconds of the store's clock; 0 = never.
     pub exptime: u32,
     /// Seconds since its last access.
     pub idle_seconds: u32,
-    /// Fetched since it was stored.
+    /// True if the item was fetched since it was stored.
     pub fetched: bool,
-    /// Length of its value.
+    /// The length of its value.
     pub value_bytes: u32,
-    /// Bytes it takes: key, value, overhead.
+    /// Bytes the item takes: key, value, overhead.
     pub item_bytes: u64,
 }
 
 impl Column {
-    /// Shows the live items of the group of the index that a dump has come to. The place at which
-    /// the dump goes on; `None`: it is through. `show` is called under the group's lock, which
-    /// stores wait for: it does little.
+    /// Shows the live items of the group of the index that a dump has reached. Returns the place at
+    /// which the dump goes on; `None`: it is complete. `show` is called under the group's lock, for
+    /// which stores wait, so it must be short.
     pub fn dump(
         &mut self,
         Dumped(from): Dumped,
@@ -52,8 +52,7 @@ impl Column {
         let region = &view.store.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
         let locked = view.index.lock_at(from);
-        // If the index has contracted, the group has hashes before the place, too: of items that
-        // were shown before.
+        // If the index has contracted, the group has hashes before the place, too: shown before.
         let is_whole = locked.first_place() >= from;
         locked.visit(|slot| {
             // SAFETY: the slot was read just now, and what is read through the view passes no

@@ -25,51 +25,48 @@ use crate::rewrite::looks_rewritable;
 use crate::stamp::Stamp;
 use crate::verbs::Refused;
 
-/// Most attempts of an operation whose item other columns keep changing between its looks. Each
-/// attempt that fails means that another column's change succeeded. Then the operation is to come
-/// later.
+/// Most attempts of an operation whose item other columns keep changing between its looks. An
+/// attempt fails only because another column's change succeeded. After the last one the operation
+/// is answered with `Refused::Later`.
 pub(crate) const ATTEMPTS_MAX: usize = 1 << 10;
-/// Padding is cut from this: it is as long as a value in the log may be.
+/// The padding of a number; as long as the longest value in the log.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
-/// All bits of a slot that an update in place may keep. (The counter stays whatever is stored: it
-/// tells how the key is used, not the value.)
+/// All bits of a slot that an update in place may keep. (The counter is kept by every store, since
+/// it tells how the key is used, not the value.)
 pub(crate) const KEEP_ALL: u64 = FETCHED | STALE | WON;
 
-/// What a verb decides about the item that it is shown.
+/// A verb's decision about the item that it is shown.
 pub(crate) enum Decision<'a, R> {
-    /// Nothing changes; this is the answer.
+    /// Change nothing and return this answer.
     Answer(R),
-    /// The item goes; this is the answer.
+    /// Remove the item and return this answer.
     Delete(R),
-    /// This item takes its place; the answer is made from the CAS unique that it gets.
+    /// Replace the item by this one. The answer is made from the CAS unique that it gets.
     Write(New<'a>),
 }
 
-/// How a change ended.
 pub(crate) enum Changed<R> {
     Answered(R),
     Written { cas: u64 },
 }
 
-/// An item to be written in the place of another, or of none.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct New<'a> {
     pub(crate) value: NewValue<'a>,
     pub(crate) exptime: u32,
-    /// True if the item has room for an exptime even where that is 0.
+    /// True if the item has room for an exptime even if that is 0.
     pub(crate) has_exptime: bool,
     pub(crate) client_flags: u32,
     pub(crate) key_binary: bool,
     pub(crate) cas: NewCas,
-    /// The slot's bits to keep from the old one (0: none).
+    /// Bits to keep from the old slot.
     pub(crate) keep_bits: u64,
-    /// The slot's bits to set.
+    /// Bits to set in the new slot.
     pub(crate) set_bits: u64,
-    /// True if it counts as a use of the old item to be rewritten by this one.
+    /// True if rewriting the old item in place counts as a use of it.
     pub(crate) is_use: bool,
 }
 
-/// The value of an item to be written.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum NewValue<'a> {
     /// The old item's value.
@@ -83,20 +80,19 @@ pub(crate) enum NewValue<'a> {
     Append(&'a [u8]),
     /// These bytes before the old value.
     Prepend(&'a [u8]),
-    /// The frames of the chain that begins with this one, then these bytes in the log; and the
-    /// length of both.
+    /// A chain's first frame, the bytes in the log behind the frames, and the length of both.
     Frames(u32, &'a [u8], u32),
 }
 
-/// What a decision is shown: the key's item, if it has one that is live.
+/// The key's live item as a decision is shown it, if there is one.
 type Shown<'o> = Option<&'o Old<'o, 'o>>;
 
-/// The item for which a place is wanted.
+/// The item for which a place is needed.
 #[derive(Clone, Copy)]
 struct Wanted {
     shape: Shape,
     exptime: u32,
-    /// The key's slot, or one that is likely to be.
+    /// The key's slot, or one that is likely to be it.
     there: Option<Slot>,
 }
 
@@ -104,7 +100,8 @@ impl Column {
     /// Changes what `key` has as `decide` says. `decide` is shown the key's live item, if any; it
     /// may be called several times, and the last call counts. An item of the old one's shape is
     /// written over the old one, if that can be rewritten; any other item gets a place. A verb
-    /// whose item has the same shape and exptime whatever the key has gives both as `known`.
+    /// whose item has the same shape and exptime, whatever item the key has, passes both as
+    /// `known`.
     ///
     /// # Errors
     /// `Refused::NoMemory` and `Refused::Later`: nothing was changed.
@@ -134,8 +131,8 @@ impl Column {
         Err(Refused::Later)
     }
 
-    /// As `change`, for an item that needs a place. `None`: the place that was taken is not the
-    /// right one any more, or the index lacked a line and has one now; the caller tries again.
+    /// Like `change`, but for an item that needs a place. `None`: the place taken no longer fits
+    /// the item, or the index lacked a line and has one now; the caller tries again.
     #[inline(never)]
     fn change_with_place<'a, R>(
         &mut self,
@@ -154,7 +151,7 @@ impl Column {
     }
 }
 
-/// Does what `decide` says if that needs no place.
+/// Carries out `decide`'s decision if that needs no place.
 ///
 /// # Errors
 /// The item that needs a place.
@@ -191,8 +188,8 @@ fn attempt<'a, R>(
     done
 }
 
-/// As `attempt`, for a verb whose item has a known shape and exptime. Takes the lock and decides
-/// only if the old item, seen without the lock, looks as if it could be rewritten.
+/// Like `attempt`, but for a verb whose item has a known shape and exptime. Takes the lock and
+/// decides only if the old item, seen without the lock, looks as if it could be rewritten.
 #[inline(always)]
 fn attempt_over<'a, R>(
     view: View<'_>,
@@ -210,7 +207,7 @@ fn attempt_over<'a, R>(
         return Err(wanted);
     };
     let locked = view.index.lock(key.hash);
-    // The item that the slot names was not moved or removed; so `item` is the key's, see `rewrite`.
+    // The item that the slot names was not moved or removed, so `item` is the key's; see `rewrite`.
     let Some(at) = locked.still(&found) else { return Err(wanted) };
     let old = view.old(&locked, at, at.slot(), item);
     if !view.can_rewrite(&old, shape) {
@@ -245,12 +242,12 @@ fn write_over<R>(
     is_written.then_some(Changed::Written { cas })
 }
 
-/// Does what `decide` says with a place for an item of `shape`. `None`: the item to be written
-/// needs another place, or the decision needs none.
+/// Carries out `decide`'s decision with a place for an item of `shape`. `None`: the item to be
+/// written needs another place, or the decision needs none.
 ///
 /// # Errors
-/// The index has no line for another slot. Then, as with `None`, nothing was changed, and the place
-/// is void.
+/// The index has no line for another slot. Then, and also if `None` is returned, nothing was
+/// changed and the place is void.
 #[inline(always)]
 fn write_anew<'a, R>(
     view: View<'_>,
@@ -262,9 +259,9 @@ fn write_anew<'a, R>(
     let mut locked = view.index.lock(key.hash);
     let old = view.find_locked(&locked, key.bytes);
     let live = old.as_ref().filter(|old| old.fate == Fate::Live);
-    // If everything was flushed since the place was taken, the place is of the earlier epoch. An
-    // item linked there would be gone at once, though the item that it replaces may be of after the
-    // flush.
+    // If everything was flushed since the place was taken, the place belongs to the earlier epoch.
+    // An item linked there would be gone at once, even if the item that it replaces was stored
+    // after the flush.
     let is_current = view.log.segment(place.segment()).epoch() == view.log.epoch();
     let fits = |new: &New<'_>| is_known || new.shape(view, key.bytes, live) == shape;
     let new = match decide(view, live) {
@@ -316,8 +313,8 @@ impl View<'_> {
     }
 
     /// The queue in which the key's next item belongs: that of its old item or, for a key without
-    /// one, the queue that the policy says. `there` is the key's slot, or one that is likely to be:
-    /// at worst the item goes to the wrong queue.
+    /// one, the queue that the policy says. `there` is the key's slot, or one that is likely to be
+    /// it: at worst the item goes to the wrong queue.
     fn queue_for(self, hash: u64, there: Option<Slot>) -> Queue {
         let Some(policy) = self.config.eviction.filter(|_| self.has_probation) else {
             return Queue::Main;
@@ -328,9 +325,9 @@ impl View<'_> {
         }
     }
 
-    /// Does it count as a use of the item at `loc` to write over it? An item that is rewritten
-    /// keeps its place in the queue, so it should, but not in the second in which its segment was
-    /// opened: that says nothing of later uses.
+    /// True if writing over the item at `loc` counts as a use of it. A rewritten item keeps its
+    /// place in the queue, so the write should count, but not in the second in which the segment
+    /// was opened: such a write does not predict later uses.
     #[inline(always)]
     fn is_use(self, loc: u64) -> bool {
         self.log.segment_of(loc).opened() != self.handle.now && !self.log.is_young(loc)
@@ -338,7 +335,7 @@ impl View<'_> {
 }
 
 impl<'a> New<'a> {
-    /// A new item that is as the old one.
+    /// A new item with the fields and marks of the old one.
     pub(crate) fn kept(old: &Old<'_, '_>) -> Self {
         let Seen { item, cas, .. } = old.seen;
         Self {
@@ -351,8 +348,7 @@ impl<'a> New<'a> {
         }
     }
 
-    /// The shape of the item when it replaces `old`. The width of a CAS unique that is yet to be
-    /// given is known.
+    /// The shape of the item when it replaces `old`. Needs no CAS unique, only its width.
     #[inline]
     pub(crate) fn shape(&self, view: View<'_>, key: &[u8], old: Option<&Old<'_, '_>>) -> Shape {
         let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
@@ -374,7 +370,6 @@ impl<'a> New<'a> {
         framed.map_or(shape, |log_bytes| shape.in_frames(log_bytes))
     }
 
-    /// The fields of the item when it replaces `old`.
     #[inline(always)]
     fn fields<'f>(
         &'f self,

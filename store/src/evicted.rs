@@ -1,19 +1,19 @@
-//! Evictions told to a test: a miss that has one behind it is no fault.
+//! Reports evictions to a test: a miss after an eviction is no fault.
 //!
-//! Where: under `--cfg shuttle`, where all columns run in one thread of the system's.
-//! Invariant: what is told first has not happened yet, and what is told second has.
+//! Where: under `--cfg shuttle`, where all columns run in one thread of the system.
+//! Invariant: the first report of an eviction comes before it, the second after it.
 //! Source: none.
 
 use std::cell::RefCell;
 
-/// What is told: the column that evicts, the key, and whether that is done.
+/// A callback: gets the column that evicts, the key, and true once the eviction is done.
 pub(crate) type Hook = Box<dyn Fn(usize, &[u8], bool)>;
 
 thread_local! {
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
 }
 
-/// Has evictions be told to `hook` from now on.
+/// Reports evictions to `hook` from now on.
 #[doc(hidden)]
 pub fn tell_evictions(hook: Option<Box<dyn Fn(usize, &[u8], bool)>>) {
     HOOK.set(hook);

@@ -1,7 +1,7 @@
-//! Items that a column has evicted, kept for those who watch.
+//! Items that a column has evicted, kept for clients that watch evictions.
 //!
-//! Where: beside each eviction, where somebody watches; a server takes them once a loop.
-//! Invariant: at most as many are kept as was asked for; of those beyond, only the number.
+//! Where: at each eviction, if somebody watches; a server takes them once a loop.
+//! Invariant: at most the requested number are kept; the rest are only counted.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -13,30 +13,30 @@ use std::mem;
 /// An item that was dropped to make room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evicted {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: Box<[u8]>,
-    /// Fetched since it was stored.
+    /// True if the item was fetched since it was stored.
     pub fetched: bool,
-    /// When it would have expired, in seconds of the store's clock; 0 = never.
+    /// The exptime, in seconds of the store's clock; 0 = never.
     pub exptime: u32,
     /// Seconds since its last access.
     pub idle_seconds: u32,
-    /// Length of its value.
+    /// The length of its value.
     pub value_bytes: u32,
 }
 
 /// The evictions of a column that were not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Evictions {
-    /// The most that are kept.
+    /// Most evictions that are kept.
     most: Cell<usize>,
     kept: RefCell<Vec<Evicted>>,
-    /// Those beyond.
+    /// Number of evictions that were not kept.
     lost: Cell<u64>,
 }
 
 impl Column {
-    /// Keeps evictions from now on, at most so many until they are taken; 0: none.
+    /// Keeps evictions from now on, at most `most` until they are taken; 0: none.
     pub fn note_evictions(&mut self, most: usize) {
         let evictions = &self.handle.evictions;
         evictions.most.set(most);
@@ -52,7 +52,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Notes that an item, which `slot` named, is evicted, where somebody watches.
+    /// Notes, if somebody watches, that an item which `slot` named is evicted.
     #[inline]
     pub(crate) fn note_eviction(self, slot: Slot, item: &Item<'_>) {
         if self.handle.evictions.most.get() > 0 {

@@ -17,7 +17,7 @@ use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 
-/// A value that another is to be made of, as it was read under the lock.
+/// A value, read under the lock, from which a new value is made.
 pub(crate) struct Before {
     first_frame: Option<u32>,
     pinned: Option<Pinned>,
@@ -36,19 +36,17 @@ impl Before {
         self.pinned.iter().flat_map(Pinned::pieces).chain([&self.log[..]])
     }
 
-    /// Is it still this item's? The frames are held, so no other value gets them: if frames and
-    /// rest are equal, the value is.
+    /// True if the value is still this item's. The frames are held, so no other value gets them: if
+    /// frames and rest are equal, the value is.
     pub(crate) fn is_of(&self, old: &Old<'_, '_>) -> bool {
         old.seen.item.first_frame() == self.first_frame && old.log_value() == self.log
     }
 }
 
-/// Why a longer value was not written.
+/// The reason why a longer value was not written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moved {
-    /// The key has no item any more.
     Gone,
-    /// Others have changed the value.
     Changed,
 }
 
@@ -108,8 +106,7 @@ impl Column {
         })
     }
 
-    /// Builds the longer value in frames. Under the lock the value it was made from is compared
-    /// with the key's.
+    /// Builds the longer value in frames; under the lock, the old value must still be the key's.
     fn extend_in_frames(
         &mut self,
         key: Key<'_>,
@@ -137,7 +134,7 @@ impl Column {
     /// A complete draft of these pieces, in chunks of the arena or in frames.
     ///
     /// # Errors
-    /// As `Draft::of`.
+    /// Like `Draft::of`.
     pub(crate) fn draft_of_pieces(&mut self, pieces: &[&[u8]]) -> Result<Draft, Refused> {
         match Draft::in_chunks(self.handle.view(), pieces) {
             Some(draft) => Ok(draft),
@@ -145,8 +142,8 @@ impl Column {
         }
     }
 
-    /// Writes the value that `longer` makes of the old one, together with its length. `None`: the
-    /// old value has changed.
+    /// Writes the value that `longer` makes of the old one; `longer` returns it with its length, or
+    /// `None` if the old value has changed.
     fn write_longer<'a>(
         &mut self,
         key: Key<'_>,
@@ -176,10 +173,10 @@ impl Column {
 }
 
 impl View<'_> {
-    /// The value of `key` that is to get longer by `more`.
+    /// Reads the value of `key` that is to be extended by `more`.
     ///
     /// # Errors
-    /// The answer, if the value is not to get longer.
+    /// The answer, if the value may not be extended.
     fn before(
         self,
         key: Key<'_>,
@@ -198,8 +195,7 @@ impl View<'_> {
     }
 }
 
-/// The item with `value` and the old item's flags and exptime; `value_bytes` is the length of the
-/// whole value.
+/// The old item with `value`, which has `value_bytes` bytes in all.
 ///
 /// # Errors
 /// The answer, if the item may not be stored.
@@ -221,7 +217,7 @@ fn extended<'a>(
     Ok(New { value, exptime, client_flags, cas: NewCas::of(put.cas_in), ..New::default() })
 }
 
-/// Does the verb make an item where there is none to extend?
+/// True if the verb makes an item where there is none to extend.
 fn vivifies(verb: Verb) -> bool {
     matches!(verb, Verb::AppendVivify | Verb::PrependVivify)
 }

@@ -1,6 +1,6 @@
 //! Flushes: items stored before a flush are gone, at once or from a given second on.
 //!
-//! Where: `flush_all` and the clock's tick flush; every lookup asks whether the item found was
+//! Where: `flush_all` and the clock's tick flush; every lookup checks that the item found was not
 //! flushed; background work looks for segments of an earlier epoch.
 //! Invariant: an item of an earlier epoch is never seen, however far background work has come.
 //! Source: memcached's `process_flush_all_command` (1.6.45).
@@ -10,20 +10,18 @@ use crate::handle::View;
 use memory::plant::{self, Fault};
 use memory::segments::State;
 
-/// Most segments that one slice looks at, for those of an earlier epoch.
+/// Most segments that one slice checks for an earlier epoch.
 const LOOKS_MAX: u32 = 4096;
 
-/// How far a column has looked for segments of an earlier epoch.
+/// A column's progress in looking for segments of an earlier epoch.
 #[derive(Debug)]
 pub(crate) struct FlushWalk {
-    /// The second that the walk began in.
+    /// The second in which the walk began.
     second: u32,
-    /// The next segment to look at.
     next: u32,
 }
 
 impl View<'_> {
-    /// Was the item at `loc` flushed?
     #[inline]
     pub(crate) fn is_flushed(self, loc: u64) -> bool {
         self.log.flush.may_hide() && self.is_flushed_by(loc)
@@ -32,15 +30,15 @@ impl View<'_> {
     #[cold]
     fn is_flushed_by(self, loc: u64) -> bool {
         let flushed = self.log.flush.now();
-        // In the very second everything stored until now is gone (memcached's `oldest_live`).
+        // From that second on, everything stored until now is gone (memcached's `oldest_live`).
         let reached = self.handle.now >= flushed.at() + u32::from(plant::is(Fault::FlushOneLate));
         (flushed.at() != 0 && reached)
             || (flushed.is_sweeping() && self.log.segment_of(loc).epoch() != flushed.epoch())
     }
 
-    /// To be called at the clock's tick: carries out a delayed flush whose second is over. The
-    /// first column that calls this does so, and the others find it done, so that no item stored
-    /// since is flushed.
+    /// Carries out a delayed flush whose second is over. To be called at the clock's tick. The
+    /// first column that calls this flushes, and the others find the flush done, so that no item
+    /// stored since is flushed.
     pub(crate) fn flush_due(self) {
         let now = self.handle.now;
         if self.log.flush.change(|word| (1..now).contains(&word.at()).then(|| word.next())) {
@@ -48,11 +46,10 @@ impl View<'_> {
         }
     }
 
-    /// As `Column::flush`.
+    /// Like `Column::flush`.
     pub(crate) fn flush(self, oldest_live: Option<u32>) {
         match oldest_live {
-            // A time before the store's first second flushes nothing, but calls a pending flush
-            // off.
+            // A time before the store's first second flushes nothing, but cancels a pending flush.
             Some(second) if second == 0 || second >= self.handle.now => {
                 self.log.flush.change(|word| Some(word.with_at(second)));
             }
@@ -65,7 +62,7 @@ impl View<'_> {
 }
 
 impl FlushWalk {
-    /// A walk that went through all segments in second `now`.
+    /// Makes a walk that went through all segments in second `now`.
     pub(crate) fn new(now: u32) -> Self {
         Self { second: now, next: u32::MAX }
     }
@@ -85,8 +82,7 @@ impl FlushWalk {
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
         let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
-        // When the claimed segments are gone, no segment of an earlier epoch may be left: look
-        // again.
+        // Once these are gone, no segment of an earlier epoch may be left: look again.
         self.next = if claimed > 0 { 0 } else { first + looked };
         if self.next == count {
             view.end_sweep();
@@ -96,20 +92,19 @@ impl FlushWalk {
 }
 
 impl Store {
-    /// The second in which a flush will take all items stored until then; 0: none is pending.
+    /// The second in which a pending flush takes all items stored until then; 0: none is pending.
     #[must_use]
     pub fn flush_pending(&self) -> u32 {
         self.log.flush.now().at()
     }
 
-    /// To be called when the epoch has changed: open segments are of the one before, and are
-    /// sealed.
+    /// Seals the open segments. To be called when the epoch has changed.
     fn flushed(&self) {
         self.log.seal_all();
         self.mrc.flushed();
     }
 
-    /// Has lookups no longer compare epochs, if no segment of an earlier one is left.
+    /// Ends the comparing of epochs in lookups, if no segment of an earlier one is left.
     fn end_sweep(&self) {
         let swept = self.log.flush.now();
         let segments = &self.memory().segments;
@@ -120,7 +115,7 @@ impl Store {
             holds && there.epoch() != swept.epoch()
         };
         if !(0..segments.count()).any(earlier) {
-            // Another flush has changed the epoch meanwhile: segments are looked at anew.
+            // If another flush has changed the epoch meanwhile, segments are checked anew.
             let is_same = |epoch| epoch == swept.epoch();
             self.log.flush.change(|word| is_same(word.epoch()).then(|| word.swept()));
         }
@@ -136,7 +131,7 @@ mod tests {
 
     const ROUNDS: u32 = 40_000;
 
-    /// Two columns do it at once, in each round.
+    /// Runs `work` in two columns at once, in each round.
     fn at_once(work: impl Fn(&mut crate::Column, u32) + Sync, check: impl Fn(&Store, u32) + Sync) {
         let config = Config {
             memory_bytes: 1 << 20,
@@ -189,7 +184,7 @@ mod tests {
             },
             |store, round| {
                 let word = store.log.flush.now();
-                // One that came late has put it off anew, until its own clock was there.
+                // A column that came late has delayed the flush anew, until its clock was there.
                 assert!((round + 1..=2 * (round + 1)).contains(&word.epoch()), "{word:?}");
                 assert_eq!(word.at(), 0, "done");
             },

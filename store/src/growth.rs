@@ -1,57 +1,53 @@
-//! Growth of the memory in use: a fresh segment is taken only while little of the touched memory is
-//! dead.
+//! Growth of the memory in use: fresh segments are taken only while little touched memory is dead.
 //!
 //! A free segment is *warm* if it is populated, and *fresh* if it has no memory (`Segments`).
 //!
-//! Where: before an append, where few free segments are warm; and a thread that populates segments
+//! Where: before an append, if few free segments are warm; and in a thread that populates segments
 //! ahead of need.
-//! Invariant: no item is evicted to save memory; no append pays more than a slice of work to save
+//! Invariant: no item is evicted to save memory; no append does more than a slice of work to save
 //! it, and no append waits: where dead memory cannot be used again yet, because a column has not
-//! passed a quiescent point, a fresh segment is taken. The sums are made anew when a segment was
-//! opened or populated, not with each append.
-//! Source: the write cost of log-structured file systems (Rosenblum and Ousterhout, 1992): to
-//! compact a segment that is half dead moves one byte for each byte won, and far less where the
-//! segments with most dead bytes go first.
+//! passed a quiescent point, a fresh segment is taken. The sums are computed anew when a segment
+//! was opened or populated, not for each append.
+//! Source: the write cost of log-structured file systems (Rosenblum and Ousterhout, 1992):
+//! compacting a half dead segment moves one byte for each byte won, and far less if the segments
+//! with most dead bytes go first.
 
 use crate::Store;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 
-/// While the touched memory is less than this part of the items' bytes, in percent, it grows
-/// freely.
+/// Touched memory up to which it grows freely, in percent of the items' bytes.
 const FREELY_PERCENT: u64 = 125;
-/// While the touched memory is less than this part of the items' bytes, in percent, only segments
-/// that are mostly dead are used again before it grows; from this part on, also those half dead.
+/// Touched memory up to which only mostly dead segments are used again before it grows, in percent
+/// of the items' bytes; above that, half dead ones are too.
 const HALF_DEAD_PERCENT: u64 = 200;
-/// Both parts are taken of the items' bytes and this many more, which stand for segments that are
-/// open and half filled, and for items that are being moved.
+/// Bytes added to the items' bytes before both percentages are taken. They stand for segments that
+/// are open and half filled, and for items that are being moved.
 const SLACK_BYTES: u64 = 3 << 20;
-/// The dead part of a segment that is mostly dead, in percent.
+/// Dead bytes of a segment that is mostly dead, in percent.
 const DEAD_PERCENT_MOSTLY: u64 = 75;
-/// The dead part of a segment that is half dead, in percent.
+/// Dead bytes of a segment that is half dead, in percent.
 const DEAD_PERCENT_HALF: u64 = 50;
-/// Free segments of this many bytes together are to be warm ahead of need.
+/// Bytes of free segments that are to be warm ahead of need.
 const AHEAD_BYTES: u32 = 4 << 20;
-/// At least this many segments are to be warm ahead of need.
+/// Fewest segments that are to be warm ahead of need.
 const AHEAD_SEGMENTS_MIN: u32 = 3;
-/// At most this part of all segments is to be warm ahead of need.
+/// Most segments that are to be warm ahead of need, as a part of all segments: one in this many.
 const AHEAD_PART: u32 = 16;
 
-/// Which segments are to be used again before a fresh one is taken.
+/// The segments that are to be used again before a fresh one is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
-    /// None.
     Nothing = 0,
-    /// Those that are mostly dead.
     MostlyDead = 1,
-    /// Those that are half dead, too.
+    /// Segments that are half dead, too.
     HalfDead = 2,
 }
 
-/// What the last look found.
+/// The findings of the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
-    /// {fresh segments: 31 | free segments: 31 | `First`: 2}, at that time.
+    /// {fresh segments: 31 | free segments: 31 | `First`: 2}, at the time of the look.
     found: AtomicU64,
     /// The numbers of `found` when segments that were warm ahead of need were given back. While
     /// they have not changed, no segment is to be warm ahead of need.
@@ -63,8 +59,8 @@ pub(crate) struct Growth {
 const FREE_AT: u32 = 2;
 const FRESH_AT: u32 = 33;
 
-/// The word of `found`. What a look has found holds while the numbers in it stay the same: opening
-/// a segment changes the number of free ones, and populating one the number of fresh ones.
+/// The word of `found`. A look's finding holds while the numbers in it stay the same: opening a
+/// segment changes the number of free ones, and populating one the number of fresh ones.
 fn word(store: &Store, first: First) -> u64 {
     let segments = &store.memory().segments;
     let (fresh, free) = (u64::from(segments.fresh()), u64::from(segments.free()));
@@ -72,7 +68,7 @@ fn word(store: &Store, first: First) -> u64 {
 }
 
 impl Store {
-    /// Which segments are to be used again before a fresh one is taken.
+    /// The segments that are to be used again before a fresh one is taken.
     #[inline]
     fn first(&self) -> First {
         let found = self.growth.found.load(Ordering::Relaxed); // a hint, here and below
@@ -84,8 +80,8 @@ impl Store {
         }
     }
 
-    /// How much of a segment must be dead, in percent, for it to be used again before a fresh one
-    /// is taken. `None`: a fresh one may be taken.
+    /// Dead bytes of a segment, in percent, from which it is used again before a fresh one is
+    /// taken. `None`: a fresh one may be taken.
     #[inline]
     pub(crate) fn dead_percent_to_reuse(&self) -> Option<u64> {
         match self.first() {
@@ -109,8 +105,7 @@ impl Store {
         first
     }
 
-    /// Bytes of memory in use: all segments but fresh ones and those granted to the index, and the
-    /// memory that the index uses.
+    /// Bytes in use: the index's, and segments that are neither fresh nor granted to the index.
     fn touched_bytes(&self) -> u64 {
         let memory = self.memory();
         let fresh = memory.segments.fresh();
@@ -120,26 +115,27 @@ impl Store {
         u64::from(touched) * segment_bytes + self.index.bytes() as u64
     }
 
-    /// To be called when no segment is worth being compacted: a fresh one may be taken.
+    /// Allows a fresh segment to be taken. To be called when no segment is worth being compacted.
     pub(crate) fn let_grow(&self) {
         self.growth.found.store(word(self, First::Nothing), Ordering::Relaxed);
     }
 
-    /// How many free segments are to be warm ahead of need.
+    /// Number of free segments that are to be warm ahead of need.
     fn ahead(&self) -> u32 {
         let memory = self.memory();
         let some = AHEAD_BYTES / memory.region.segment_bytes();
         some.max(AHEAD_SEGMENTS_MIN).min(memory.present() / AHEAD_PART)
     }
 
-    /// Is a free segment to be populated? Where all memory is locked, each fresh one is; elsewhere
-    /// one is if fewer segments are warm than are to be ahead of need, and memory may grow.
+    /// True if a free segment is to be populated. If all memory is locked, each fresh one is.
+    /// Otherwise one is if fewer segments are warm than are to be ahead of need, and memory may
+    /// grow.
     #[inline]
     #[must_use]
     pub fn wants_to_populate(&self) -> bool {
         let memory = self.memory();
         let segments = &memory.segments;
-        // Appends pay for room where fewer than `high` are free.
+        // Appends pay for room while fewer than `high` are free.
         let may_take = segments.fresh() > 0 && segments.free() > self.high() + 1;
         if memory.region.is_locked() {
             return may_take || self.index_to_lock().is_some();
@@ -191,15 +187,15 @@ impl Store {
         Ok(self.wants_to_populate() && self.memory().populate_one(self.high() + 1)?)
     }
 
-    /// Populates all memory that may be in use, and keeps it from being swapped out, whatever the
-    /// limit becomes. To be called before the columns start.
+    /// Populates all memory that may be in use, and locks it into RAM, also if the limit changes.
+    /// To be called before the columns start.
     ///
     /// # Errors
     /// The system refuses (RLIMIT_MEMLOCK), or has no memory for it.
     pub fn lock_memory(&self) -> io::Result<()> {
         let locked = self.memory().lock().and_then(|()| self.lock_index());
         if locked.is_err() {
-            // A part that is locked does not keep the promise, and segments used later would be
+            // Memory that is locked in part breaks the promise, and later segments would be
             // refused.
             self.memory().region.lock_no_more();
         }

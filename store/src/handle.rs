@@ -1,10 +1,10 @@
 //! A column's handle on the store: items are read, linked and unlinked through it alone.
 //!
-//! Where: every `Column` has one; it is passed to whatever works for the column.
+//! Where: every `Column` has one; it is passed to every function that works for the column.
 //! Invariant: no reference into the log crosses a quiescent point. What is read is borrowed from a
 //! `View`, which is borrowed from the column's `Handle`, and a quiescent point takes `&mut Handle`:
-//! so the borrow checker holds it. Whatever may pass one inside an operation takes `&mut Handle`
-//! too; all else takes a `View`.
+//! the borrow checker proves the invariant. A function that may pass a quiescent point takes `&mut
+//! Handle` too; every other one takes a `View`.
 //! Source: the reader of quiescent-state-based reclamation, see `memory::quiescence`.
 
 #![allow(unsafe_code, reason = "announces quiescent points")]
@@ -18,11 +18,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many handles the process has made.
+/// Number of handles that the process has made.
 static HANDLES: AtomicU64 = AtomicU64::new(0);
 
-/// An item whose value is never rewritten, as a column has found it. `Column::kept` shows the value
-/// until the column's next quiescent point.
+/// A found item whose value is never rewritten; valid until the column's next quiescent point.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     handle: u64,
@@ -34,29 +33,28 @@ pub struct Kept {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) store: Arc<Store>,
-    /// The column's number; no two handles of a store have the same.
+    /// The column's number; unique in the store.
     pub(crate) id: usize,
-    /// The handle's number; no two handles of the process have the same.
+    /// The handle's number; unique in the process.
     number: u64,
-    /// How many quiescent points the column has passed.
+    /// Number of quiescent points that the column has passed.
     passes: u64,
     /// The column's clock, in seconds of the store's.
     pub(crate) now: u32,
-    /// Of an access in second `now`.
+    /// The stamp of an access in second `now`.
     pub(crate) stamp: Stamp,
-    /// Items linked less items unlinked, since the last report to the index.
+    /// Number of items linked less items unlinked since the last report to the index.
     pub(crate) items: Cell<i64>,
     /// Bytes of the log that the column has made dead since it last found the store full.
     pub(crate) dead_bytes: Cell<u32>,
-    /// Lookups since one of a sampled key.
+    /// Number of lookups since the last one of a sampled key.
     lookups: Cell<u64>,
-    /// Items evicted of late, where somebody watches.
+    /// The latest evicted items, if somebody watches.
     pub(crate) evictions: Evictions,
 }
 
 impl Handle {
-    /// The handle of column `id`, which is online from here on. `Store::column` gives each number
-    /// once.
+    /// Makes the handle of column `id`, online from now on. `Store::column` gives each number once.
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
         let now = store.config.now;
         store.log.set_now(now);
@@ -80,12 +78,12 @@ impl Handle {
         is_later
     }
 
-    /// The item at `loc`, for as long as the column passes no quiescent point.
+    /// Makes a `Kept` of the item at `loc`, valid until the column's next quiescent point.
     pub(crate) fn keep(&self, loc: u64) -> Kept {
         Kept { handle: self.number, passes: self.passes, loc }
     }
 
-    /// A quiescent point: memory that the column may have been reading may be reused.
+    /// Passes a quiescent point: memory that the column may have been reading may be reused.
     pub(crate) fn pass(&mut self) {
         self.passes += 1;
         // SAFETY: the column reads through this handle alone, for its number is its own, and what
@@ -93,8 +91,8 @@ impl Handle {
         unsafe { self.store.memory().quiescence.pass(self.id) };
     }
 
-    /// The last quiescent point before the column's thread sleeps. Until it calls `pass` again, it
-    /// reads nothing.
+    /// Passes the last quiescent point before the column's thread sleeps. The column reads nothing
+    /// until its next call of `pass`.
     pub(crate) fn offline(&mut self) {
         self.passes += 1;
         self.view().report_items();
@@ -102,14 +100,14 @@ impl Handle {
         unsafe { self.store.memory().quiescence.offline(self.id) };
     }
 
-    /// What the column may read until its next quiescent point.
+    /// The view through which the column reads until its next quiescent point.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         View { store: &self.store, handle: self }
     }
 }
 
-/// A column's view of the store, from one quiescent point to the next. The view, and whatever is
+/// A column's view of the store, from one quiescent point to the next. The view, and everything
 /// read through it, is borrowed from the column's handle, which a quiescent point takes mutably.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'r> {
@@ -127,8 +125,8 @@ impl Deref for View<'_> {
 }
 
 impl<'r> View<'r> {
-    /// The part of a kept item's value that is in the log; `None`: the column has passed a
-    /// quiescent point since, or another column keeps it.
+    /// The part of a kept item's value that is in the log. `None`: the column has passed a
+    /// quiescent point since, or another column made `Kept`.
     pub(crate) fn kept(self, Kept { handle, passes, loc }: Kept) -> Option<&'r [u8]> {
         if (handle, passes) != (self.handle.number, self.handle.passes) {
             return None;
@@ -137,27 +135,25 @@ impl<'r> View<'r> {
         unsafe { self.item(loc) }.lasting_value()
     }
 
-    /// The column's own counters.
     #[inline]
     pub(crate) fn counters(self) -> &'r Counters {
         &self.store.counters[self.handle.id]
     }
 
-    /// Counts `more` items linked, or, if `more` is below 0, unlinked.
+    /// Adds `more` to the number of linked items; `more` is negative for unlinked ones.
     #[inline]
     pub(crate) fn count_items(self, more: i64) {
         self.handle.items.set(self.handle.items.get() + more);
     }
 
-    /// Tells the index how many items came and went since the last report.
+    /// Reports to the index how many items came and went since the last report.
     pub(crate) fn report_items(self) {
         if self.handle.items.get() != 0 {
             self.store.index.count(self.handle.items.take());
         }
     }
 
-    /// Counts a lookup for the estimate of the miss ratio, and tells the estimate if the key is
-    /// sampled.
+    /// Counts a lookup for the estimate of the miss ratio, which gets the key if it is sampled.
     #[inline]
     pub(crate) fn sample_lookup(self, hash: u64) {
         self.handle.lookups.set(self.handle.lookups.get() + 1);

@@ -3,10 +3,10 @@
 //!
 //! Where: background work, and making room, before anything is evicted.
 //! Invariant: a gathered segment is claimed, and so belongs to the harvest alone. A segment whose
-//! items are all dead is retired only when no slot names one of them. Whether an item is dead is
-//! decided anew for each slot under its group's lock: a touch either came before, or finds nothing.
-//! Source: the work of walks grows with the items that are dead, that of a pass with the size of
-//! the index (as of reference counting and mark-sweep: Bacon, Cheng and Rajan, OOPSLA 2004).
+//! items are all dead is retired only once no slot names one of them. Each slot's item is found
+//! dead anew under its group's lock: a touch either came before, or finds nothing.
+//! Source: the work of walks grows with the number of dead items, that of a pass with the size of
+//! the index (like that of reference counting and mark-sweep: Bacon, Cheng and Rajan, OOPSLA 2004).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -24,32 +24,30 @@ use memory::sync::{AtomicU32, Mutex, Ordering};
 const GATHERED_MAX: u32 = 4096;
 /// Most segments that one slice claims, and that one slice retires.
 const SLICE_SEGMENTS: u32 = 64;
-/// To unlink one item by itself costs as much as to pass this many lines of the index (`bench store
-/// -- expiry`).
+/// Index lines passed at the cost of unlinking one item by itself (`bench store -- expiry`).
 const ITEM_LINES: u64 = 6;
-/// To pass a line counts as much work as to walk this many bytes of records.
+/// Bytes of records that are walked at the cost of passing one line.
 const LINE_BYTES: u32 = 8;
 
-/// The segments claimed, and how far a pass has come, if one is under way.
+/// The claimed segments, and the progress of a pass, if one is under way.
 #[derive(Debug)]
 pub(crate) struct Harvest {
     gathered: Mutex<Gathered>,
-    /// Segments that wait to be walked: a hint.
+    /// Number of segments that wait to be walked: a hint.
     waiting: AtomicU32,
 }
 
 #[derive(Debug)]
 struct Gathered {
-    /// Segments whose items are all dead.
     dead: Vec<u32>,
-    /// Segments with some items dead, or with frames to be given back.
+    /// Segments with some dead items, or with frames to be given back.
     mixed: Vec<u32>,
     /// Segments whose live items are to be moved: those in which a pass found live items, and those
-    /// that an earlier pass left uncounted, which end in no other way.
+    /// that an earlier pass left uncounted, which can end in no other way.
     alive: Vec<u32>,
-    /// Which segments are in `dead`.
+    /// Marks of the segments in `dead`.
     marks: Marks,
-    /// Bytes of the items linked in `dead`.
+    /// Bytes of the linked items in `dead`.
     dead_bytes: u64,
     /// The second in which the items in `dead` were found dead.
     now: u32,
@@ -59,7 +57,7 @@ struct Gathered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Gathering,
-    /// The pass is at this group.
+    /// The pass continues at this group.
     Passing(u64),
     /// No slot names a dead item of the segments in `dead` any more.
     Retiring,
@@ -81,17 +79,16 @@ impl Harvest {
         Self { gathered: Mutex::new(gathered), waiting: AtomicU32::new(0) }
     }
 
-    /// Bytes of memory that the harvest takes.
     pub(crate) fn bytes(&self, segments: u32) -> usize {
         segments.next_power_of_two() as usize + 3 * segments.min(GATHERED_MAX) as usize * 4
     }
 
-    /// Does no segment wait to be walked?
+    /// True if no segment waits to be walked.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0 // a hint
     }
 
-    /// The segments claimed. `None`: another column works on them.
+    /// The claimed segments. `None`: another column works on them.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
         let gathered = self.gathered.try_lock().ok()?;
@@ -101,9 +98,9 @@ impl Harvest {
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
-    /// Gathers segments that are due, or goes on with the pass that is under way. Returns how much
-    /// of the `budget` this took, both in bytes of records; 0: there is nothing to do, or another
-    /// column is at it.
+    /// Gathers segments that are due, or continues the pass that is under way. Returns the part of
+    /// the `budget` that this took, both in bytes of records; 0: there is nothing to do, or another
+    /// column does it.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
         if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;
@@ -118,8 +115,8 @@ impl Harvest {
         work
     }
 
-    /// Claims segments of an earlier epoch from `first` on; there are `end` segments. Returns how
-    /// many it has looked at, and how many it has claimed.
+    /// Claims segments of an earlier epoch from `first` on; there are `end` segments. Returns the
+    /// number of segments looked at, and the number claimed.
     pub(crate) fn gather_flushed(&self, view: View<'_>, first: u32, end: u32) -> (u32, u32) {
         let Ok(mut gathered) = self.gathered.try_lock() else { return (0, 0) };
         let gathered = &mut *gathered;
@@ -142,7 +139,7 @@ impl Harvest {
     }
 
     /// A claimed segment, and the walk that is to unlink its dead items; without a walk, its live
-    /// items are to be moved. `None`: no segment waits, or another column is at them.
+    /// items are to be moved. `None`: no segment waits, or another column works on them.
     pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if self.is_empty() {
             return None;
@@ -170,7 +167,7 @@ impl Gathered {
         self.dead.len() + self.mixed.len() + self.alive.len()
     }
 
-    /// As `Harvest::next`.
+    /// Like `Harvest::next`.
     fn pop(&mut self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if let Some(segment) = self.alive.pop() {
             return Some((segment, None));
@@ -181,15 +178,14 @@ impl Gathered {
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(view.log.segment(segment).live());
-        // Other columns may have unlinked items since they were added: the last segment sets the
-        // sum right.
+        // Other columns may have unlinked items meanwhile: the last segment resets the sum.
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
         walked(segment)
     }
 
-    /// Claims segments that are due. When none is left, begins a pass if that pays.
+    /// Claims segments that are due. Once none is left, begins a pass if that pays.
     fn gather_due(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let due = || view.log.due(view.handle.now);
@@ -209,7 +205,7 @@ impl Gathered {
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return false;
         }
-        // Whoever ends the claim says when the segment is due again.
+        // The end of the claim notes when the segment is due again.
         view.log.note_due(segment, u32::MAX);
         self.now = self.now.max(view.handle.now);
         if there.is_uncounted() {
@@ -224,7 +220,7 @@ impl Gathered {
         true
     }
 
-    /// Begins a pass, if that is cheaper than to walk through the dead segments.
+    /// Begins a pass, if that is cheaper than a walk through each dead segment.
     fn begin_pass(&mut self, view: View<'_>) -> bool {
         let items = self.dead_bytes / u64::from(view.mean_item_bytes().max(1));
         let pays = items * ITEM_LINES >= view.index.home_lines() && !self.dead.is_empty();
@@ -235,19 +231,18 @@ impl Gathered {
         begins
     }
 
-    /// A slice of the pass.
     fn pass_slice(&mut self, view: View<'_>, group: u64, budget: u32) -> u32 {
         let Gathered { marks, alive, .. } = self;
         let (mut gone, now) = (Reaped::default(), self.now);
         let is_dead = |slot: Slot| {
             let there = view.log.segment_of(slot.loc());
-            // The segment's latest exptime mostly tells. If a life was prolonged, each item tells.
+            // The segment's latest exptime mostly decides, unless a life was prolonged.
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,
                 // SAFETY: the pass calls this with a slot as it reads it, under the lock of the
                 // slot's group. `view` borrows the column's handle, which a quiescent point takes
-                // mutably, so none comes before the item has been looked at.
+                // mutably, so none comes before the item has been read.
                 false => view.fate(&unsafe { view.item(slot.loc()) }, slot.loc()),
             };
             gone.note(fate, slot);
@@ -264,7 +259,7 @@ impl Gathered {
         u32::try_from(passed.lines).unwrap_or(u32::MAX).saturating_mul(LINE_BYTES).max(1)
     }
 
-    /// Retires segments that were passed. Live items are to be moved out of their segment first.
+    /// Retires segments that were passed. The live items of a segment are first to be moved out.
     fn retire_slice(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let Some(segment) = self.dead.pop() else {

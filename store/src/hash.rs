@@ -1,9 +1,9 @@
 //! Keys and their hashes, which place them in the index.
 //!
-//! Where: the first step of every operation; a batch has the hashes of its keys made first, and
-//! brings near what their lookups will read.
+//! Where: the first step of every operation; a batch has all its keys hashed first, and prefetches
+//! the memory that their lookups will read.
 //! Invariant: secrets are random per store, so that nobody outside can choose keys that collide (a
-//! seed alone would not do: rapidhash's documentation warns of it).
+//! seed alone would not suffice: rapidhash's documentation warns of it).
 //! Source: rapidhash v3 "nano", the one for keys of about 48 bytes: longer ones cost little more.
 
 use crate::column::Column;
@@ -11,21 +11,19 @@ use crate::handle::View;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// The name of the function.
+/// The name of the hash function.
 pub const HASH_NAME: &str = "rapidhash";
 
-/// A key and its hash.
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'k> {
     pub(crate) bytes: &'k [u8],
     pub(crate) hash: u64,
 }
 
-/// The hash of a key, whose line of the index may be on its way.
+/// The hash of a key whose index line may have been prefetched.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetched(pub(crate) u64);
 
-/// Bytes of a cache line.
 const LINE_BYTES: u64 = 64;
 
 impl Column {
@@ -36,8 +34,8 @@ impl Column {
         Prefetched(self.handle.store.hash.hash(key))
     }
 
-    /// The hash of `key`, whose line of the index is brought near. The hash is to be given to
-    /// `prefetch_item` after this has been called for the batch's other keys.
+    /// Returns the hash of `key` and prefetches its line of the index. Call this for all keys of a
+    /// batch, then `prefetch_item` with each hash.
     #[inline]
     #[must_use]
     pub fn prefetch(&self, key: &[u8]) -> Prefetched {
@@ -46,7 +44,7 @@ impl Column {
         hash
     }
 
-    /// Brings near the item that a lookup of the same key reads next.
+    /// Prefetches the item that a lookup of the same key reads next.
     #[inline]
     pub fn prefetch_item(&self, key: Prefetched) {
         let region = &self.handle.store.memory().region;
@@ -72,8 +70,8 @@ pub(crate) struct KeyHash {
 
 impl KeyHash {
     pub(crate) fn new() -> Self {
-        // The standard library's hasher is seeded by the system. A schedule that is to be explored
-        // again meets the same collisions again.
+        // The standard library's hasher is seeded by the system. Under shuttle the seed is fixed,
+        // so that a schedule that is replayed meets the same collisions.
         Self::seeded(if cfg!(shuttle) { 1 } else { RandomState::new().build_hasher().finish() })
     }
 
@@ -89,7 +87,7 @@ impl KeyHash {
         }
     }
 
-    /// As `hash_any`, for keys of 17 to 48 bytes, which most keys have; inlined.
+    /// Like `hash_any`, but for keys of 17 to 48 bytes, which most keys have; inlined.
     #[inline(always)]
     fn hash_usual(&self, key: &[u8]) -> u64 {
         let RapidSecrets { seed, secrets } = &self.secrets;
@@ -134,7 +132,7 @@ mod tests {
     use std::collections::HashSet;
     use std::thread;
 
-    /// Keys of one hash, for who knows the secrets: a factor of 0 swallows the other one.
+    /// Keys of one hash, made with knowledge of the secrets: a factor of 0 swallows the other one.
     fn colliding(hash: &KeyHash, count: u64) -> Vec<[u8; 32]> {
         let key = |nth: u64| {
             let mut key = [b'k'; 32];
@@ -168,7 +166,7 @@ mod tests {
         assert_eq!(hashes(&one, &keys).len(), 1);
         for other in [KeyHash::new(), thread::spawn(KeyHash::new).join().expect("hashes")] {
             assert_eq!(hashes(&other, &keys).len(), 1000);
-            // Nor do they crowd: each tenth of the hashes has about a tenth of the keys.
+            // Nor do they cluster: each tenth of the hashes has about a tenth of the keys.
             let mut tenths = [0; 10];
             keys.iter().for_each(|key| {
                 let tenth = (u128::from(other.hash(key)) * 10) >> 64;
@@ -178,7 +176,7 @@ mod tests {
         }
     }
 
-    /// As by somebody who has seen the secrets.
+    /// The attacker knows the secrets.
     #[test]
     #[cfg(not(any(loom, shuttle)))]
     fn a_flood_of_keys_that_collide_is_kept_found_and_told() {
@@ -210,7 +208,7 @@ mod tests {
         assert!((0_u32..1000).all(|nth| is_there(&mut column, &nth.to_le_bytes())));
         let stats = store.stats();
         assert_eq!((stats.curr_items, stats.evictions), (2000, 0));
-        // Two lines of the group and seven slots of each overflow line.
+        // Two lines of the group hold 16 keys, and each overflow line seven.
         let lines = (1000 - 16) / 7;
         assert!(stats.hash_overflow_bytes >= usual + lines * LINE_BYTES, "{stats:?}");
         for key in keys.iter().step_by(2) {

@@ -60,19 +60,19 @@ const SPILLED: u64 = 0xffff << SPILLED_AT;
 const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// The index grows when it has more items per home slot than this, in percent.
 const LOAD_PERCENT_MAX: u64 = 104;
-/// The index begins to contract when it has fewer items per home slot than this, in percent; having
-/// begun, it goes on until it has `LOAD_PERCENT_BACK`, or grows again. While the number of items
-/// stays about the same, the index neither grows nor contracts.
+/// The index begins to contract when it has fewer items per home slot than this, in percent. Once
+/// it has begun, it goes on until it has `LOAD_PERCENT_BACK`, or grows again. While the number of
+/// items stays about the same, the index neither grows nor contracts.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
-/// Lines are never more than this part of a store's memory, in percent: the smallest item takes 4
-/// bytes of the log, and a slot in lines that are nearly full takes 7.7.
+/// Most memory of a store that lines take, in percent: the smallest item takes 4 bytes of the log,
+/// and a slot in nearly full lines takes 7.7.
 const LINES_PERCENT: usize = 66;
-/// There is address space for an overflow line to this many home lines. About twelve home lines
-/// have one when the next line is added.
+/// Home lines for each overflow line that has address space. When the next line is added, there is
+/// about one overflow line in use to twelve home lines.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
-/// A search of an overflow chain asks each time after this many lines whether the group is the
+/// A search of an overflow chain checks after each this many lines that the group's version is the
 /// same: the chain may have been unlinked.
 const RECHECK_LINES: usize = 16;
 
@@ -100,22 +100,22 @@ impl Found<'_> {
         }
         let used = self.slot.used(counts());
         if used != self.slot || plant::is(Fault::SaturatedWritten) {
-            // Relaxed: the bits order nothing, and an exchange that fails met a change that matters
+            // Relaxed: the bits order nothing; an exchange that fails met a change that matters
             // more.
             let (old, new) = (self.slot.0, used.0);
             let _ = self.at.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Is the item being rewritten? Then it must be looked up again.
+    /// True if the item is being rewritten. Then it must be looked up again.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.slot.has(slot::BUSY)
     }
 
-    /// Is the slot not busy, and does it name the same bytes as when it was found? Then what the
-    /// caller has read of the item meanwhile is of one version, and the item is linked. False also
-    /// when the item was only moved.
+    /// True if the slot is not busy and names the same bytes as when it was found. Then all that
+    /// the caller has read of the item meanwhile is of one version, and the item is linked. False
+    /// also if the item was only moved.
     #[inline]
     pub(crate) fn is_unchanged(&self) -> bool {
         // Pairs with the Release fence in `Locked::rewrite`: a reader that has read a byte written
@@ -128,7 +128,6 @@ impl Found<'_> {
     }
 }
 
-/// The index of a store.
 #[derive(Debug)]
 pub(crate) struct Index {
     lines: Words,
@@ -141,20 +140,19 @@ pub(crate) struct Index {
     items: CachePadded<AtomicI64>,
     /// Bytes of memory that the index may use.
     granted: AtomicUsize,
-    /// Held by the column that adds or removes a line, lays out a group, gives memory back or
-    /// begins a pass.
+    /// Held to add or remove a line, to lay out a group, to give memory back or to begin a pass.
     moving: Mutex<Moving>,
-    /// A pass is under way, and the index does not contract.
+    /// True while a pass is under way. Then the index does not contract.
     passing: AtomicBool,
 }
 
 impl Index {
-    /// An index that may grow within `bytes_max`, with a ghost of the evictions `remembered`. It
-    /// starts with `lines`, and is granted their memory.
+    /// Makes an index that may grow within `bytes_max`, with a ghost of the evictions `remembered`.
+    /// It starts with `lines`, and is granted their memory.
     pub(crate) fn new(bytes_max: usize, lines: u64, remembered: Remembered) -> io::Result<Self> {
         let width = Width::of_lines(lines);
         let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
-        // A group has 8 lines of 8 words at least, and a step wants to see one more.
+        // A group has at least 64 words of lines, and `may_be_wider` needs room for one more group.
         let groups = lines / 64 + 2;
         let index = Self {
             lines: Words::new(lines.next_multiple_of(8))?,
@@ -177,24 +175,22 @@ impl Index {
         Ok(index)
     }
 
-    /// The lines that hold `items` before the index grows, or that take `bytes`, if those are
-    /// fewer.
+    /// Lines that hold `items` before the index grows, or that take `bytes`, if those are fewer.
     pub(crate) fn lines_for(items: u64, bytes: usize) -> u64 {
         let lines = items.saturating_mul(100) / LOAD_PERCENT_MAX / 8 + 1;
         let group_bytes = index(LINES_MIN) * 64 + grow::GROUP_BYTES;
         lines.min(bytes as u64 / group_bytes as u64 * LINES_MIN)
     }
 
-    /// From now on the index may contract to `lines`, however wide it was at the start.
+    /// Lets the index contract to `lines` from now on, however wide it was at the start.
     pub(crate) fn forget_start(&self, lines: u64) {
         let Ok(_alone) = self.moving.lock() else { return };
-        // Relaxed, as every access: read and written under the lock of `moving`, but for `publish`
-        // in `new`.
+        // Relaxed, as every access: made under the lock of `moving`, but for `publish` in `new`.
         self.least.store(Width::of_lines(lines).pack(), Ordering::Relaxed);
         self.publish(self.width(), LOAD_PERCENT_MIN);
     }
 
-    /// Asks for huge pages under the lines, as they are filled.
+    /// Asks for huge pages under the lines, step by step as they fill.
     pub(crate) fn want_huge(&self) {
         if let Ok(mut moving) = self.moving.try_lock() {
             moving.huge_bytes = Some(0);
@@ -202,7 +198,7 @@ impl Index {
         }
     }
 
-    /// Keeps the memory that the index uses from being swapped out.
+    /// Locks the memory that the index uses into RAM.
     pub(crate) fn lock_memory(&self) -> io::Result<()> {
         let width = self.width();
         let groups = width.total_groups();
@@ -212,13 +208,13 @@ impl Index {
         self.ghost.lock(groups)
     }
 
-    /// Bytes that the index uses, and that the ghost uses once a key is remembered.
+    /// Bytes of the index, with all those that the ghost will use once it remembers a key.
     pub(crate) fn bytes(&self) -> usize {
         let width = self.width();
         self.line_bytes(width) + self.ghost.bytes(width.total_groups())
     }
 
-    /// Bytes in use for lines and group words, and for the ghost.
+    /// Bytes in use for lines and group words, and bytes in use for the ghost.
     pub(crate) fn bytes_by_part(&self) -> (usize, usize) {
         let width = self.width();
         (self.line_bytes(width), self.ghost.touched_bytes(width.total_groups()))
@@ -229,7 +225,7 @@ impl Index {
         lines + index(width.total_groups()) * 8
     }
 
-    /// Where its words lie, by what they are.
+    /// The address ranges of the index's tables, by name.
     #[cfg(all(test, shuttle))]
     pub(crate) fn parts(&self) -> [(&'static str, std::ops::Range<usize>); 4] {
         let part = |words: &Words| {
@@ -246,14 +242,12 @@ impl Index {
         ]
     }
 
-    /// Bytes of memory that the index may use.
     pub(crate) fn granted_bytes(&self) -> usize {
         self.granted.load(Ordering::Relaxed) // a limit by itself
     }
 
-    /// Lets the index use `bytes` more.
     pub(crate) fn grant(&self, bytes: usize) {
-        self.granted.fetch_add(bytes, Ordering::Relaxed); // as `granted_bytes`
+        self.granted.fetch_add(bytes, Ordering::Relaxed); // as in `granted_bytes`
     }
 
     /// Bytes of the overflow lines that were ever in use.
@@ -261,30 +255,28 @@ impl Index {
         self.overflow.bytes()
     }
 
-    /// Slots in home lines.
     pub(crate) fn home_slots(&self) -> u64 {
         self.width().total_lines() * 8
     }
 
-    /// Counts `more` linked items. Columns report in lumps.
+    /// Adds `more` to the number of linked items. Columns report several at once.
     pub(crate) fn count(&self, more: i64) {
         self.items.fetch_add(more, Ordering::Relaxed); // a sum
     }
 
-    /// Items linked, as far as columns have reported them.
+    /// Number of linked items that columns have reported.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn counted(&self) -> i64 {
         self.items.load(Ordering::Relaxed) // a sum
     }
 
-    /// Brings the home line of `hash` near.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         let address = self.width().address(hash);
         self.lines.prefetch(address.line(address.home(tag(hash))));
     }
 
-    /// Was the key of `hash` evicted of late? A hint.
+    /// True if the ghost remembers the key of `hash` as evicted. A hint only.
     pub(crate) fn remembers(&self, hash: u64) -> bool {
         self.ghost.knows(self.width().address(hash).group(), hash)
     }
@@ -300,7 +292,7 @@ impl Index {
         self.width.width.load(Ordering::Acquire)
     }
 
-    /// Is the address of `hash` still the one that it was by an earlier `width`?
+    /// True if the address of `hash` is still `address`, computed from an earlier `width`.
     #[inline]
     fn is_still_at(&self, address: Address, hash: u64, width: u64) -> bool {
         let now = self.width_word();
@@ -308,9 +300,8 @@ impl Index {
         same || plant::is(Fault::WidthNotCompared)
     }
 
-    /// Sends readers to the lines of this width from now on. The index contracts when it has fewer
-    /// items per home slot than `least_percent`. To be called under the locks of the groups that
-    /// change.
+    /// Makes this width the one that readers use. The index contracts when it has fewer items per
+    /// home slot than `least_percent`. To be called under the locks of the groups that change.
     fn publish(&self, width: Width, least_percent: u64) {
         let items = |percent| {
             let items = width.total_lines() * 8 * percent / 100;
@@ -326,9 +317,8 @@ impl Index {
         self.width.width.store(width.pack(), Ordering::Release);
     }
 
-    /// A slot that is likely to have the key of `hash`, for it has the tag: one of the home line,
-    /// or, where that has none, one that stands elsewhere. Takes no lock. `None`: no slot has the
-    /// key.
+    /// Finds, without a lock, a slot that has the tag of `hash` and so is likely to be the key's:
+    /// in the home line, or elsewhere if no slot there has the tag. `None`: no slot has the key.
     #[inline(always)]
     pub(crate) fn likely(&self, hash: u64) -> Option<Found<'_>> {
         let width = self.width_word();
@@ -337,28 +327,29 @@ impl Index {
         likely(line, tag(hash)).or_else(|| self.likely_elsewhere(hash, width))
     }
 
-    /// As `likely`, where no slot of the home line by this width had the tag.
+    /// Like `likely`, but where no slot of the home line by this width had the tag.
     #[cold]
     #[inline(never)]
     fn likely_elsewhere(&self, hash: u64, width: u64) -> Option<Found<'_>> {
         self.find_validated(hash, width, |_| true)
     }
 
-    /// Finds the slot whose item `is_it` takes for its own, without a lock.
+    /// Finds the slot for whose item `is_it` returns true, without a lock.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
         let likely = self.likely(hash)?;
         if is_it(likely.slot) { Some(likely) } else { self.find_exactly(hash, is_it) }
     }
 
-    /// As `find`, where the slot that was likely names another item.
+    /// Like `find`, but where the slot that was likely names another item.
     #[inline(never)]
     fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
         self.find_validated(hash, self.width_word(), is_it)
     }
 
-    /// Looks wherever the slot may stand, first by this width. Returns `None` only if the group's
-    /// version was even and the same before and after, so that no slot that moved was missed.
+    /// Looks in every line that may hold the slot, first by this width. Returns `None` only if the
+    /// group's version was even and the same before and after, so that no slot that moved was
+    /// missed.
     #[inline(always)]
     fn find_validated(
         &self,
@@ -371,11 +362,10 @@ impl Index {
             let address = Width::unpack(width).address(hash);
             let (group, homes) = (self.groups.word(address.group()), address.homes());
             let home = homes.home(tag);
-            // Acquire pairs with the Release where a `Locked` is dropped and in
-            // `Group::end_moving`.
+            // Acquire pairs with the Release of a dropped `Locked` and of `Group::end_moving`.
             let before = group.load(Ordering::Acquire);
             if before & ODD == 0 {
-                // The other places first: the caller has mostly looked at the home line.
+                // The other places first, since the caller has mostly looked at the home line.
                 if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
                     let other = self.lines.line(address.line(homes.other(tag)));
                     let mut found = probe(other, tag, &mut is_it);
@@ -401,7 +391,7 @@ impl Index {
         }
     }
 
-    /// Looks through the overflow chain of a group whose word was `group`, while `goes_on` says so.
+    /// Searches the overflow chain of a group whose word was `group`, while `goes_on` returns true.
     #[inline(never)]
     fn find_overflow(
         &self,
@@ -424,7 +414,6 @@ impl Index {
         None
     }
 
-    /// Locks the group of `hash`.
     #[inline(always)]
     pub(crate) fn lock(&self, hash: u64) -> Locked<'_> {
         let mut rounds = 0;
@@ -436,8 +425,8 @@ impl Index {
                     let home = address.home(tag(hash));
                     return Locked { index: self, hash, address, home, word };
                 }
-                // A step came between, and `hash` has another group now. Release, though nothing
-                // was changed under the lock, pairs with the Acquire of the next `lock_group`.
+                // A step came between, and `hash` now has another group. The Release pairs with the
+                // Acquire of the next `lock_group`, though nothing was changed under the lock.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
             wait_a_little(&mut rounds);
@@ -457,24 +446,24 @@ impl Index {
         taken.ok()
     }
 
-    /// Is there address space for another overflow line? Otherwise items must leave.
+    /// True if there is address space for another overflow line. If not, items must leave.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.has_room()
     }
 
-    /// Can an overflow line be taken now?
+    /// True if an overflow line can be taken now.
     pub(crate) fn has_line(&self) -> bool {
         self.overflow.has_free()
             || (self.overflow.has_room() && self.bytes() + 64 <= self.granted_bytes())
     }
 
-    /// Takes an overflow line, all zero; if there `must` be one, even beyond the memory granted.
+    /// Takes an overflow line, all zero; if `must`, even beyond the memory granted.
     fn take_overflow(&self, must: bool) -> Option<u64> {
         self.overflow.take(must, || self.bytes() + 64 <= self.granted_bytes())
     }
 }
 
-/// Has a group's word the version that it had, so that no slot of the group has moved meanwhile?
+/// True if a group's word has the version of `before`: no slot of the group has moved since.
 #[inline]
 fn is_same_version(group: &AtomicU64, before: u64) -> bool {
     // Pairs with the Release fences of `Locked::moving` and `begin_moving`: had a probe seen a
@@ -484,12 +473,11 @@ fn is_same_version(group: &AtomicU64, before: u64) -> bool {
     same || plant::is(Fault::VersionNotCompared)
 }
 
-/// The group's word with the next version.
 fn bump_version(word: u64) -> u64 {
     (word & !VERSION) | (word.wrapping_add(ODD) & VERSION)
 }
 
-/// Puts `slot` in an empty place of `line`.
+/// Puts `slot` in an empty place of `line`. False: there is none.
 fn put_in(line: &[AtomicU64], slot: Slot) -> bool {
     for word in line {
         // Relaxed: who stored the slot held this group's lock before.

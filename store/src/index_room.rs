@@ -1,10 +1,9 @@
-//! The index's memory: it is granted by whole segments, which the index gives back when it has
-//! contracted.
+//! The index's memory, granted by whole segments, which a contracted index gives back.
 //!
 //! Where: after every verb that adds or removes a key, and in the background.
-//! Invariant: the index uses no more memory than that of the segments granted to it, and the memory
-//! of those segments is the system's. A segment goes back to the log only when as much of the
-//! index's own memory is the system's again.
+//! Invariant: the index uses no more memory than that of the segments granted to it, and those
+//! segments' own memory is given to the system. A segment goes back to the log only once as much of
+//! the index's memory is the system's again.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -13,13 +12,11 @@ use crate::index::grow::Step;
 use crate::index::slot::Slot;
 use memory::segments::State;
 
-/// A column reports to the index when this many items more, or fewer, are linked than it last
-/// reported.
+/// Number of items, linked or unlinked since the last report, that a column reports at once.
 pub(crate) const ITEMS_LUMP: i64 = if cfg!(shuttle) { 4 } else { 64 };
 
 impl View<'_> {
-    /// To be called after a key was added or removed: reports to the index, and has it
-    /// take a step if it wants one.
+    /// Reports to the index, and has it step if it wants to. Called after a key came or went.
     #[inline]
     pub(crate) fn settle_index(self) {
         if self.handle.items.get().abs() >= ITEMS_LUMP {
@@ -43,11 +40,11 @@ impl View<'_> {
         }
     }
 
-    /// Gives the index the memory of a free segment.
+    /// Grants the index the memory of a free segment. False: there is none.
     pub(crate) fn grant_index(self) -> bool {
         let memory = self.memory();
-        // Nobody reads or writes a segment in state `Index`: its bytes are written before they are
-        // read when it is in use again.
+        // Nobody accesses a segment in state `Index`: in use again, it is written before it is
+        // read.
         let Some(segment) = memory.take_without_memory(self.keep()) else { return false };
         memory.segments.get(segment).set_state(State::Index);
         self.index.grant(memory.region.segment_bytes() as usize);

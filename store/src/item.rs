@@ -36,13 +36,11 @@ use memory::sync::plain_access;
 use pieces::{copy_in, copy_out, load_2, load_4, load_8};
 use std::marker::PhantomData;
 
-/// The longest key.
 pub(crate) const KEY_BYTES_MAX: usize = 250;
 
-/// The value of an exptime field that is yet to be set. No clock reaches it.
+/// A placeholder for an exptime that is yet to be set. No clock reaches it.
 pub(crate) const EXPTIME_TO_COME: u32 = u32::MAX;
 
-/// An item's fields, to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     pub(crate) key: &'a [u8],
@@ -55,22 +53,21 @@ pub(crate) struct Fields<'a> {
     pub(crate) accessed: Stamp,
 }
 
-/// An item, seen where it lies; valid until its column's next quiescent point.
+/// A reference to an item in the log; valid until its column's next quiescent point.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'r> {
     at: *const u8,
     shape: Shape,
-    /// Where the fields begin, behind the stamp.
+    /// The offset of the fields, behind the stamp.
     fields_at: u32,
     key_at: u32,
     region: PhantomData<&'r Region>,
 }
 
-/// What a walk meets at an offset.
+/// The record that a walk meets at an offset.
 pub(crate) enum Record<'r> {
-    /// An item, linked or not.
     Item(Item<'r>),
-    /// Nothing, of this extent.
+    /// A void record of this extent.
     Void(u32),
 }
 
@@ -94,10 +91,10 @@ impl<'r> Item<'r> {
         Self { at, shape, fields_at, key_at, region: PhantomData }
     }
 
-    /// The item at `loc` if it has this key.
+    /// The item at `loc`, if it has this key.
     ///
     /// # Safety
-    /// As `at`.
+    /// See `at`.
     #[inline(always)]
     pub(crate) unsafe fn with_key(
         region: &'r Region,
@@ -111,10 +108,10 @@ impl<'r> Item<'r> {
         is_same(item.key(), key).then_some(item)
     }
 
-    /// As `with_key`, but only for an item of one of the shorter forms, as nearly all items are.
+    /// Like `with_key`, but only for an item in one of the shorter forms, as nearly all items are.
     ///
     /// # Safety
-    /// As `at`.
+    /// See `at`.
     #[inline(always)]
     pub(crate) unsafe fn shorter_with_key(
         region: &'r Region,
@@ -130,25 +127,24 @@ impl<'r> Item<'r> {
         is_same(item.key(), key).then_some(item)
     }
 
-    /// Its layout.
     #[inline]
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Bytes it takes in the log.
+    /// Bytes the item takes in the log.
     #[inline]
     pub(crate) fn extent(&self) -> u32 {
         self.key_at + self.shape.key_bytes + self.shape.log_bytes
     }
 
-    /// Bytes it takes, frames included.
+    /// Bytes the item takes, frames included.
     #[inline]
     pub(crate) fn all_bytes(&self) -> u64 {
         u64::from(self.extent()) + u64::from(self.shape.value_bytes - self.shape.log_bytes)
     }
 
-    /// Length of its value, and of the part of it in the log.
+    /// The lengths of the value and of its part in the log.
     #[inline]
     pub(crate) fn value_bytes(&self) -> (u32, u32) {
         (self.shape.value_bytes, self.shape.log_bytes)
@@ -171,7 +167,7 @@ impl<'r> Item<'r> {
         unsafe { self.bytes(self.key_at + self.shape.key_bytes, self.shape.log_bytes) }
     }
 
-    /// As `log_value`, if the item is never rewritten.
+    /// Like `log_value`, but `None` for an item that may be rewritten.
     #[inline]
     pub(crate) fn lasting_value(&self) -> Option<&'r [u8]> {
         // SAFETY: `rewrite` refuses what is not short.
@@ -189,13 +185,12 @@ impl<'r> Item<'r> {
         unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
     }
 
-    /// The first frame of its value, where it has frames.
     #[inline]
     pub(crate) fn first_frame(&self) -> Option<u32> {
         self.shape.is_chained().then(|| {
             let mut bytes = [0; 4];
-            // SAFETY: an item with frames has their first one's number right before its key; it is
-            // never rewritten.
+            // SAFETY: an item with frames has the first one's number before its key, never
+            // rewritten.
             bytes.copy_from_slice(unsafe { self.bytes(self.key_at - 4, 4) });
             u32::from_le_bytes(bytes)
         })
@@ -225,7 +220,7 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// Its CAS unique, in a segment that counts from `base`; 0: it has none.
+    /// The CAS unique, in a segment that counts from `base`; 0: the item has none.
     #[inline(always)]
     pub(crate) fn cas(&self, base: impl FnOnce() -> u64) -> u64 {
         match self.shape.cas() {
@@ -237,8 +232,9 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// When it expires; 0: never. While a touch writes it, the bytes read may be of both exptimes:
-    /// that an item has expired must be read again under the lock.
+    /// The exptime; 0: the item never expires. While a touch writes it, the bytes read may be of
+    /// both exptimes, so an exptime that says the item has expired must be read again under the
+    /// lock.
     #[inline]
     pub(crate) fn exptime(&self) -> u32 {
         if !self.shape.has_exp() {
@@ -251,11 +247,11 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// Sets its exptime. Without the group's lock, two who do so may leave bytes of both.
+    /// Sets the exptime. Without the group's lock, two who do so may leave bytes of both.
     ///
     /// # Panics
-    /// It has no exptime: where that would stand, other fields or the key do.
-    // Whoever has looked at the shape pays nothing; a call would want the item in memory.
+    /// The item has no exptime field; its bytes would be another field's or the key's.
+    // A caller that has looked at the shape pays nothing; a call would want the item in memory.
     #[inline(always)]
     pub(crate) fn set_exptime(&self, exptime: u32) {
         assert!(self.shape.has_exp(), "an item that has room for an exptime");
@@ -263,14 +259,14 @@ impl<'r> Item<'r> {
         unsafe { self.store(self.exp_at(), exptime.to_le_bytes()) };
     }
 
-    /// When it was last accessed.
+    /// The time of the last access.
     #[inline]
     pub(crate) fn accessed(&self) -> Stamp {
         // SAFETY: as in `load_4`; every item has a stamp, in the two bytes before its fields.
         Stamp(unsafe { load_2(self.at.add(self.fields_at as usize - 2)) })
     }
 
-    /// Says when it was last accessed. To be called under the group's lock.
+    /// Sets the time of the last access. To be called under the group's lock.
     #[inline]
     pub(crate) fn set_accessed(&self, stamp: Stamp) {
         // SAFETY: every item has a stamp, in the two bytes before its fields.
@@ -289,8 +285,8 @@ impl<'r> Item<'r> {
     }
 
     /// # Safety
-    /// A field of `N` bytes begins at byte `from`: the stamp, or one that the item's shape has, but
-    /// the first frame's, which is read without atomics.
+    /// A field of `N` bytes begins at byte `from`: the stamp, or one that the item's shape has. The
+    /// first frame's number is excepted, which is read without atomics.
     #[inline]
     unsafe fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
         // SAFETY: as in `load_4`; the mapping is writable.
@@ -308,13 +304,13 @@ impl<'r> Item<'r> {
         unsafe { copy_out(self.value_at(), to.as_mut_ptr(), to.len()) };
     }
 
-    /// As `copy_value`, to the end of `out`.
+    /// Like `copy_value`, but to the end of `out`.
     #[inline(always)]
     pub(crate) fn append_value(&self, out: &mut Vec<u8>) {
         let bytes = self.shape.log_bytes as usize;
         out.reserve(bytes);
-        // SAFETY: as in `copy_value`; there is room for so many bytes behind what `out` has, which
-        // are written before they are said to be there.
+        // SAFETY: as in `copy_value`; there is room for `bytes` bytes behind the end of `out`, and
+        // they are written before its length includes them.
         unsafe {
             copy_out(self.value_at(), out.as_mut_ptr().add(out.len()), bytes);
             out.set_len(out.len() + bytes);
@@ -375,10 +371,10 @@ impl<'r> Item<'r> {
         self.at.wrapping_add((self.key_at + self.shape.key_bytes) as usize)
     }
 
-    /// All its fields but the CAS unique, to be written elsewhere.
+    /// All fields but the CAS unique, to be written elsewhere.
     ///
     /// # Safety
-    /// As `log_value`.
+    /// See `log_value`.
     pub(crate) unsafe fn fields(&self) -> Fields<'r> {
         Fields {
             key: self.key(),
@@ -393,10 +389,10 @@ impl<'r> Item<'r> {
     }
 }
 
-/// Copies both pieces, which readers copy at the same time as one, to `to`.
+/// Copies both pieces to `to` as one, since readers copy the value as one at the same time.
 ///
 /// # Safety
-/// As for `copy_in`, of all their bytes.
+/// See `copy_in`, for all their bytes.
 #[inline(never)]
 unsafe fn copy_pieces_in([value, more]: [&[u8]; 2], to: *mut u8) {
     let mut both = [0; REWRITTEN_BYTES_MAX];
@@ -407,12 +403,12 @@ unsafe fn copy_pieces_in([value, more]: [&[u8]; 2], to: *mut u8) {
     unsafe { copy_in(both.as_ptr(), to, both.len()) };
 }
 
-/// Are two keys the same? For most lengths a call of `memcmp` would cost as much as this
-/// comparison. It has no branch before all bytes are compared, for keys of one tag are nearly
+/// True if two keys are the same. For most lengths a call of `memcmp` would cost as much as this
+/// comparison. It has no branch before all bytes are compared, since keys of one tag are nearly
 /// always the same.
 #[inline(always)]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
-    /// What differs between the words at `at`.
+    /// The bits that differ between the words at `at`.
     ///
     /// # Safety
     /// Both have a word there.
@@ -440,7 +436,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// What a walk meets at `loc`.
+/// The record at `loc`.
 ///
 /// # Safety
 /// `loc` is the start of a record in a drainable segment that the caller claimed.
@@ -524,7 +520,7 @@ pub(crate) unsafe fn write(
 /// Makes `extent` bytes at `loc` a void record.
 ///
 /// # Safety
-/// As `write`.
+/// See `write`.
 pub(crate) unsafe fn write_void(region: &Region, loc: u64, extent: u32) {
     let void = shape::void(extent);
     plain_access(region.at(loc), void.len(), true);

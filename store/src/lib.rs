@@ -1,4 +1,4 @@
-//! key -> item: one shared store, read without locks, written under a lock per bucket group.
+//! Key -> item: one shared store, read without locks, written under a lock per group of lines.
 //!
 //! Where: between the protocols' requests and memory; it does no I/O and knows no protocol.
 //! Invariant: `Store::memory_bytes` bounds items, index and all per-item state; no operation
@@ -89,12 +89,12 @@ use std::{io, sync::Arc};
 
 /// Items get this part of the memory at rest, in percent; the rest are open and free segments.
 const ITEMS_PERCENT: u64 = 97;
-/// The index takes at most this part of the memory at the start.
+/// At the start the index takes at most one byte in this many of the memory.
 const INDEX_START_PART: usize = 4;
 /// A store of this size or more asks for huge pages under its index.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
 
-/// What a store is made with.
+/// The settings that a store is made with.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Bounds items, index and all per-item state, until `Column::limit_memory` is called.
@@ -103,31 +103,31 @@ pub struct Config {
     pub item_bytes_max: usize,
     /// Number of `Column`s that may be taken.
     pub columns: usize,
-    /// Which items stay when room is made; `None`: none is evicted, and stores fail (`-M`).
+    /// Says which items stay when room is made. `None`: none is evicted, and stores fail (`-M`).
     pub eviction: Option<Eviction>,
-    /// False: no CAS uniques (`-C`).
+    /// True if items have CAS uniques; false with `-C`.
     pub cas: bool,
     /// The clock at the start, in seconds.
     pub now: u32,
 }
 
-/// What a store has from its start, and cannot come to have later, or only by growing.
+/// Settings from a store's start, which it cannot change later, or only by growing.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
-    /// The index holds this many items before it grows. It takes at most a quarter of the memory,
-    /// and does not contract below that unless the memory is limited further.
+    /// Number of items that the index holds before it grows. At the start the index takes at most a
+    /// quarter of the memory. It does not contract below its first width unless the memory limit is
+    /// lowered.
     pub items: u64,
-    /// Huge pages are asked for under all memory, where a store of this size would not.
+    /// Asks for huge pages under all memory, also if a store of this size would not ask by itself.
     pub huge_pages: bool,
-    /// Each column stores what it can in memory of its own of these nodes.
+    /// NUMA nodes of the columns. Each column stores what it can in memory of its own node.
     pub nodes: Nodes,
-    /// Values of `arena_value_bytes_min` bytes and more lie here, beside the memory, as long as it
-    /// has free chunks.
+    /// Holds values of `arena_value_bytes_min` bytes or more while it has free chunks.
     pub arena: Option<Arc<Arena>>,
-    /// The shortest value that lies in the arena; not of less than a byte.
+    /// The shortest value that lies in the arena; at least one byte.
     pub arena_value_bytes_min: usize,
-    /// Seeds the hash of keys, for programs that count what a key's place costs. `None`: the system
-    /// does, so that nobody outside can choose keys that collide.
+    /// Seeds the hash of keys, so that a program can count instructions of a repeatable run.
+    /// `None`: the system seeds it, so that nobody outside can choose keys that collide.
     pub hash_seed: Option<u64>,
 }
 
@@ -136,34 +136,34 @@ pub struct Start {
 pub struct Store {
     config: Config,
     layout: Layout,
-    /// A value of at most so many bytes lies in the log, without a look at the arena.
+    /// A value of at most this many bytes lies in the log, without a look at the arena.
     log_bytes_max: u32,
     hash: KeyHash,
     index: Index,
     log: Log,
-    /// The limit of memory, and numbers that follow from it.
+    /// The memory limit, and numbers derived from it.
     limit: CachePadded<Limit>,
     growth: CachePadded<Growth>,
-    /// Drain tokens in use, a bit each.
+    /// Drain tokens in use, one bit each.
     tokens: CachePadded<AtomicU64>,
-    /// Walks whose columns sleep.
+    /// Drains of columns that sleep.
     parked: Mutex<Vec<Drain>>,
     /// Segments with items that have expired or were flushed.
     harvest: Harvest,
-    /// Items that have expired go although nobody asks for them, or for room.
+    /// True if expired items are removed even when nobody asks for them or for room.
     expires_unasked: AtomicBool,
     columns_taken: AtomicUsize,
     counters: Box<[CachePadded<Counters>]>,
-    /// New items enter the probation queue, unless the ghost knows them.
+    /// True if new items enter the probation queue unless the ghost knows their keys.
     has_probation: bool,
-    /// The part of live bytes that probation ought to have, the bits of an `f64`.
+    /// The part of live bytes that probation ought to have, as the bits of an `f64`.
     share: CachePadded<AtomicU64>,
     mrc: Mrc,
-    /// Stamps of items that nobody asks for.
+    /// The walk that makes stamps of old accesses coarse.
     aging: Aging,
 }
 
-/// Why a store cannot be made.
+/// The reason why a store cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     /// The system gave no memory, or the size is out of range.
@@ -180,10 +180,10 @@ impl Store {
         Self::with_start(config, Start::default())
     }
 
-    /// As `new`, with more from the start.
+    /// Like `new`, but with the settings of `start`.
     ///
     /// # Errors
-    /// As `new`.
+    /// Like `new`.
     pub fn with_start(config: &Config, start: Start) -> Result<Arc<Store>, MakeError> {
         let failed = |error| MakeError::Map(config.memory_bytes, error);
         let columns = config.columns.max(1);
@@ -239,7 +239,7 @@ impl Store {
         }))
     }
 
-    /// Reserves address space, for more memory than is asked for.
+    /// Reserves address space, also for more memory than is configured, so that the limit can rise.
     fn reserve(config: &Config, start: &Start) -> io::Result<(Memory, Index)> {
         let growth = memory::region::growth();
         let (bytes, columns) = (config.memory_bytes, config.columns.max(1));
@@ -247,7 +247,7 @@ impl Store {
             .with_arena(start.arena.clone());
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
-        // Where address space is scarce, the index gets as much as items of 6 bytes of key and
+        // If address space is scarce, the index gets as much of it as items with 6 bytes of key and
         // value need: smaller items fill the index before they fill the memory
         // (`Room::make_slots`).
         let bytes_max = if growth > 1 { bytes_max } else { bytes_max / 2 };
@@ -260,36 +260,35 @@ impl Store {
         Ok((memory, index))
     }
 
-    /// The lines of the index at the start: half of a segment's worth, so that group words and
-    /// overflow fit too.
+    /// Fewest lines at the start: half of a segment's worth, to leave room for words and overflow.
     fn lines_least(segment_bytes: usize) -> u64 {
         8 << (segment_bytes / 1024).ilog2()
     }
 
-    /// Does the store ask the system for huge pages under its segments?
+    /// True if the store asks the system for huge pages under its segments.
     #[must_use]
     pub fn wants_huge_pages(&self) -> bool {
         self.memory().region.wants_huge()
     }
 
-    /// Has the system back the log's memory, and that of frames, by the columns' nodes. To be
-    /// called before the columns start. On one node it does nothing.
+    /// Asks the system to back the memory of log and frames by the columns' nodes. To be called
+    /// before the columns start. On one node it does nothing.
     ///
     /// # Errors
-    /// The system does not know the nodes, or does not allow it: memory is of the node of whoever
-    /// uses it first.
+    /// The system does not know the nodes, or does not allow it. Then memory is of the node of the
+    /// column that first uses it.
     pub fn place_memory(&self) -> io::Result<()> {
         self.memory().place()
     }
 
-    /// Do items that have expired go although nobody asks for them, or for room? At first they do.
+    /// True if expired items are removed although nobody asks for them or for room. True at first.
     #[must_use]
     pub fn expires_unasked(&self) -> bool {
         // Relaxed, paired with the swap below: a switch that orders nothing.
         self.expires_unasked.load(Ordering::Relaxed)
     }
 
-    /// Switches that, and says how it was.
+    /// Switches the unasked removal of expired items on or off, and returns the previous setting.
     pub fn set_expires_unasked(&self, on: bool) -> bool {
         self.expires_unasked.swap(on, Ordering::Relaxed)
     }
@@ -297,8 +296,7 @@ impl Store {
     /// Takes the next column.
     ///
     /// # Panics
-    /// When more than `Config::columns` are taken: two columns with one number would corrupt each
-    /// other.
+    /// More than `Config::columns` are taken: two columns with one number would corrupt each other.
     #[must_use]
     pub fn column(self: &Arc<Self>) -> Column {
         let id = self.columns_taken.fetch_add(1, Ordering::Relaxed); // unique by itself
@@ -321,13 +319,12 @@ impl Store {
         stats
     }
 
-    /// The part of all live bytes that probation ought to have.
     fn share(&self) -> Share {
         Share(f64::from_bits(self.share.load(Ordering::Relaxed))) // a number by itself
     }
 
-    /// To be called when a key is stored again that the ghost remembers to have left queue `from`:
-    /// changes probation's share. If two columns do so at once, one change may be lost.
+    /// Changes probation's share. To be called when a key is stored that, by the ghost, left queue
+    /// `from`. If two columns do so at once, one change may be lost.
     fn rebalance(&self, from: Queue, item_bytes: u64) {
         let Some(policy) = self.config.eviction else { return };
         let all_bytes = self.memory_bytes() as u64;
@@ -335,47 +332,45 @@ impl Store {
         self.share.store(share.to_bits(), Ordering::Relaxed); // as in `share`
     }
 
-    /// About the mean of the linked items' bytes, frames included.
+    /// The approximate mean of the linked items' bytes, frames included.
     fn mean_item_bytes(&self) -> u32 {
         let (probation_bytes, main_bytes) = self.live_bytes();
         let items = self.sum(|counters| &counters.curr_items).max(1);
         u32::try_from((probation_bytes + main_bytes) / items).unwrap_or(u32::MAX)
     }
 
-    /// A gauge, summed over all columns.
     fn sum(&self, gauge: fn(&Counters) -> &Counter) -> u64 {
         let columns = self.counters.iter().map(|counters| gauge(counters).get());
         whole(columns.fold(0, u64::wrapping_add))
     }
 
-    /// Bytes of linked items in probation and in the main queue, frames included; not exact while
-    /// columns link and unlink.
+    /// Bytes of linked items in probation and in main, frames included; inexact during changes.
     fn live_bytes(&self) -> (u64, u64) {
         let probation = self.sum(|counters| &counters.probation_bytes);
         (probation, self.sum(|counters| &counters.bytes).saturating_sub(probation))
     }
 
-    /// For each of these sizes of the memory, in bytes: an estimate of the misses per lookup, for
-    /// the latest lookups and an LRU, made from one key in `Store::sampled_one_in`.
-    /// `None` before the first lookup.
+    /// Estimates the misses per lookup for each of these memory sizes, in bytes, for the latest
+    /// lookups under LRU. The estimate samples one key in `Store::sampled_one_in`. `None` before
+    /// the first lookup.
     #[must_use]
     pub fn miss_ratios<const N: usize>(&self, memory_bytes: [u64; N]) -> Option<[f64; N]> {
         self.mrc.miss_ratios(memory_bytes.map(|bytes| bytes / 100 * ITEMS_PERCENT))
     }
 
-    /// The number of keys for each key from which `miss_ratios` is estimated.
+    /// Number of keys of which one is sampled for `miss_ratios`.
     #[must_use]
     pub fn sampled_one_in(&self) -> u64 {
         self.mrc.one_in()
     }
 
-    /// Has the index more items than its lines should hold, so that lines are added?
+    /// True if the index has more items than its lines should hold, so that it grows.
     #[must_use]
     pub fn index_is_expanding(&self) -> bool {
         self.index.wants_to_grow()
     }
 
-    /// Bytes of memory in use or reserved for use: all but free segments, and the index.
+    /// Bytes of memory in use or reserved for use: the index, and all segments that are not free.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         let segments = &self.memory().segments;
@@ -396,14 +391,13 @@ impl Store {
         self.memory().region.segment_bytes().into()
     }
 
-    /// Segments that are free to be used.
+    /// Number of free segments.
     #[must_use]
     pub fn free_segments(&self) -> u32 {
         self.memory().segments.free()
     }
 
-    /// Lets retired segments be reused at once: readers may then see their bytes change. For tests
-    /// that must catch it.
+    /// Lets retired segments be reused at once, for tests that must see a reader's bytes change.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn plant_early_reuse(&self) {
@@ -411,15 +405,16 @@ impl Store {
     }
 
     /// While `on`, no retired segment is reused, as if a column hung in the middle of a turn. For
-    /// tests of who waits for it.
+    /// tests of who waits for that column.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn plant_stall(&self, on: bool) {
         self.memory().quiescence.plant_stall(on);
     }
 
-    /// True if a free segment is in no list: somebody is about to use it, to populate it or to give
-    /// its memory back, and may stand still for any number of a column's loops. For the same tests.
+    /// True if a free segment is in no list: some thread is about to use it, to populate it or to
+    /// give its memory back, and may be preempted for any number of a column's loops. For the tests
+    /// of `plant_stall`.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     #[must_use]
@@ -436,8 +431,7 @@ impl Store {
     }
 }
 
-/// A gauge's sum. It may seem negative for a moment, if what one column has subtracted is seen
-/// before what another has added: then it is 0.
+/// A gauge's sum; 0 if a column's subtraction was seen before another's addition.
 fn whole(sum: u64) -> u64 {
     if sum > i64::MAX as u64 { 0 } else { sum }
 }

@@ -1,11 +1,11 @@
-//! The limit of memory, which may change while the store serves, and numbers that follow from it.
+//! The limit of memory, which may change while the store serves, and numbers derived from it.
 //!
 //! Where: `cache_memlimit` sets it; idle moments and appends bring the memory in use towards it.
 //! Invariant: no request waits for a change. A higher limit holds from the next append on. For a
 //! lower one free segments go first; then others are compacted and drained, in slices, until there
 //! are no more than the limit allows, or nothing more can go. Segments keep their size.
-//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which stops taking more and leaves it to
-//! the page mover to give back.
+//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which takes no more memory and leaves
+//! giving back to the page mover.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -13,44 +13,41 @@ use crate::policy::room;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
-/// There is an appender (of each queue) and a drain token for each this many segments, and at most
-/// one for each column.
+/// Segments per appender (of each queue) and per drain token. A column has at most one of each.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
 /// Most tokens: a word has a bit for each.
 const TOKENS_MAX: u32 = 64;
-/// Values that are arriving may hold this part of the memory. Two of the largest size may arrive in
-/// any case, if they fit in half of the memory.
+/// Values that are arriving may hold one byte in this many of the memory. Two of the largest size
+/// may always arrive, if they fit in half of the memory.
 const IN_FLIGHT_PART: usize = 4;
-/// With fewer segments than this beside the index, no policy can tell what to evict.
+/// Fewest segments beside the index; with fewer, no policy can tell what to evict.
 const SEGMENTS_MIN: u32 = 16;
-/// An item takes about this many bytes of the index, or fewer.
+/// An upper estimate of the bytes of the index per item.
 const INDEX_BYTES_PER_ITEM: u64 = 11;
-/// The largest item may be this part of the memory.
+/// The memory is at least this many times the largest item.
 const ITEM_PART_MIN: usize = 2;
 
-/// The limit, and what follows from it.
 #[derive(Debug)]
 pub(crate) struct Limit {
     memory_bytes: AtomicUsize,
-    /// The number of appenders of each queue, and of drain tokens.
+    /// Number of appenders of each queue, and of drain tokens.
     tokens: AtomicU32,
-    /// The most that `tokens` may become.
+    /// Most that `tokens` may become.
     pub(crate) tokens_most: u32,
     segments_per_token: u32,
     /// The second in which a column last found that nothing more can go.
     pub(crate) stuck: AtomicU32,
     /// The next segment to be walked for scattered frames.
     pub(crate) repack_at: AtomicU32,
-    /// Values copied since the walk for scattered frames last began at the first segment.
+    /// Number of values copied since the walk for scattered frames last began at the first segment.
     pub(crate) repacked: AtomicU32,
-    /// How many segments were lacking when a walk last could copy no value; `u32::MAX` before.
+    /// Number of segments lacking when a walk last could copy no value; `u32::MAX` before.
     pub(crate) in_vain: AtomicU32,
-    /// Held by a column while it changes the limit and all that follows from it; never while the
-    /// column holds another lock.
+    /// Held while the limit and its numbers change; never taken under another lock.
     changing: Mutex<()>,
 }
 
-/// No such limit is possible: the store cannot hold its largest item, or has no address space.
+/// The error of a limit that cannot hold the largest item, or exceeds the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a store is between 16 segments, or twice its largest item, and 16 times its first size")]
 pub struct OutOfBounds;
@@ -81,13 +78,13 @@ impl Limit {
 }
 
 impl Store {
-    /// The limit as it was last given: it bounds items, index and all per-item state.
+    /// The limit as last set: it bounds items, index and all per-item state.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.limit.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// The limits that `Column::limit_memory` takes, in bytes.
+    /// The limits that `Column::limit_memory` accepts, in bytes.
     #[must_use]
     pub fn limits(&self) -> std::ops::RangeInclusive<usize> {
         let segment_bytes = self.memory().region.segment_bytes() as usize;
@@ -96,19 +93,19 @@ impl Store {
         least.max(ITEM_PART_MIN * self.config.item_bytes_max)..=most
     }
 
-    /// The number of appenders of each queue, and of drain tokens.
+    /// Number of appenders of each queue, and of drain tokens.
     #[inline]
     pub(crate) fn tokens_max(&self) -> u32 {
         self.limit.tokens.load(Ordering::Relaxed)
     }
 
-    /// Free segments that only drains may take.
+    /// Number of free segments that only drains may take.
     #[inline]
     pub(crate) fn keep(&self) -> u32 {
         room::keep(self.tokens_max())
     }
 
-    /// With fewer free segments than this, every append pays for room.
+    /// Number of free segments below which every append pays for room.
     #[inline]
     pub(crate) fn high(&self) -> u32 {
         room::high(self.tokens_max())
@@ -120,8 +117,8 @@ impl Store {
         some.min(memory_bytes / 2)
     }
 
-    /// How many segments are to be emptied because more are in use than the limit allows. If the
-    /// index alone takes too much, items keep a few segments, for these would not make up for it.
+    /// Number of segments that are to be emptied because more are in use than the limit allows. If
+    /// the index alone takes too much, items keep a few segments, which would not make up for it.
     pub(crate) fn excess(&self) -> u32 {
         let excess = self.memory().excess();
         if excess == 0 {
@@ -139,8 +136,7 @@ impl Store {
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
     }
 
-    /// How many more segments are to be emptied for the limit, beyond those that are free or will
-    /// be.
+    /// Number of segments to be emptied for the limit, beyond those that are free or will be.
     pub(crate) fn lacking(&self) -> u32 {
         let segments = &self.memory().segments;
         match self.excess() {
@@ -149,7 +145,7 @@ impl Store {
         }
     }
 
-    /// Is the index contracting, or about to give memory back?
+    /// True if the index contracts, or is about to give memory back.
     pub(crate) fn index_gives(&self) -> bool {
         let segment_bytes = self.memory().region.segment_bytes() as usize;
         self.index.wants_to_shrink() || self.index.has_to_spare(segment_bytes)
@@ -157,15 +153,15 @@ impl Store {
 }
 
 impl Column {
-    /// As `Store::memory_bytes`.
+    /// Like `Store::memory_bytes`.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.handle.store.memory_bytes()
     }
 
-    /// Has the store use at most `memory_bytes` from now on. If that is more than before, the store
-    /// may use it at once. If it is less, items are evicted and others moved in slices until the
-    /// store is within the limit; without eviction, only items that are deleted or expire go.
+    /// Limits the store to `memory_bytes` from now on. If that is more than before, the store may
+    /// use it at once. If it is less, items are evicted and others moved in slices until the store
+    /// is within the limit; without eviction, only items that are deleted or expire go.
     ///
     /// # Errors
     /// `OutOfBounds`: nothing was changed.
@@ -191,7 +187,7 @@ impl Column {
         limit.in_vain.store(u32::MAX, Ordering::Relaxed);
         // Seals the open segments of appenders that are now too many, so that drains find them. A
         // column that gives a token back after this fence sees the lower number; what a token's
-        // holder opened before it is seen here.
+        // holder opened before its fence is seen here.
         fence(Ordering::SeqCst); // pairs with the one in `give_token`
         handle.store.log.seal_all();
         room.adjust(handle.view());

@@ -1,5 +1,4 @@
-//! The beginning and the end of an item's life: its slot is set or emptied, and the item is
-//! counted.
+//! Beginning and end of an item's life: its slot is set or emptied, and the item is counted.
 //!
 //! Where: every verb that writes or deletes an item ends here, and so does every eviction.
 //! Invariant: an item is whole, and counted in its segment, before a slot names it; its bytes count
@@ -16,18 +15,17 @@ use crate::log::{Place, Written};
 use crate::read::Fate;
 use memory::plant::{self, Fault};
 
-/// What differs between a moved item and the item before the move.
+/// The fields that differ between a moved item and the item before the move.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) cnt: Option<u64>,
     pub(crate) first_frame: Option<u32>,
 }
 
-/// How an item's move went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     Moved,
-    /// The item is not linked any more.
+    /// The item is no longer linked.
     Gone,
     NoRoom,
 }
@@ -41,7 +39,7 @@ pub(crate) struct Reaped {
 }
 
 impl Reaped {
-    /// Adds an item, which `slot` named.
+    /// Adds an item that `slot` named.
     #[inline]
     pub(crate) fn note(&mut self, fate: Fate, slot: Slot) {
         self.expired += u32::from(fate == Fate::Expired);
@@ -49,7 +47,7 @@ impl Reaped {
         self.unfetched += u32::from(fate == Fate::Expired && !slot.has(FETCHED));
     }
 
-    /// Counts the items, without their bytes. Returns how many there are.
+    /// Counts the items, without their bytes. Returns their number.
     pub(crate) fn count(&self, view: View<'_>) -> u32 {
         let items = self.expired + self.flushed;
         view.count_items(-i64::from(items));
@@ -63,7 +61,7 @@ impl Reaped {
 }
 
 impl View<'_> {
-    /// Has `slot` name the item that was written: instead of the slot at `old`, or as a new slot.
+    /// Links the item that was written: `slot` replaces the slot at `old`, or is a new slot.
     ///
     /// # Errors
     /// A new slot needs an overflow line of the index, and there is no memory for one. No slot
@@ -122,7 +120,7 @@ impl View<'_> {
             self.log.void(place);
             return Move::NoRoom;
         }
-        // Flushed since it was looked at: in a segment of the new epoch it would be seen again.
+        // The item was flushed since: in a segment of the new epoch it would be visible again.
         let to_epoch = self.log.segment(place.segment()).epoch();
         if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
             locked.remove(at);
@@ -159,14 +157,13 @@ impl View<'_> {
         Move::Moved
     }
 
-    /// To be called when the slot that named the item at `loc` was emptied; not under a lock.
+    /// Counts an item whose slot is empty now. Not under a lock.
     pub(crate) fn unlinked(self, loc: u64, item: &Item<'_>) {
         self.count_items(-1);
         self.dispose(loc, item);
     }
 
-    /// To be called when no slot names the item any more: counts its bytes as dead and releases its
-    /// frames. Not under a lock.
+    /// Counts the bytes of an item that no slot names, and releases its frames. Not under a lock.
     pub(crate) fn dispose(self, loc: u64, item: &Item<'_>) {
         if let Some(frame) = item.first_frame() {
             self.memory().release(frame);
@@ -174,7 +171,7 @@ impl View<'_> {
         self.dispose_but_frames(loc, item);
     }
 
-    /// As `dispose`, for an item whose frames, and the reference to them, are another item's now.
+    /// Like `dispose`, but for an item whose frames, and reference, are another item's now.
     pub(crate) fn dispose_but_frames(self, loc: u64, item: &Item<'_>) {
         let (segment, extent) = (self.memory().region.segment_of(loc), item.extent());
         let dead = &self.handle.dead_bytes;
@@ -185,7 +182,7 @@ impl View<'_> {
         self.log.unlink(segment, extent);
     }
 
-    /// Unlinks a dead item that a lookup came upon.
+    /// Unlinks a dead item that a lookup has met.
     #[cold]
     #[inline(never)]
     pub(crate) fn reap(self, hash: u64, loc: u64) {
@@ -197,8 +194,8 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// Unlinks the item at `loc` if it is dead. `Live`: it was not dead, or not linked any more.
-    /// Else also the slot that named it.
+    /// Unlinks the item at `loc` if it is dead, and returns the slot that named it. `Live`: the
+    /// item was not dead, or no longer linked.
     pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> (Fate, Slot) {
         let mut locked = self.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return (Fate::Live, Slot(0)) };

@@ -1,10 +1,9 @@
-//! The log: two queues of segments, main and probation, the open segments of each, and what all of
-//! them share.
+//! The log: two queues of segments, main and probation, their open segments, and shared state.
 //!
-//! Where: every item that is written, by a client's SET or by a drain, gets its place here
-//! (`append`, `out`); a segment goes into its queue when it is sealed (`seal`).
-//! Invariant: a segment drains only when it is sealed and wholly committed. It belongs to one queue
-//! from when it is opened to when it is retired, as its birth says.
+//! Where: every item that a client's SET or a drain writes gets its place here (`append`, `out`); a
+//! segment goes into its queue when it is sealed (`seal`).
+//! Invariant: a segment drains only when it is sealed and wholly committed. From opening to
+//! retirement it belongs to the one queue that its birth names.
 //! Source: the KV-Cache paper, section 4.2.3, with a log in place of per-object queue entries.
 
 mod append;
@@ -32,17 +31,16 @@ use std::io;
 use std::sync::Arc;
 use timed::{CLASSES, Timed};
 
-/// Short CAS uniques reach this far before and behind a segment's base.
+/// Distance before and behind a segment's base that short CAS uniques can denote.
 const CAS_REACH: u64 = 1 << 31;
-/// The lowest bits of a segment's birth: its queue, whether its items expire, and their class. The
-/// other bits are its order.
+/// The lowest bits of a segment's birth: its queue, a bit set if its items expire, and their class.
+/// The other bits are its order.
 const PROBATION: u64 = 1;
 const TIMED: u64 = 2;
 const CLASS_AT: u32 = 2;
 const ORDER_AT: u32 = 8;
 /// All bits of a birth but those of the order.
 const KIND: u64 = (1 << ORDER_AT) - 1;
-/// A queue of segments, and its open segments.
 #[derive(Debug)]
 struct Lane {
     queue: Queue,
@@ -50,8 +48,8 @@ struct Lane {
     appenders: Box<[CachePadded<AtomicU32>]>,
     /// The open segments of items that expire.
     timed: Timed,
-    /// The open segments that each drain token's compaction fills: with items that do not expire,
-    /// and with those that do.
+    /// The open segments that each drain token's compaction fills: one with items that do not
+    /// expire, and one with items that do.
     outs: Box<[[Out; 2]]>,
     count: CachePadded<Count>,
 }
@@ -59,29 +57,28 @@ struct Lane {
 /// Counts of a queue's segments. They change when a segment is opened or retired.
 #[derive(Debug)]
 struct Count {
-    /// The queue's segments, open ones included.
+    /// Number of the queue's segments, open ones included.
     segments: AtomicU32,
-    /// The segments ever opened for the queue, without those that compaction fills.
+    /// Number of segments ever opened for the queue, without those that compaction fills.
     opened: AtomicU64,
-    /// Hits on items do not count in segments opened from this one on.
+    /// The order of the first segment in which hits on items do not count.
     young_from: AtomicU64,
 }
 
-/// The log of a store.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) memory: Arc<Memory>,
     /// The main queue, and probation.
     lanes: [Lane; 2],
-    /// Of each appender, among the stripes of `Lane::timed`.
+    /// The stripe of `Lane::timed` that each appender has.
     stripe_of: Box<[usize]>,
     /// The youngest part of a queue, in percent.
     window_percent: u32,
     pub(crate) calendar: Calendar,
     /// The flush word: items in segments of earlier epochs are gone.
     pub(crate) flush: CachePadded<Flush>,
-    /// Bytes of voids, less all bytes of retired segments. This, and the bytes of all items that
-    /// columns have unlinked, are together the dead bytes of the segments in the log.
+    /// Bytes of voids, less all bytes of retired segments. Together with the bytes of all items
+    /// that columns have unlinked, these are the dead bytes of the segments in the log.
     dead_bytes: CachePadded<AtomicU64>,
     /// The next CAS unique to hand out.
     cas: CachePadded<AtomicU64>,
@@ -110,7 +107,7 @@ impl Log {
                 count: CachePadded(Count {
                     segments: AtomicU32::new(0),
                     opened: AtomicU64::new(0),
-                    // Without a window, no segment's order comes to this.
+                    // Without a window, no segment's order reaches this.
                     young_from: AtomicU64::new(if window_percent == 0 { u64::MAX } else { 0 }),
                 }),
             })
@@ -128,9 +125,9 @@ impl Log {
         })
     }
 
-    /// Tells the log that a column's clock says `now`.
+    /// Notes that a column's clock says `now`.
     pub(crate) fn set_now(&self, now: u32) {
-        self.now.fetch_max(now, Ordering::Relaxed); // a number to look at
+        self.now.fetch_max(now, Ordering::Relaxed); // a number by itself
     }
 
     fn lane(&self, queue: policy::Queue) -> &Lane {
@@ -141,7 +138,7 @@ impl Log {
         self.lane(self.queue_of(segment))
     }
 
-    /// The queue that a segment stands in, or will when sealed.
+    /// The queue that a segment is in, or will be once sealed.
     #[inline]
     pub(crate) fn queue_of(&self, segment: u32) -> policy::Queue {
         match self.segment(segment).birth() & PROBATION {
@@ -150,13 +147,13 @@ impl Log {
         }
     }
 
-    /// How many segments of its queue were opened since a segment's items were stored.
+    /// Number of segments of its queue that were opened since a segment's items were stored.
     pub(crate) fn age(&self, segment: u32) -> u64 {
         let opened = self.lane_of(segment).count.opened.load(Ordering::Relaxed); // a count
         opened.saturating_sub(self.segment(segment).birth() >> ORDER_AT)
     }
 
-    /// Was the item at `loc` stored so lately that a hit says nothing of later uses?
+    /// True if the item at `loc` is so new that a hit does not predict later uses.
     #[inline]
     pub(crate) fn is_young(&self, loc: u64) -> bool {
         let birth = self.segment_of(loc).birth();
@@ -164,7 +161,7 @@ impl Log {
         birth >> ORDER_AT >= count.young_from.load(Ordering::Relaxed) // a hint
     }
 
-    /// Takes the oldest segment of a queue that can be drained, as `Queue::take_oldest`.
+    /// Takes the oldest segment of a queue that can be drained, like `Queue::take_oldest`.
     pub(crate) fn take_oldest(&self, queue: policy::Queue) -> Option<u32> {
         self.lane(queue).queue.take_oldest(&self.memory.segments)
     }
@@ -179,7 +176,7 @@ impl Log {
         self.segment(self.memory.region.segment_of(loc))
     }
 
-    /// Takes `count` CAS uniques; returns the first.
+    /// Returns the first of `count` CAS uniques, which are the caller's.
     pub(crate) fn take_cas(&self, count: u64) -> u64 {
         self.cas.fetch_add(count, Ordering::Relaxed) // unique by itself
     }
@@ -196,13 +193,12 @@ impl Log {
     }
 
     fn begin(&self, segment: u32, birth: u64) {
-        // Relaxed: any value will do; a number to look at.
+        // Relaxed: numbers by themselves; any value will do.
         let cas_base = self.cas.load(Ordering::Relaxed).saturating_sub(CAS_REACH);
         let now = self.now.load(Ordering::Relaxed);
         self.segment(segment).open(Opening { cas_base, epoch: self.epoch(), birth, now });
     }
 
-    /// The queue of a segment.
     fn queue(&self, segment: u32) -> &Queue {
         &self.lane_of(segment).queue
     }

@@ -1,5 +1,4 @@
-//! Meta get, meta delete, touch and delete. A get that changes the item reads and changes it in one
-//! step under the lock.
+//! Meta get, meta delete, touch and delete. A get reads and changes an item under one lock.
 //!
 //! Where: the executor's arms for mg, md, touch, gat and delete.
 //! Invariant: exptime and marks change in place, under the lock; an item that has no exptime field
@@ -24,33 +23,33 @@ enum Looked {
     /// The item, and its value apart.
     Hit(MetaHit<'static>, Taken),
     Miss,
-    /// The item needs an exptime field first.
+    /// The item must first be written anew with an exptime field.
     NeedsExptime,
 }
 
 impl Column {
-    /// `get`, and sets its exptime. Where there is no room for one it is a miss.
+    /// Like `get`, but also sets the exptime. A miss if there is no room for an exptime field.
     ///
     /// # Errors
-    /// `Refused::Later` alone.
+    /// `Refused::Later` only.
     pub fn get_and_touch(&mut self, key: &[u8], exptime: u32) -> Result<Option<Hit<'_>>, Refused> {
         let steps = &[MetaStep::Touch(exptime)];
         let get = MetaGet { key, key_binary: false, cas_in: None, bump: true, win: false, steps };
         Ok(self.meta_get(&get)?.map(|hit| hit.hit))
     }
 
-    /// Sets its exptime; false on a miss, or where there is no room for one.
+    /// Sets the exptime. False on a miss, or if there is no room for an exptime field.
     ///
     /// # Errors
-    /// `Refused::Later` alone.
+    /// `Refused::Later` only.
     pub fn touch(&mut self, key: &[u8], exptime: u32) -> Result<bool, Refused> {
         Ok(self.get_and_touch(key, exptime)?.is_some())
     }
 
-    /// Meta get. A vivify without room is a miss.
+    /// Meta get. If there is no room for an item to vivify, the result is a miss.
     ///
     /// # Errors
-    /// `Refused::Later` alone.
+    /// `Refused::Later` only.
     pub fn meta_get(&mut self, get: &MetaGet<'_>) -> Result<Option<MetaHit<'_>>, Refused> {
         let key = self.handle.view().key(get.key);
         let found = self.meta_find(key, get)?;
@@ -64,7 +63,7 @@ impl Column {
         Ok(Some(hit))
     }
 
-    /// As `meta_get`, the value apart.
+    /// Like `meta_get`, but returns the value apart.
     fn meta_find(
         &mut self,
         key: Key<'_>,
@@ -82,8 +81,8 @@ impl Column {
                 Ok(Some(hit)) => return Ok(Some((hit, None))),
                 Ok(None) => {}
                 Err(Refused::Later) => return Err(Refused::Later),
-                // Without room for the field the item, and its exptime, stay as they are: the
-                // client is told of a miss.
+                // Without room for the field the item stays unchanged, and the client is told of a
+                // miss.
                 Err(_) => return Ok(None),
             }
         }
@@ -145,12 +144,12 @@ impl Column {
         }))
     }
 
-    /// Deletes; false on a miss.
+    /// Deletes the key's item. False on a miss.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         self.delete_if(key, None) == Deleted::Deleted
     }
 
-    /// Deletes the item of `key`, if its CAS unique is `cas`; without a `cas`, whatever it has.
+    /// Deletes the item of `key` if its CAS unique is `cas`, or whatever it is without `cas`.
     #[inline(always)]
     fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> Deleted {
         let key = self.handle.view().key(key);
@@ -186,7 +185,7 @@ impl Column {
         Ok(self.delete_if(delete.key, delete.cas))
     }
 
-    /// Marks stale, or drops the value, with a new CAS unique; in place where the shape stays.
+    /// Marks the item stale, or drops its value, with a new unique; in place if the shape stays.
     fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
         let key = self.handle.view().key(delete.key);
         let changed = self.change(key, None, |_, old| {
@@ -230,7 +229,7 @@ impl View<'_> {
         .0
     }
 
-    /// As `look`, at the key's item.
+    /// Like `look`, but at an item that was found.
     fn look_at(
         self,
         locked: &Locked<'_>,

@@ -1,10 +1,9 @@
-//! An estimate, while the store serves, of what more or less memory would do: the miss ratio
-//! against size, from a sample of the keys.
+//! Estimates the miss ratio at other memory sizes from a sample of the keys, while serving.
 //!
-//! Where: columns tell it of every lookup, store and delete of a sampled key, at most one key in
-//! 64; statistics ask it.
+//! Where: columns report every lookup, store and delete of a sampled key, at most one key in 64;
+//! statistics read the estimate.
 //! Invariant: at most `SAMPLES_MAX` keys are kept, which bounds the estimate's memory and the work
-//! of one call. No lookup waits for it: one that finds it busy is not counted.
+//! of one call. No lookup waits for the estimate: a lookup that finds it busy is not counted.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
 //! 2015. Keys are sampled by their hash, and a reuse distance among the samples stands for one
 //! among all keys. If the sample has too many or too few hot keys, the count at the shortest
@@ -16,19 +15,18 @@ mod stack;
 use memory::sync::{AtomicU64, Mutex, Ordering};
 use stack::{Stack, Touched};
 
-/// At first one key in 2 to this power is sampled.
+/// Binary logarithm of the number of keys of which one is sampled at first.
 const RATE_BITS_MIN: u32 = 6;
-/// Most keys that are kept. When there are more, about every second one is given up for good.
+/// Most keys that are kept. Beyond that, about every second one is given up for good.
 const SAMPLES_MAX: usize = 8192;
-/// The distances between two powers of two are cut into 2 to this power of buckets.
+/// Binary logarithm of the number of buckets between two powers of two of the distance.
 const PARTS_BITS: u32 = 3;
-/// Distances from 2 to this power on share the last bucket.
+/// Binary logarithm of the distance from which on all share the last bucket.
 const DISTANCE_BITS_MAX: u32 = 44;
 const BUCKETS: usize = (DISTANCE_BITS_MAX << PARTS_BITS) as usize;
-/// After this many sampled lookups, those before them count half.
+/// Number of sampled lookups after which all those before are halved.
 const HALF_LIFE: u32 = 1 << 13;
 
-/// The estimate.
 #[derive(Debug)]
 pub(crate) struct Mrc {
     /// Keys whose hashes are below this are sampled.
@@ -40,13 +38,13 @@ pub(crate) struct Mrc {
 struct Samples {
     rate_bits: u32,
     stack: Stack,
-    /// Lookups by the bucket of their reuse distance. Each counts for as many as it stands for.
+    /// Lookups by the bucket of their reuse distance, weighted by the number that each stands for.
     reused: Box<[u64]>,
-    /// Lookups of keys that were not there at any size.
+    /// Lookups of keys that were not there at any size, weighted likewise.
     cold: u64,
-    /// Lookups of any key.
+    /// Number of lookups of any key.
     all: u64,
-    /// Sampled lookups since all was last halved.
+    /// Number of sampled lookups since the counts were last halved.
     lookups: u32,
 }
 
@@ -63,15 +61,13 @@ impl Mrc {
         Self { threshold: AtomicU64::new(threshold(RATE_BITS_MIN)), samples: Mutex::new(samples) }
     }
 
-    /// Is the key of this hash sampled?
     #[inline]
     pub(crate) fn samples(&self, hash: u64) -> bool {
-        // Relaxed: a column that reads an old threshold tells of a key that is then not taken.
+        // Relaxed: a report of a key by an old threshold is ignored.
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Notes a lookup at time `now`. `lookups` counts those of any key since the last one noted,
-    /// this one included.
+    /// Notes a lookup at `now`, and `lookups`, those of any key since the last one noted.
     pub(crate) fn looked_up(&self, hash: u64, now: u32, lookups: &mut u64) {
         self.with(hash, |samples| {
             samples.all += std::mem::take(lookups);
@@ -84,7 +80,6 @@ impl Mrc {
         self.with(hash, |samples| samples.stack.store(hash, bytes, exptime));
     }
 
-    /// Notes that the key was deleted.
     pub(crate) fn deleted(&self, hash: u64) {
         self.with(hash, |samples| samples.stack.remove(hash));
     }
@@ -96,8 +91,7 @@ impl Mrc {
         }
     }
 
-    /// Estimated misses per lookup with room for this many bytes of items. `None` before the first
-    /// lookup.
+    /// Misses per lookup with room for this many bytes of items. `None` before the first lookup.
     pub(crate) fn miss_ratios<const N: usize>(&self, bytes: [u64; N]) -> Option<[f64; N]> {
         let samples = self.samples.lock().ok()?;
         if samples.all == 0 {
@@ -109,15 +103,15 @@ impl Mrc {
         Some(bytes.map(|bytes| (1.0 - hits(bytes) / all).clamp(0.0, 1.0)))
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory that the estimate takes.
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |samples: &Samples| samples.stack.bytes() + size_of_val(&*samples.reused);
         self.samples.lock().map_or(0, |samples| bytes(&samples))
     }
 
-    /// How many keys there are for each one that is sampled.
+    /// Number of keys of which one is sampled.
     pub(crate) fn one_in(&self) -> u64 {
-        // Relaxed: a number to look at.
+        // Relaxed: a number for statistics.
         u64::MAX / self.threshold.load(Ordering::Relaxed) + 1
     }
 
@@ -157,8 +151,7 @@ impl Samples {
         }
     }
 
-    /// Lookups whose reuse distance is less than `bytes`. Of the bucket that `bytes` lies in, a
-    /// part counts.
+    /// Lookups whose reuse distance is less than `bytes`. The bucket of `bytes` counts in part.
     fn hits(&self, bytes: u64) -> f64 {
         let last = bucket(bytes);
         let below: u64 = self.reused[..last].iter().sum();
@@ -177,7 +170,6 @@ fn count(number: u64) -> f64 {
     number as f64
 }
 
-/// The bucket of a distance.
 fn bucket(distance: u64) -> usize {
     let power = distance.max(1).ilog2();
     let part = if power >= PARTS_BITS { distance >> (power - PARTS_BITS) } else { 0 };
@@ -185,7 +177,6 @@ fn bucket(distance: u64) -> usize {
     (((power as usize) << PARTS_BITS) | usize::try_from(part).unwrap_or(0)).min(BUCKETS - 1)
 }
 
-/// The first distance of a bucket.
 fn bucket_start(bucket: usize) -> u64 {
     let (power, part) = (bucket >> PARTS_BITS, bucket & ((1 << PARTS_BITS) - 1));
     (1 << power) + (((part as u64) << power) >> PARTS_BITS)
@@ -197,7 +188,6 @@ mod tests {
     use std::collections::VecDeque;
     use testing::Random;
 
-    /// A key's hash.
     fn hash(key: u64) -> u64 {
         let mixed = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -215,7 +205,7 @@ mod tests {
         assert_eq!((bucket(0), bucket(u64::MAX)), (0, BUCKETS - 1));
     }
 
-    /// Of keys asked for alike, as many are missed as there is no room for.
+    /// If all keys are equally likely, the part of them that has no room is missed.
     #[test]
     fn uniform_lookups_miss_in_proportion() {
         let (mrc, mut random) = (Mrc::new(), Random::new(1));
@@ -238,7 +228,7 @@ mod tests {
         assert!(mrc.one_in() >= 128, "a million keys are more than fit at one in 64");
     }
 
-    /// Skewed lookups, against an exact LRU.
+    /// Compares skewed lookups with an exact LRU.
     #[test]
     fn skewed_lookups_miss_as_an_lru_does() {
         let (mrc, mut random) = (Mrc::new(), Random::new(7));
@@ -247,7 +237,7 @@ mod tests {
         let (mut held, mut misses, mut time) = (0, 0, 0);
         let (all, mut lookups) = (3_000_000, 0);
         for _ in 0..all {
-            // Squared twice: a long tail and a hot head.
+            // Squared twice, for a long tail and a hot head.
             let part = random.below(1 << 20);
             let key = (((((part * part) >> 20) * part) >> 20) * 400_000) >> 20;
             lookups += 1;
@@ -288,7 +278,7 @@ mod tests {
         }
         mrc.deleted(2 << 20);
         (1..=3).for_each(|key| mrc.looked_up(key << 20, 20, &mut 64));
-        // Three were new, one has expired, one was deleted.
+        // Three lookups were of new keys, one of an expired, one of a deleted.
         let [ratio] = mrc.miss_ratios([1 << 40]).unwrap();
         assert!((ratio - 5.0 / 6.0).abs() < 1e-9, "{ratio}");
         mrc.flushed();

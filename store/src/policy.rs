@@ -1,12 +1,11 @@
-//! Eviction policies: which items stay when room is made. They are pure decisions, one small file
-//! for each policy.
+//! Eviction policies: pure functions that decide which items stay, one small file for each.
 //!
 //! Where: the store asks for the queue of each new item, and once for each live item of a segment
-//! being drained. The offline simulator asks the same code, and the code in `room`, so that it
-//! simulates what runs.
-//! Invariant: a policy has no state, no memory and no clock, and sees only what it is shown. It
-//! never raises a counter, and under pressure it lets some item go in the end. Adding a policy: a
-//! file here that implements `Policy`, and its row in `policies!`. Command line, help, `stats
+//! being drained. The offline simulator calls the same code, and the code in `room`, so that it
+//! simulates what the store does.
+//! Invariant: a policy has no state, no memory and no clock, and depends on its arguments only. It
+//! never raises a counter, and under pressure it eventually evicts some item. To add a policy, add
+//! a file here that implements `Policy`, and its row in `policies!`. Command line, help, `stats
 //! settings`, ghost, simulator and the tests of each policy follow from the row.
 //! Source: the KV-Cache paper, section 4.2.3; each file's own source.
 
@@ -19,54 +18,54 @@ mod s3_fifo;
 /// The reference counter's highest value.
 pub const CNT_MAX: u8 = 3;
 
-/// Which of the two queues of segments.
+/// One of the two queues of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// The small one, where an item shows what it is worth. A policy may do without.
+    /// The small queue, where an item shows its worth. A policy may do without it.
     Probation,
-    /// The large one.
+    /// The large queue.
     Main,
 }
 
-/// What becomes of an item.
+/// A policy's decision about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Goes to the young end of the main queue with this counter.
+    /// The item goes to the young end of the main queue with this counter.
     Spare(u8),
-    /// Makes room.
+    /// The item makes room.
     Evict,
 }
 
-/// Which evicted keys the ghost remembers.
+/// The evicted keys that the ghost remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remembered {
     /// None.
     None,
-    /// Those that left probation.
+    /// Keys that left probation.
     Probation,
-    /// All, with the queue that they left.
+    /// All keys, with the queue that they left.
     Both,
 }
 
-/// How hard room is needed.
+/// The urgency with which room is needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pressure {
-    /// More was spared than freed, by over a sixteenth of the memory.
+    /// True if more was spared than freed, by over a sixteenth of the memory.
     pub in_debt: bool,
-    /// A whole drain under debt has freed nothing.
+    /// True if a whole drain under debt has freed nothing.
     pub stuck: bool,
 }
 
 /// An item about to be drained.
 #[derive(Clone, Copy, Debug)]
 pub struct Drained {
-    /// Where it stands.
+    /// The queue that it is in.
     pub queue: Queue,
     /// Its reference counter, 0 to `CNT_MAX`.
     pub cnt: u8,
-    /// Key, value and overhead.
+    /// Bytes of key, value and overhead.
     pub bytes: u32,
-    /// The mean of all live items, roughly; 0: not known.
+    /// The approximate mean of all live items' bytes; 0: unknown.
     pub mean_bytes: u32,
 }
 
@@ -76,30 +75,31 @@ trait Policy {
     const REMEMBERED: Remembered;
     /// The youngest part of each queue, in percent, in which hits do not raise the counter.
     const WINDOW_PERCENT: u64 = 0;
-    /// Probation's share to begin with.
+    /// Probation's share at the start.
     const SHARE: Share = Share(0.0);
 
     /// The queue that a new item enters; `remembered`: the ghost knows its key.
     fn admit(remembered: bool) -> Queue;
     /// The queue to make room in, by the live bytes of each; `share`: what probation ought to have.
     fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
-    /// From this counter on an item is spared, while nothing presses.
+    /// The counter from which on an item is spared, without pressure.
     fn bar(item: Drained) -> u8;
-    /// The counter with which a spared item goes on.
+    /// The counter that a spared item keeps.
     fn spared_cnt(item: Drained) -> u8;
 
-    /// From this counter on an item is spared under debt, whatever `bar` says below it.
+    /// The counter from which on an item is spared under debt, if `bar` is not higher.
     fn bar_in_debt(is_stuck: bool) -> u8 {
         if is_stuck { CNT_MAX + 1 } else { CNT_MAX }
     }
 
-    /// Probation's share from now on: a key that the ghost remembers is stored again, having left
-    /// the queue `from`; `item_bytes` of `all_bytes` that are live. Lost updates are harmless.
+    /// Probation's new share, when a key is stored again that the ghost remembers to have left the
+    /// queue `from`; its item has `item_bytes` of the `all_bytes` that are live. Lost updates are
+    /// harmless.
     fn rebalance(share: Share, _from: Queue, _item_bytes: u64, _all_bytes: u64) -> Share {
         share
     }
 
-    /// What becomes of an item.
+    /// Decides what happens to an item.
     fn judge(item: Drained, pressure: Pressure) -> Verdict {
         let debt = if pressure.in_debt { Self::bar_in_debt(pressure.stuck) } else { 0 };
         if item.cnt >= Self::bar(item).max(debt) {
@@ -115,7 +115,7 @@ trait Policy {
 pub struct Share(pub f64);
 
 impl Share {
-    /// Probation, while it holds more than its share.
+    /// Returns probation if it holds more than its share, otherwise the main queue.
     fn victim(self, probation_bytes: u64, main_bytes: u64) -> Queue {
         let all_bytes = probation_bytes as f64 + main_bytes as f64;
         let is_over = probation_bytes as f64 > all_bytes * self.0;
@@ -123,7 +123,7 @@ impl Share {
     }
 }
 
-/// Makes `Eviction` of the rows: each a policy's variant, its file, its name and its help.
+/// Makes `Eviction` of the rows: each has a policy's variant, its file, its name and its help.
 macro_rules! policies {
     ($($(#[$doc:meta])* $policy:ident in $file:ident, $name:literal, $help:literal;)+) => {
         /// The policies there are.
@@ -201,11 +201,11 @@ macro_rules! policies {
 policies! {
     /// First in, first out.
     Fifo in fifo, "fifo", "first in, first out, the floor";
-    /// That of the KV-Cache paper.
+    /// The policy of the KV-Cache paper.
     NbqClock in nbq_clock, "nbq-clock", "what was used is spared as often as it was used";
     /// A probation queue, a main queue and a ghost.
     S3Fifo in s3_fifo, "s3-fifo", "new items are on probation; who left is remembered";
-    /// The same, where hits soon after insertion do not count, and size does.
+    /// Like `S3Fifo`, but hits soon after insertion do not count, and size does.
     #[default]
     Clock2Q in clock2q, "clock2q", "as s3-fifo, but hits in a burst do not count";
 }
@@ -217,7 +217,7 @@ impl Eviction {
         Eviction::ALL.iter().find(|(known, _)| *known == name).map(|(_, eviction)| *eviction)
     }
 
-    /// The name users know it by.
+    /// The name of the policy on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         Eviction::ALL[self as usize].0

@@ -16,14 +16,13 @@ use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use crate::{Draft, Store};
 use memory::plant::{self, Fault};
 
-/// memcached's item header, the key's NUL and the value's CRLF: what `-I` counts beside key and
-/// value.
+/// Bytes of memcached's item header, the key's NUL and the value's CRLF, which `-I` counts.
 const COUNTED_BYTES: u64 = 48 + 1 + 2;
-/// What it counts for client flags, and for CAS uniques.
+/// Bytes that `-I` counts for client flags, and for CAS uniques.
 const COUNTED_FLAGS_BYTES: u64 = 4;
 const COUNTED_CAS_BYTES: u64 = 8;
 
-/// About what an item takes beside key and value, in log and index.
+/// The approximate number of bytes an item takes beside key and value, in log and index.
 const OVERHEAD_BYTES: u32 = 20;
 
 impl Body<'_> {
@@ -50,18 +49,18 @@ impl Column {
     /// Stores `body` as `put` says.
     ///
     /// # Errors
-    /// `Refused`: nothing was stored, for the value is too large or there is no room. If the verb
-    /// is `Set`, the key's older item is gone then. `Refused::Later` changes nothing.
+    /// `Refused`: nothing was stored, since the value is too large or there is no room. If the verb
+    /// is `Set`, the key's older item is then gone. `Refused::Later` changes nothing.
     #[inline]
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
         let hash = self.hashed(put.key);
         self.put_hashed(put, hash, body)
     }
 
-    /// As `put`, of the key that `hash` was made from.
+    /// Like `put`, but for the key that `hash` was made from.
     ///
     /// # Errors
-    /// As `put`.
+    /// Like `put`.
     #[inline]
     pub fn put_hashed(
         &mut self,
@@ -78,7 +77,7 @@ impl Column {
         }
     }
 
-    /// Stores a value that is all in the log, as nearly all values are.
+    /// Stores a value that lies in the log as a whole, as nearly all values do.
     #[inline(never)]
     fn put_bytes(&mut self, put: &Put<'_>, hash: u64, log: &[u8]) -> Result<Stored, Refused> {
         let key = Key { bytes: put.key, hash };
@@ -119,8 +118,8 @@ impl Column {
         done
     }
 
-    /// Would a value of this size be taken? Called before its bytes have arrived, with the header's
-    /// verb and key: a refused `Set` removes the key's old item.
+    /// Checks that a value of this size would be taken. Called before its bytes have arrived, with
+    /// the header's verb and key: a refused `Set` removes the key's old item.
     ///
     /// # Errors
     /// `Refused::TooLarge`.
@@ -135,8 +134,7 @@ impl Column {
         Err(Refused::TooLarge)
     }
 
-    /// Deletes the key's older value if a set was refused. A set that is to come later is not
-    /// refused yet.
+    /// Deletes the key's older value if a set was refused. `Refused::Later` is no refusal yet.
     #[cold]
     fn drop_refused(&mut self, put: &Put<'_>, refused: Refused) {
         if put.verb == Verb::Set && refused != Refused::Later {
@@ -144,8 +142,7 @@ impl Column {
         }
     }
 
-    /// Values longer than this live in frames and arrive by `Draft`; shorter ones are given to
-    /// `put` as bytes.
+    /// The longest value given to `put` as bytes. Longer ones live in frames, as a `Draft`.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
         self.handle.store.frame_bytes() as usize
@@ -171,7 +168,7 @@ impl Column {
         Ok(stored)
     }
 
-    /// The answer, if the verb's condition already fails without the lock: it needs no room.
+    /// The answer, if the verb's condition already fails without the lock. It needs no room.
     #[inline(never)]
     fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<Stored> {
         let view = self.handle.view();
@@ -239,7 +236,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// A value in the arena: where it was received, or copied there.
+    /// Makes a draft of a value in the arena, where it was received or by a copy.
     fn in_arena(self, value: &[u8]) -> Option<Draft> {
         Draft::where_it_lies(self, value).or_else(|| Draft::in_chunks(self, &[value]))
     }
@@ -270,7 +267,7 @@ impl View<'_> {
 }
 
 impl Store {
-    /// An item's size as memcached counts it.
+    /// The size of an item, as memcached counts it.
     pub(crate) fn counted_bytes(&self, key: &[u8], client_flags: u32, value_bytes: u64) -> u64 {
         let flags = if client_flags == 0 { 0 } else { COUNTED_FLAGS_BYTES };
         let cas = if self.config.cas { COUNTED_CAS_BYTES } else { 0 };
@@ -278,16 +275,16 @@ impl Store {
     }
 }
 
-/// Does the verb extend a value?
 fn extends(verb: Verb) -> bool {
     matches!(verb, Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify)
 }
 
-/// memcached's `do_store_item`, without append and prepend: may the value be stored over an item
-/// with this CAS unique and exptime? `Some`: it may, but marked stale and with this exptime.
+/// Checks, like memcached's `do_store_item` without append and prepend, that the value may be
+/// stored over an item with this CAS unique and exptime. `Some`: it may, but is marked stale and
+/// gets this exptime.
 ///
 /// # Errors
-/// The answer, where it may not.
+/// The answer, if the value may not be stored.
 #[inline(never)]
 fn condition(put: &Put<'_>, seen: Option<(u64, u32)>) -> Result<Option<u32>, Stored> {
     match (put.verb, seen) {

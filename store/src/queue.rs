@@ -1,11 +1,10 @@
-//! NbQ: the non-blocking queue of sealed segments, oldest first. It stands for NbQ-CLOCK's queue of
-//! objects.
+//! NbQ: the non-blocking queue of sealed segments, for NbQ-CLOCK's queue of objects.
 //!
 //! Where: the log has one for each of its two queues. Sealing a segment pushes it, making room
-//! takes from the old end, compaction keeps the position of the segment that it compacts.
-//! Invariant: an entry counts only while its segment's ticket is the entry's position. Whoever
-//! changes a segment's state from `Sealed` to `Draining` owns it; entries only give the order. No
-//! column waits.
+//! takes from the old end, and compaction keeps the position of the segment that it compacts.
+//! Invariant: an entry counts only while its segment's ticket is the entry's position. The column
+//! that changes a segment's state from `Sealed` to `Draining` owns the segment; entries only give
+//! the order. No column waits.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ), with a ring of tickets in place of its linked
 //! list.
 //!
@@ -18,25 +17,24 @@ use memory::sync::{AtomicU64, CachePadded, Ordering};
 use memory::words::{Words, low};
 use std::io;
 
-/// In an entry: the segment has left.
+/// Marks an entry whose segment has left.
 const HOLE: u32 = u32::MAX;
-/// In an entry: the position is kept for the segment that a compaction is filling.
+/// Marks an entry whose position is kept for the segment that a compaction is filling.
 const HELD: u32 = u32::MAX - 1;
-/// Most segments that a search from the old end looks at and finds in use by others. Holes are not
-/// counted: many may lie behind one such segment, but no more than the ring has entries.
+/// Most segments that a search from the old end finds in use by others. Holes are not counted: many
+/// may lie behind one such segment, but no more than the ring has entries.
 const SEARCH_SEGMENTS: usize = 64;
-/// Entries moved from the old end to the new when holes have stretched the queue.
+/// Number of entries moved from the old end to the new when holes have stretched the queue.
 const ROTATE_ENTRIES: usize = 4;
 
-/// The ring is made for as many segments as there may ever be. Its pages behind the old end are
-/// given back only if it has at least this many entries for each segment that there is now.
+/// Fewest entries per segment for pages behind the old end to be given back. The ring is made for
+/// the largest number of segments that there may ever be.
 const SPARE_FACTOR: usize = 16;
-/// They are given back only if the ring has at least this many pages.
+/// Fewest pages of the ring for any to be given back.
 const SPARE_PAGES: u64 = 4;
-/// Positions of a queue have at most this many bits.
+/// Most bits of a queue's positions.
 const POSITION_BITS: u32 = 48;
 
-/// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// The entries; 0 where none was written yet.
@@ -46,8 +44,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// A queue for `segments_max` segments at most. Each queue of a log has a `number` of its own,
-    /// so that no ticket of one is a position in another.
+    /// Makes a queue for `segments_max` segments at most. Each queue of a log has a `number` of its
+    /// own, so that no ticket of one is a position in another.
     ///
     /// # Errors
     /// The system refuses the address space.
@@ -64,7 +62,7 @@ impl Queue {
 
     /// Bytes of memory that the queue takes while there are `segments`.
     pub(crate) fn bytes(&self, segments: u32) -> usize {
-        // Relaxed: numbers to look at.
+        // Relaxed: numbers for statistics.
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         let positions = tail & ((1 << POSITION_BITS) - 1);
         let mut written = positions.saturating_sub(self.ring.len() as u64);
@@ -74,36 +72,35 @@ impl Queue {
         usize::try_from(written).unwrap_or(usize::MAX).min(self.ring.len()) * 8
     }
 
-    /// Puts a segment at the young end. The caller sets its state to `Sealed` afterwards.
+    /// Adds a segment at the young end. The caller sets its state to `Sealed` afterwards.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
-        // If holes make the span longer than this, entries are moved; the ring has four entries for
-        // each segment.
+        // If holes stretch the queue beyond this, entries move; the ring has four for each segment.
         if self.span() > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
     }
 
-    /// Positions from the old end to the young one: a hint; 0 if the young end that was read lies
-    /// before the old one.
+    /// Number of positions from the old end to the young one: a hint; 0 if the young end that was
+    /// read lies before the old one.
     fn span(&self) -> u64 {
-        // Relaxed: hints. The old end first, for it only ever goes towards the young one.
+        // Relaxed: hints. The old end first, since it only ever goes towards the young one.
         let head = self.head.load(Ordering::Relaxed);
         self.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// Is the ring large enough for its pages behind the old end to be given back? The young end
-    /// must not come around to a page while a column gives it back. Until that column passes its
-    /// next quiescent point no segment is reused, so each is pushed once at most, which moves the
-    /// young end by one and `ROTATE_ENTRIES`. The young end begins at less than four times as many
-    /// positions behind the old end as there are segments (`push`). Both together are nine
-    /// sixteenths of the ring, and the page is a quarter at most.
+    /// True if the ring is large enough for its pages behind the old end to be given back. The
+    /// young end must not come around to a page while a column gives it back. Until that column
+    /// passes its next quiescent point no segment is reused, so each is pushed once at most, which
+    /// moves the young end by one and `ROTATE_ENTRIES`. The young end begins at less than four
+    /// times as many positions behind the old end as there are segments (`push`). Both together are
+    /// nine sixteenths of the ring, and the page is a quarter at most.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
             && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()
     }
 
-    /// Entries in a page of the system's: a power of two.
+    /// Number of entries in a page of the system: a power of two.
     fn page_entries(&self) -> u64 {
         (self.ring.page_bytes() / size_of::<u64>()) as u64
     }
@@ -115,8 +112,7 @@ impl Queue {
         self.at(position).store(entry(position, segment), Ordering::Release);
     }
 
-    /// Takes the oldest segment that can be drained. The caller owns it, in state `Draining`; its
-    /// entry stays.
+    /// Takes the oldest drainable segment, which is then `Draining` and the caller's.
     pub(crate) fn take_oldest(&self, segments: &Segments) -> Option<u32> {
         self.advance(segments);
         let head = self.head.load(Ordering::Relaxed); // a hint where to look
@@ -135,21 +131,20 @@ impl Queue {
         None
     }
 
-    /// Does the segment stand at this position?
+    /// True if the segment is at this position.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn has(&self, position: u64, segment: u32) -> bool {
-        // Relaxed: numbers to look at.
+        // Relaxed: for the audit.
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         (head..tail).contains(&position) && self.segment_at(position) == Some(segment)
     }
 
-    /// Has a segment leave the queue.
     pub(crate) fn remove(&self, segments: &Segments, segment: u32) {
         self.clear(segments.get(segment).ticket(), segment);
         self.advance(segments);
     }
 
-    /// Has `segment` leave the queue, and keeps its position for another segment.
+    /// Removes `segment` from the queue, and keeps its position for another segment.
     pub(crate) fn hold(&self, segments: &Segments, segment: u32) -> Option<u64> {
         let position = segments.get(segment).ticket();
         self.change(position, segment, HELD).then_some(position)
@@ -194,7 +189,7 @@ impl Queue {
             if self.at(head).load(Ordering::Acquire) != entry(head, HOLE) {
                 return;
             }
-            // Relaxed: the head is a hint; entries say what is there.
+            // Relaxed: the head is a hint; the entries decide.
             let next = head + 1;
             let moved =
                 self.head.compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -285,7 +280,7 @@ mod tests {
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
-    /// By the system's pages, whatever they are, and by those of arm64 as far as there are enough.
+    /// With the system's pages, whatever their size, and with those of arm64 if there are enough.
     #[test]
     fn what_has_left_takes_no_memory_and_is_not_there_again() {
         come_and_go();
@@ -357,7 +352,7 @@ mod under_loom {
         1 << (4 * segment)
     }
 
-    /// However the ends are seen while they move, they are no further apart than they ever were.
+    /// Whenever the ends are read while they move, they are no further apart than they ever were.
     #[test]
     fn the_ends_are_never_seen_far_apart() {
         let mut builder = loom::model::Builder::new();
@@ -377,7 +372,7 @@ mod under_loom {
         });
     }
 
-    /// Two threads queue a segment and take one: each is taken once, and none is lost.
+    /// Two threads queue a segment and take one: each segment is taken once, and none is lost.
     #[test]
     fn each_segment_is_taken_once() {
         let mut builder = loom::model::Builder::new();

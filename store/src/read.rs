@@ -1,7 +1,6 @@
-//! All reading of a key: without a lock, one line of the index and one item; or under its group's
-//! lock.
+//! Every read of a key: one line and one item without a lock, or under its group's lock.
 //!
-//! Where: GET, and the first look of everything else.
+//! Where: GET, and the first look of every other verb.
 //! Invariant: an item returned was linked at some moment during the call; that an item has expired
 //! is decided under the lock, because a touch may be rewriting its exptime. A short value is copied
 //! before anybody sees it, and the copy counts only if the slot names the same bytes afterwards
@@ -22,7 +21,7 @@ use memory::plant::{self, Fault};
 use memory::sync::wait_a_little;
 use std::marker::PhantomData;
 
-/// Is an item to be seen?
+/// Says if an item may be seen by clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Live,
@@ -30,7 +29,6 @@ pub(crate) enum Fate {
     Flushed,
 }
 
-/// An item found.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'r> {
     pub(crate) slot: Slot,
@@ -48,23 +46,22 @@ pub(crate) struct Old<'l, 'r> {
 }
 
 impl<'l> Old<'l, '_> {
-    /// The part of the value that is in the log.
     pub(crate) fn log_value(&self) -> &'l [u8] {
         // SAFETY: the item was found under its group's lock, which is held for `'l`.
         unsafe { self.seen.item.log_value() }
     }
 }
 
-/// A value as a reader has taken it.
+/// A value that a reader has taken.
 pub(crate) enum Taken {
-    /// The number of bytes that were copied into the column's buffer.
+    /// Number of bytes that were copied into the column's buffer.
     Copied(usize),
     /// The value of the item at this location, which is never rewritten, and its frames, if any.
     Lasting(u64, Option<Pinned>),
 }
 
 impl Taken {
-    /// The value; `copied` is the buffer into which it was copied, if it was.
+    /// Returns the value. `copied` is the buffer that `Copied` bytes were copied into.
     ///
     /// # Safety
     /// The column has passed no quiescent point since the value was taken.
@@ -79,7 +76,7 @@ impl Taken {
     }
 }
 
-/// What stands before a value; each function reads it from the item.
+/// The data that a reply shows before the value; each function reads it from the item.
 pub struct Head<'s> {
     view: View<'s>,
     item: Item<'s>,
@@ -94,7 +91,7 @@ impl Head<'_> {
         self.item.client_flags()
     }
 
-    /// Length of the value.
+    /// The length of the value.
     #[inline]
     #[must_use]
     pub fn value_bytes(&self) -> u32 {
@@ -108,16 +105,16 @@ impl Head<'_> {
         self.view.cas_of(self.slot, &self.item)
     }
 
-    /// When the item expires, if that is sure without a lock; 0: never. `None`: a touch may be
-    /// changing it.
+    /// The exptime, if certain without a lock; 0: never. `None`: a touch may be changing it.
     #[inline]
     #[must_use]
     pub fn exptime(&self) -> Option<u32> {
         (!self.item.shape().has_exp()).then_some(0)
     }
 
-    /// Seconds since the last access that was noted (`l`), if this one is not noted. `None`: two
-    /// clients that ask at once must not both be told so.
+    /// Seconds since the last noted access (`l`), if this access need not be noted. `None`: it must
+    /// be noted under the lock, so that two clients that ask at once are not both told the old
+    /// time.
     #[inline]
     #[must_use]
     pub fn idle_seconds(&self) -> Option<u32> {
@@ -125,30 +122,29 @@ impl Head<'_> {
         accessed.is_fresh(handle.now).then(|| accessed.seconds_before(handle.now))
     }
 
-    /// Its key was given in base64.
+    /// True if the key was given in base64.
     #[inline]
     #[must_use]
     pub fn key_binary(&self) -> bool {
         self.item.shape().key_binary()
     }
 
-    /// True if the item was fetched before (`h`), which is sure. False is not: two clients that
-    /// fetch it at once may both be told so.
+    /// True if the item was fetched before (`h`). Only true is certain: two clients that fetch the
+    /// item at once may both be told false.
     #[inline]
     #[must_use]
     pub fn fetched(&self) -> bool {
         self.slot.has(FETCHED)
     }
 
-    /// True if the item is marked stale (`X`). Then the first client to look wins, which takes the
-    /// lock.
+    /// True if the item is stale (`X`). Then the first client to look wins, which takes the lock.
     #[inline]
     #[must_use]
     pub fn stale(&self) -> bool {
         self.slot.has(STALE)
     }
 
-    /// Somebody won before (`Z`).
+    /// True if another client won before (`Z`).
     #[inline]
     #[must_use]
     pub fn token_sent(&self) -> bool {
@@ -181,8 +177,8 @@ impl Column {
         get_anyhow(handle, key.bytes, key.hash, &mut copied[..])
     }
 
-    /// As `get`, of the key that `hash` was made from; appends a reply to `out`. If the value is
-    /// short and `around` says what stands around it, the whole reply is appended at once.
+    /// Like `get`, but for the key that `hash` was made from, and appends a reply to `out`. If the
+    /// value is short and `around` says what stands around it, the whole reply is appended at once.
     /// Otherwise `head` appends what stands before the value and says what is to follow; it may be
     /// called several times, and what an earlier call appended is removed. If `head` calls the
     /// lookup off, nothing is appended and nothing counted.
@@ -208,7 +204,7 @@ impl Column {
         {
             let before = out.len();
             item.append_around(out, &around, key);
-            // As in `get`.
+            // See `get`.
             if found.is_unchanged() {
                 view.sample_lookup(hash);
                 view.note_use(hash, &found, &item);
@@ -220,7 +216,7 @@ impl Column {
     }
 }
 
-/// As `Column::get`, for any item.
+/// Like `Column::get`, but for an item of any length.
 #[cold]
 #[inline(never)]
 fn get_anyhow<'s>(
@@ -241,7 +237,7 @@ fn get_anyhow<'s>(
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// As `Column::get_around`, for any item and by `head` alone. `found` is a slot found already.
+/// Like `Column::get_around`, but for any length and without `around`; `found` is given.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
@@ -286,23 +282,22 @@ impl<'r> View<'r> {
         unsafe { Item::at(&self.store.memory().region, loc, self.layout) }
     }
 
-    /// The item of a slot if it has this key.
+    /// The slot's item, if it has this key.
     ///
     /// # Safety
-    /// As `item`, of the slot.
+    /// Like `item`, for the slot's `loc`.
     #[inline(always)]
     pub(crate) unsafe fn with_key(self, slot: Slot, key: &[u8]) -> Option<Item<'r>> {
         // SAFETY: as in `item`.
         unsafe { Item::with_key(&self.store.memory().region, slot.loc(), self.layout, key) }
     }
 
-    /// The CAS unique of a slot's item.
     #[inline(always)]
     pub(crate) fn cas_of(self, slot: Slot, item: &Item<'_>) -> u64 {
         item.cas(|| self.log.segment_of(slot.loc()).cas_base())
     }
 
-    /// Is the item at `loc` to be seen at this column's time?
+    /// Says if the item at `loc` may be seen at this column's time.
     #[inline(always)]
     pub(crate) fn fate(self, item: &Item<'_>, loc: u64) -> Fate {
         if self.has_expired(item) {
@@ -311,7 +306,7 @@ impl<'r> View<'r> {
         if self.is_flushed(loc) { Fate::Flushed } else { Fate::Live }
     }
 
-    /// Has it expired at this column's time?
+    /// True if the item has expired at this column's time.
     #[inline]
     fn has_expired(self, item: &Item<'_>) -> bool {
         let exptime = item.exptime();
@@ -319,7 +314,7 @@ impl<'r> View<'r> {
         exptime != 0 && exptime <= now
     }
 
-    /// The item of a slot that was read just now, if it has the key, is of one of the shorter
+    /// The item of a slot that was read just now, if it has the key, is in one of the shorter
     /// forms, as nearly all items are, and is seen to be live at once. The slot may be busy.
     #[inline(always)]
     fn shown_at_once(self, found: &Found<'r>, key: &[u8]) -> Option<Item<'r>> {
@@ -330,15 +325,15 @@ impl<'r> View<'r> {
         is_shown.then_some(item)
     }
 
-    /// The slot of the key's item, dead or live. The slot may be busy.
+    /// Finds the slot of the key's item, dead or live. The slot may be busy.
     #[inline]
     fn find(self, key: Key<'_>) -> Option<Found<'r>> {
         // SAFETY: the slot was read just now.
         self.store.index.find(key.hash, |slot| unsafe { self.with_key(slot, key.bytes) }.is_some())
     }
 
-    /// The item found, if it is live and its slot not busy. Otherwise the caller looks again; an
-    /// item that is dead has been unlinked by then.
+    /// The found item, if it is live and its slot not busy. `None`: the caller looks again; a dead
+    /// item has been unlinked by then.
     fn shown(self, hash: u64, found: &Found<'r>, rounds: &mut u32) -> Option<Item<'r>> {
         let loc = found.slot.loc();
         // SAFETY: what was found is borrowed from the handle, so its slot was read since the
@@ -355,9 +350,10 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Has `read` read the key's live item, whose slot may be `found` already, until all that it
-    /// has read is of one version; returns the slot, the item and what was read. If `read` returns
-    /// `None`, the item is linked no more, and the key is looked for again.
+    /// Calls `read` with the key's live item until all bytes that `read` has read are of one
+    /// version. Returns the slot, the item and `read`'s result. The item's slot may be `found`
+    /// already. If `read` returns `None`, the item is no longer linked, and the key is looked for
+    /// again.
     #[inline]
     fn read<T>(
         self,
@@ -370,22 +366,22 @@ impl<'r> View<'r> {
             let found = found.take().or_else(|| self.find(key))?;
             let Some(item) = self.shown(key.hash, &found, &mut rounds) else { continue };
             let got = read(found.slot, item);
-            // Frames held are this item's, too.
+            // Frames that `read` pinned are this item's, too.
             if let Some(got) = got.filter(|_| found.is_unchanged()) {
                 return Some((found, item, got));
             }
         }
     }
 
-    /// The key's live item, found without a lock. Of the item the caller may read only what is
-    /// never rewritten, and its exptime; its CAS unique was read here.
+    /// Finds the key's live item without a lock. The caller may read only the item's exptime and
+    /// the parts that are never rewritten; its CAS unique was read here.
     pub(crate) fn find_live(self, key: Key<'_>) -> Option<Seen<'r>> {
         let read = self.read(key, None, |slot, item| Some(self.cas_of(slot, &item)));
         read.map(|(Found { slot, .. }, item, cas)| Seen { slot, item, cas })
     }
 
     /// Shows `look` the key's live item, if any, under the lock of its group, and returns the lock.
-    /// An item that is dead is unlinked before.
+    /// A dead item is unlinked first.
     #[inline(always)]
     pub(crate) fn look_locked<T>(
         self,
@@ -406,7 +402,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// The key's item, dead or live, found under its group's lock.
+    /// Finds the key's item, dead or live, under its group's lock.
     #[inline(always)]
     pub(crate) fn find_locked<'l>(self, locked: &'l Locked<'r>, key: &[u8]) -> Option<Old<'l, 'r>> {
         let mut found = None;
@@ -436,7 +432,7 @@ impl<'r> View<'r> {
         Old { at, seen, fate, lock: PhantomData }
     }
 
-    /// Counts a use of what was found.
+    /// Counts a use of the item found.
     #[inline]
     fn note_use(self, hash: u64, found: &Found<'_>, item: &Item<'_>) {
         let loc = found.slot.loc();
@@ -446,7 +442,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Notes when an access was, once a minute for an item.
+    /// Notes the time of an access, at most once a minute per item.
     #[cold]
     #[inline(never)]
     fn note_access(self, hash: u64, loc: u64, item: &Item<'_>) {
@@ -461,8 +457,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Notes that an item is accessed, unless that was noted within a minute. To be called under
-    /// its group's lock.
+    /// Notes an access, unless one was noted within a minute. To be called under the group's lock.
     pub(crate) fn access(self, item: &Item<'_>) {
         if !item.accessed().is_fresh(self.handle.now) {
             item.set_accessed(self.handle.stamp);
@@ -486,7 +481,7 @@ impl<'r> View<'r> {
         Some(Taken::Lasting(loc, pinned))
     }
 
-    /// Appends an item's value to `out` if it may be rewritten, as `take` takes it; else shows it.
+    /// Appends an item's value to `out` if it may be rewritten, or returns it without a copy.
     #[inline(always)]
     fn append(self, loc: u64, item: &Item<'r>, out: &mut Vec<u8>) -> Option<Appended<'r>> {
         let Some(log) = item.lasting_value() else {
@@ -499,7 +494,7 @@ impl<'r> View<'r> {
         Some(Appended::Lasting(log, self.handle.keep(loc)))
     }
 
-    /// Holds the frames of an item's value, from the first on.
+    /// Pins the frames of an item's value, from `first` on. `None`: they were given back.
     #[inline(never)]
     pub(crate) fn pin(self, item: &Item<'_>, first: u32) -> Option<Pinned> {
         let (value_bytes, log_bytes) = item.value_bytes();

@@ -1,9 +1,9 @@
-//! Frames in use are brought together in fewer segments: values whose frames lie scattered are
-//! copied to free frames of segments that stay.
+//! Brings frames in use together in fewer segments: values whose frames are scattered are copied to
+//! free frames of segments that stay.
 //!
-//! Where: when the limit of memory was lowered, before items are evicted for it.
+//! Where: when the memory limit was lowered, before items are evicted for it.
 //! Invariant: a published chain is never changed: the whole value is copied, and its item is
-//! written anew to name the copy. Whoever reads the old chain holds it, and the last holder frees
+//! written anew to name the copy. Every reader of the old chain holds it, and the last holder frees
 //! it.
 
 #![allow(unsafe_code, reason = "writes frames in the mapping")]
@@ -16,18 +16,17 @@ use memory::frames::Pinned;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// Longer values are not copied, which would take too long. Their frames fill whole segments,
-/// except at their ends.
+/// Longest value that is copied. A longer one would take too long, and its frames fill whole
+/// segments, except at their ends.
 const COPIED_BYTES_MAX: u32 = 2 << 20;
-/// After a walk in which no value could be copied, another begins when fewer segments are lacking,
-/// by this part.
+/// After a walk in vain, another begins once fewer segments are lacking, by one in this many.
 const IN_VAIN_PART: u32 = 16;
-/// Most segments that one call looks at, for one to walk.
+/// Most segments that one call looks at to find one to walk.
 const LOOKS_MAX: u32 = 4096;
 
 impl Store {
-    /// The segment from which on frames lie scattered, if bringing them together would win as many
-    /// segments as the limit demands.
+    /// The segment from which on frames count as scattered, if bringing them together would win as
+    /// many segments as the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {
         let memory = self.memory();
         let lacking = self.lacking();
@@ -41,7 +40,7 @@ impl Store {
     }
 
     /// Claims a segment to walk for items whose frames are scattered. Returns it, and the segment
-    /// from which on frames are.
+    /// from which on frames count as scattered.
     pub(crate) fn claim_to_repack(&self) -> Option<(u32, u32)> {
         let from = self.scattered()?;
         let (memory, limit) = (self.memory(), &self.limit);
@@ -50,7 +49,7 @@ impl Store {
             if segment >= memory.segments.count() {
                 limit.repack_at.store(0, Ordering::Relaxed);
                 if limit.repacked.swap(0, Ordering::Relaxed) == 0 {
-                    // Another walk begins when fewer segments are lacking.
+                    // Another walk begins once fewer segments are lacking.
                     limit.in_vain.store(self.lacking().max(1), Ordering::Relaxed);
                     return None;
                 }
@@ -68,7 +67,7 @@ impl Store {
 
 impl View<'_> {
     /// Copies the value of the item at `loc` if any of its frames lies in a segment from `from` on.
-    /// The item is written to what the holder of `token` fills. Returns the bytes copied.
+    /// The item is written to the open segment of the holder of `token`. Returns the bytes copied.
     pub(crate) fn repack(
         self,
         (hash, loc): (u64, u64),
@@ -105,7 +104,7 @@ impl View<'_> {
     }
 }
 
-/// A copy of a chain in free frames of segments before `before`. `None`: there are too few.
+/// Copies a chain to free frames of segments before `before`. `None`: there are too few.
 fn copied(store: &Store, pinned: &Pinned, before: u32) -> Option<u32> {
     let memory = store.memory();
     let (mut first, mut last) = (None, None);

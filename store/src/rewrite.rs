@@ -1,7 +1,7 @@
-//! Rewriting in place: an item of the old one's shape is written over the old one.
+//! Rewriting in place: a new item of the old one's shape is written over the old one.
 //!
 //! Where: the engine tries it before it takes a place, whatever the verb; every reader of short
-//! values reads as is told here.
+//! values follows the protocol below.
 //! Invariant: of an item only these are rewritten: its value, CAS unique, exptime, client flags and
 //! stamp; never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied
 //! before anybody else sees it, and the copy counts only if the slot names the same bytes after it.
@@ -19,9 +19,9 @@
 //! rewriting, or a later slot; a reader that has read none of its bytes has the version that the
 //! slot named. A pair of location and version never comes back while a reader may hold it: at the
 //! last version an item is appended anew; a moved item begins at version 0 elsewhere; and the old
-//! bytes are not used again before every column has passed a quiescent point. Whoever changes or
-//! copies items under the lock (drains, touches, other writers) meets no rewriting at all. A walk
-//! that reads an item without the lock takes whatever may be rewritten for a hint.
+//! bytes are not used again before every column has passed a quiescent point. Drains, touches and
+//! other writers, which change or copy items under the lock, meet no rewriting at all. A walk that
+//! reads an item without the lock treats all that may be rewritten as a hint.
 
 #![allow(unsafe_code, reason = "writes over an item in the mapping")]
 
@@ -32,7 +32,7 @@ use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::read::{Fate, Old};
 use memory::plant::{self, Fault};
 
-/// May an item of `shape` be written over the item of a slot? Without the lock this is a guess.
+/// True if an item of `shape` may be written over a slot's item. Without the lock a guess.
 #[inline]
 pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> bool {
     let is_fresh = slot.ver() < VER_MAX || plant::is(Fault::LastVersionRewritten);
@@ -40,7 +40,7 @@ pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> boo
 }
 
 impl View<'_> {
-    /// Can an item of `shape` be written over `old`?
+    /// True if an item of `shape` can be written over `old`.
     #[inline(always)]
     pub(crate) fn can_rewrite(self, old: &Old<'_, '_>, shape: Shape) -> bool {
         let slot = old.seen.slot;
@@ -50,7 +50,7 @@ impl View<'_> {
             && self.log.segment_of(slot.loc()).epoch() == self.log.epoch()
     }
 
-    /// Writes an item over `old`, which can be rewritten; the slot becomes what `change` says, at
+    /// Writes an item over `old`, which can be rewritten. `change` makes the new slot, which gets
     /// the next version. False: the CAS unique does not fit, and nothing was written.
     #[inline(always)]
     pub(crate) fn rewrite(
@@ -66,7 +66,7 @@ impl View<'_> {
         if item.shape().cas() == CasWidth::Short && behind > u64::from(u32::MAX) {
             return false;
         }
-        // Before the item gets its exptime: background walks go by the segment's latest exptime.
+        // Before the item's own exptime, since walks trust the segment's latest one.
         if !plant::is(Fault::LifeNotProlonged) {
             segment.raise_exp(fields.exptime);
         }

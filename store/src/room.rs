@@ -1,10 +1,10 @@
-//! Room for what is appended: a place for each item, a frame for each piece of a large value, and
-//! what an append pays for them.
+//! Room for appends: a place for each item, a frame for each piece of a large value, and the work
+//! with which an append pays for them.
 //!
 //! Where: before an append; `maintain` makes room ahead of need.
 //! Invariant: no append pays for more than a slice of work unless no segment is free, and then for
-//! a bounded number of slices. No append waits here: where other columns hold what will be room,
-//! the append is told to come later.
+//! a bounded number of slices. No append waits here: if other columns hold what will be room, the
+//! append is answered with `Later`.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK); compaction as in log-structured stores.
 
 mod choice;
@@ -27,42 +27,41 @@ use crate::verbs::Refused;
 use memory::random::Random;
 use memory::sync::{Ordering, spin_loop};
 
-/// After a look that could make no room, this many appends do not look.
+/// Number of appends that do not look for room after a look that could make none.
 const REST_APPENDS: u32 = 64;
-/// Most slices of work that an append does where no segment is free; then it is told to come later.
+/// Most slices of work of an append while no segment is free, before `Later` is the answer.
 const SLICES_MAX: u32 = 16;
-/// An append is refused after this many looks in a row that found no work to do and no other column
-/// at work: at a single look, another column may have been between two steps.
+/// Number of looks in a row that found no work to do and no other column at work before an append
+/// is refused. After a single look, another column may have been between two steps.
 const VAIN_LOOKS_MAX: u32 = 4;
-/// Where nothing is evicted, this many appends are refused without a look after one that found the
-/// store full.
+/// Appends refused without a look, if nothing is evicted, after one found the store full.
 const FULL_APPENDS: u32 = 256;
 
-/// Where memory would grow, an append pays this many times its size. In segments that are half dead
-/// that makes room for one and a half times its size.
+/// Factor by which the work of an append exceeds its size where memory would grow. In segments that
+/// are half dead this work makes room for one and a half times the size.
 const REUSE_FACTOR: u32 = 3;
 
-/// What a column keeps between its slices of making room.
+/// The state that a column keeps between its slices of making room.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// The walk through a segment that is under way.
     drain: Option<Drain>,
-    /// What the column's drains have spared beyond what they freed.
+    /// Bytes that the column's drains have spared beyond those that they freed.
     debt: Debt,
-    /// This many more appends do not look for room, after a look that could make none.
+    /// Number of further appends that do not look for room, after a look that could make none.
     rest: u32,
-    /// This many more appends are refused without a look, after one found that nothing can be
-    /// freed. The number is ignored once the column itself has made as many bytes dead as make a
-    /// segment worth compacting, and it is 0 again when the clock moves on. Bytes that other
-    /// columns have made dead are found when the number has come to 0.
+    /// Number of further appends that are refused without a look, after one found that nothing can
+    /// be freed. The number is ignored once the column itself has made as many bytes dead as make a
+    /// segment worth compacting, and it is reset when the clock moves on. Bytes that other columns
+    /// have made dead are found once the number is 0.
     pub(crate) full_appends: u32,
-    /// The hash of the last key whose change is to come later because the index lacked a line.
+    /// The hash of the last key answered with `Later` because the index lacked a line.
     pub(crate) lacks_line: Option<u64>,
     pub(crate) random: Random,
 }
 
 impl Room {
-    /// The room of column `id`.
+    /// Makes the state of column `id`.
     pub(crate) fn new(id: usize) -> Self {
         Self {
             drain: None,
@@ -74,12 +73,12 @@ impl Room {
         }
     }
 
-    /// A place for an item of `bytes` that will expire at `exptime` (0: never) in `queue`, paying
-    /// for room as it goes. A quiescent point.
+    /// A place in `queue` for an item of `bytes` that will expire at `exptime` (0: never); pays for
+    /// room as it goes. A quiescent point.
     ///
     /// # Errors
-    /// `NoMemory`: nothing can be freed. `Later`: something will be, or more work than an append's
-    /// share is to be done first.
+    /// `NoMemory`: nothing can be freed. `Later`: memory will be freed, or more work than an
+    /// append's share must be done first.
     pub(crate) fn place(
         &mut self,
         handle: &mut Handle,
@@ -92,10 +91,10 @@ impl Room {
         })
     }
 
-    /// A frame for a value on its way in; as `place`.
+    /// A frame for a value that is arriving. Like `place`, pays for room; a quiescent point.
     ///
     /// # Errors
-    /// As `place`.
+    /// Like `place`.
     pub(crate) fn frame(&mut self, handle: &mut Handle) -> Result<u32, Refused> {
         self.pay(handle, handle.store.frame_bytes());
         self.take(handle, |view| {
@@ -111,8 +110,7 @@ impl Room {
             return self.pay_for_reuse(handle, bytes);
         }
         pass_and_reclaim(handle);
-        // Segments that wait for other columns will be free without more being drained; segments
-        // that are to be withheld will not.
+        // Counts segments that wait for other columns, but not those that are to be withheld.
         let segments = &handle.store.memory().segments;
         let free = (segments.free() + segments.limbo()).saturating_sub(handle.store.excess());
         if free >= high {
@@ -129,8 +127,8 @@ impl Room {
         }
     }
 
-    /// Called before an append of `bytes` when enough segments are free: if few of these have
-    /// memory, and too much of the touched memory is dead, pays for dead memory to be used again.
+    /// Called before an append of `bytes` while enough segments are free: if few of these are warm,
+    /// and too much of the touched memory is dead, pays for dead memory to be used again.
     #[inline]
     fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
         if handle.store.memory().segments.warm() <= handle.store.keep()
@@ -150,7 +148,7 @@ impl Room {
         }
         let Some(dead_percent) = handle.store.dead_percent_to_reuse() else { return };
         let budget = bytes.saturating_mul(REUSE_FACTOR).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
-        // Relaxed: a hint whether other columns are at it.
+        // Relaxed: a hint whether other columns are making room.
         if !self.make_reusable(handle.view(), budget, dead_percent)
             && handle.store.tokens.load(Ordering::Relaxed) == 0
         {
@@ -168,10 +166,10 @@ impl Room {
         take(handle.view()).map_or_else(|| self.room_for(handle, take), Ok)
     }
 
-    /// Makes room until `take` gets what it wants, as far as an append's share of work goes.
+    /// Makes room until `take` succeeds, but does no more than an append's share of work.
     ///
     /// # Errors
-    /// As `place`.
+    /// Like `place`.
     pub(crate) fn room_for<T>(
         &mut self,
         handle: &mut Handle,
@@ -185,8 +183,7 @@ impl Room {
         }
         let mut vain_looks = 0;
         for _ in 0..SLICES_MAX {
-            // Where enough drained segments wait for other columns, more items would be evicted in
-            // vain.
+            // If enough drained segments wait for other columns, evictions would be in vain.
             let enough = handle.store.memory().segments.limbo() >= handle.store.high();
             let progress = !enough && self.make_room(handle.view(), SLICE_BYTES_MAX);
             pass_and_reclaim(handle);
@@ -210,7 +207,7 @@ impl Room {
         Err(Refused::Later)
     }
 
-    /// Is it known, without a look, that nothing can be freed?
+    /// True if it is known, without a look, that nothing can be freed.
     fn is_full(&self, view: View<'_>) -> bool {
         self.full_appends > 0
             && view.config.eviction.is_none()
@@ -219,7 +216,7 @@ impl Room {
     }
 }
 
-/// Passes a quiescent point, and takes back the memory that all columns have passed.
+/// Passes a quiescent point, and reclaims the memory that all columns have passed.
 fn pass_and_reclaim(handle: &mut Handle) {
     handle.pass();
     handle.view().reclaim();
@@ -227,8 +224,9 @@ fn pass_and_reclaim(handle: &mut Handle) {
 }
 
 impl Store {
-    /// Do other columns hold what may become room: retired segments that wait for quiescent points,
-    /// a walk, a pass? Relaxed: hints; an append that is told to come later asks again.
+    /// True if other columns hold what may become room: retired segments that wait for quiescent
+    /// points, a walk, a pass. Relaxed: hints; an append that is answered with `Later` is tried
+    /// again.
     pub(crate) fn others_make_room(&self) -> bool {
         self.memory().segments.limbo() > 0
             || self.tokens.load(Ordering::Relaxed) != 0

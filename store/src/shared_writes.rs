@@ -1,19 +1,20 @@
-//! How many cache lines an operation writes that other columns' operations touch: the fewer, the
+//! Counts the cache lines an operation writes that other columns' operations touch: the fewer, the
 //! better the operation scales with the number of cores.
 //!
 //! Where: `RUSTFLAGS="--cfg shuttle" cargo test -p hypostyle-store --lib shared_writes`.
 //! Invariant: every access through `memory::sync`, and every byte of the log, is recorded as the
-//! shipped source makes it. A line that column A writes is shared if column B touches it, reading
-//! or writing, when it does operations of all kinds on the same keys, on others and on new ones;
-//! what only the readers of a key read is told apart.
+//! shipped source makes it. A line that column A writes is shared if column B reads or writes it in
+//! operations of all kinds on the same keys, on others and on new ones; lines of the log, which
+//! only the readers of their keys read, are counted apart.
 //!
 //! Mutexes are not recorded. An operation tries one if it widens the index, lays out a group anew,
-//! gathers segments that are due or tells of a sampled key, one key in 64; the operations recorded
-//! here do none of that. Under shuttle blocks of CAS uniques, lumps of reported items and slices of
-//! drains are shorter: a line written once in four operations here is written once in 64 elsewhere.
+//! gathers segments that are due or reports a sampled key, one key in 64; the operations recorded
+//! here do none of that. Under shuttle, blocks of CAS uniques, lumps of reported items and slices
+//! of drains are shorter: a line written once in four operations here is written once in 64
+//! elsewhere.
 //!
-//! Source: Clements et al., "The scalable commutativity rule", SOSP 2013: what writes no line that
-//! others touch scales.
+//! Source: Clements et al., "The scalable commutativity rule", SOSP 2013: an operation scales if it
+//! writes no line that others touch.
 
 #![allow(clippy::expect_used, reason = "a test")]
 
@@ -28,38 +29,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Bytes of a cache line.
 const LINE: usize = 64;
-/// Operations looked at.
+/// Number of operations looked at.
 const LOOKS: u32 = 256;
-/// Items stored beside those looked at, and before what evicts, as many as fit and more.
+/// Number of other items stored before the look. In the smallest store more than fit.
 const OTHERS: u32 = 10_000;
-/// What lines are: of the index, of a segment's entry, or the column's own counters, which others
-/// do not read at each operation, but once for each segment that they open or drain: to know how
-/// much is alive.
+/// Names of lines: of the index, of a segment's entry, and the column's own counters. Other columns
+/// do not read the counters in each operation, only once for each segment that they open or drain,
+/// to sum up the live bytes.
 const COUNTERS: &str = "counters";
 const INDEX_LINE: &str = "line of the index";
 const INDEX_GROUP: &str = "group of the index";
 const ENTRY_FIRST: &str = "segment's entry, first line";
 const ENTRY_SECOND: &str = "segment's entry, second line";
-/// What an append writes of these.
+/// The lines that an append writes.
 const APPENDED: [&str; 5] = [COUNTERS, INDEX_GROUP, INDEX_LINE, ENTRY_FIRST, ENTRY_SECOND];
 const VALUE: [u8; 100] = [b'v'; 100];
 /// A value of another length, so that it is not written in place.
 const LONGER: [u8; 120] = [b'w'; 120];
 
-/// A store and two of its columns.
 struct Scene {
     store: Arc<Store>,
     a: Column,
     b: Column,
-    /// Keys looked at, none of which is sampled for the estimate of other sizes.
+    /// The keys looked at. None is sampled for the estimate of the miss ratio.
     keys: Vec<Vec<u8>>,
     made: u32,
 }
 
-/// What an operation writes: lines that another column touches too, by what lies in them, and lines
-/// of the log.
+/// Names of the lines that an operation writes and others touch; number of lines of the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Written {
     shared: Vec<String>,
@@ -103,7 +101,7 @@ impl Scene {
         }
     }
 
-    /// Column A stores the keys, and then many others; a second later.
+    /// Stores the keys, and then many others, by column A; then a second passes.
     fn filled(mut self) -> Self {
         let others: Vec<_> = (0..OTHERS).map(|_| self.fresh()).collect();
         for key in self.keys.iter().chain(&others) {
@@ -114,7 +112,7 @@ impl Scene {
         self
     }
 
-    /// What column B touches in operations of all kinds on the keys, on others and on new ones.
+    /// Lines that column B touches in operations of all kinds on the keys, others and new ones.
     fn touched(&mut self) -> BTreeSet<usize> {
         let others: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
         let new: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
@@ -124,7 +122,7 @@ impl Scene {
         let (_, accesses) = watch(|| {
             others.iter().for_each(|key| set(b, key, &VALUE));
             for key in keys.iter().chain(&others) {
-                // Where memory is short it may be gone.
+                // If memory is short, the key may be gone.
                 let _ = b.get(key);
                 set(b, key, &VALUE);
                 set(b, key, &VALUE);
@@ -137,7 +135,6 @@ impl Scene {
         accesses.iter().flat_map(lines).collect()
     }
 
-    /// What a line is.
     fn name(&self, line: usize) -> String {
         let at = line * LINE;
         let memory = self.store.memory();
@@ -162,7 +159,7 @@ impl Scene {
         "elsewhere".into()
     }
 
-    /// Does `operate` on each key, and says what it has written each time.
+    /// Calls `operate` for each key, and returns what each call has written.
     fn look(mut self, mut operate: impl FnMut(&mut Column, &[u8])) -> Vec<Written> {
         let mut written = Vec::new();
         for key in &self.keys {
@@ -190,7 +187,7 @@ fn lines(access: &Access) -> RangeInclusive<usize> {
     access.at / LINE..=(access.at + access.bytes - 1) / LINE
 }
 
-/// Runs `test` where accesses are recorded, in one thread.
+/// Runs `test` in one thread where accesses are recorded.
 fn recorded(test: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     config.max_steps = MaxSteps::None;
@@ -198,8 +195,8 @@ fn recorded(test: impl Fn() + Send + Sync + 'static) {
     Runner::new(RandomScheduler::new_from_seed(0, 1), config).run(test);
 }
 
-/// Looks so, and asserts what is written mostly, and how many shared lines in the mean at most; of
-/// the log the item's own bytes alone.
+/// Runs `looks` and asserts which shared lines most operations write, the greatest mean of their
+/// number, and the number of lines of the log, which are the item's own.
 fn writes(
     looks: impl Fn() -> Vec<Written> + Send + Sync + 'static,
     mostly: &'static [&'static str],
@@ -231,7 +228,7 @@ fn a_get_of_a_saturated_item_writes_nothing() {
         }
         scene.look(get)
     };
-    // Not once of all times.
+    // The mean is exact: no operation writes.
     writes(looks, &[], (0..=0, 0.0));
 }
 
@@ -243,33 +240,33 @@ fn a_get_that_hits_writes_the_slot() {
 
 #[test]
 fn a_set_in_place_writes_the_slot_and_the_groups_word() {
-    // The group's word: its lock. The slot's line: the version. One in four takes CAS uniques. The
-    // counters: see `COUNTERS`.
+    // The group's word has the lock, the slot's line the version. One operation in four takes CAS
+    // uniques. The counters: see `COUNTERS`.
     let looks = || Scene::new(16).filled().look(|a, key| set(a, key, &VALUE));
     writes(looks, &[COUNTERS, INDEX_GROUP, INDEX_LINE], (2..=3, 3.3));
 }
 
 #[test]
 fn a_set_of_a_new_key_writes_its_segments_entry_too() {
-    // The entry's first line: cursor and committed bytes, shared because readers of the segment's
-    // items read there what their CAS uniques count from, and their queue. Its second line: live
-    // bytes. Some take CAS uniques, tell the index of more items, or open a segment.
+    // The entry's first line has cursor and committed bytes; it is shared because readers of the
+    // segment's items read there the base of CAS uniques and the queue. Its second line has the
+    // live bytes. Some operations take CAS uniques, report items to the index, or open a segment.
     let looks = || Scene::new(16).look(|a, key| set(a, key, &VALUE));
     writes(looks, &APPENDED, (2..=3, 5.6));
 }
 
 #[test]
 fn a_set_with_another_length_writes_no_more_lines_than_one_of_a_new_key() {
-    // Each overwrites an item of one segment's, so that the second line is mostly that one's too.
+    // All overwrite items of one segment, so the second line is mostly that segment's.
     let looks = || Scene::new(16).filled().look(|a, key| set(a, key, &LONGER));
     writes(looks, &APPENDED, (3..=4, 5.6));
 }
 
 #[test]
 fn a_set_that_evicts_writes_twice_as_many_lines_in_the_mean() {
-    // As that of a new key. Every tenth or so does a slice of a drain: of each item evicted the
-    // group's word, the slot's line and the ghost's, and the segment's live bytes; of segments that
-    // come and go their entries, the free list and the queues.
+    // The lines of a SET of a new key. About every tenth also does a slice of a drain: for each
+    // item evicted it writes the group's word, the slot's line and the ghost's, and the segment's
+    // live bytes; for segments that come and go, their entries, the free list and the queues.
     let looks = || {
         let mut scene = Scene::new(1).filled();
         scene.keys = (0..LOOKS).map(|_| scene.fresh()).collect();

@@ -1,54 +1,53 @@
-//! When an item was last accessed, in 16 bits.
+//! The time of an item's last access, in 16 bits.
 //!
 //! Where: a field of each item, read and set by lookups, and made coarse by `aging`.
-//! Invariant: an item's stamp is made coarse before its second comes round again, so that every
-//! stamp says one time.
+//! Invariant: an item's stamp is made coarse before its seconds wrap around, so that every stamp
+//! denotes one time.
 //!
 //! ```text
 //!   15  14 .. 0                      15  14  13 .. 0
 //!    0  second, its lowest 15 bits    1   0  unit of 256 seconds, its lowest 14 bits: coarse
 //! ```
-//! Seconds come round after 9 hours, units after 48 days. The clock of the column that reads a
+//! Seconds wrap around after 9 hours, units after 48 days. The clock of the column that reads a
 //! stamp may be a little behind that of the column that set it.
 
 /// This bit is set in a coarse stamp.
 const COARSE: u16 = 1 << 15;
-/// Seconds of a coarse stamp's unit, a power of two.
+/// Binary logarithm of the seconds in a coarse stamp's unit.
 const UNIT_LOG: u32 = 8;
 /// The bits of a unit that a stamp keeps.
 const UNITS: u32 = (1 << 14) - 1;
-/// A stamp that was set so many seconds ago is made coarse.
+/// A stamp that was set this many seconds ago is made coarse.
 pub(crate) const COARSE_FROM_SECONDS: u32 = SECONDS / 4;
-/// Seconds come round after so many.
+/// Seconds wrap around after this many.
 const SECONDS: u32 = 1 << 15;
-/// The oldest access that a stamp which is not coarse can say.
+/// Seconds since the oldest access that a stamp which is not coarse can denote.
 pub(crate) const SECONDS_MAX: u32 = SECONDS - 1 - AHEAD_SECONDS as u32;
-/// An access is not noted within so many seconds of the last one that was (memcached's
-/// `ITEM_UPDATE_INTERVAL`).
+/// Seconds within which another access is not noted (memcached's `ITEM_UPDATE_INTERVAL`).
 const NOTED_SECONDS: u16 = 60;
-/// A stamp may be so far ahead of a column's clock.
+/// Most seconds that a stamp may be ahead of a column's clock.
 const AHEAD_SECONDS: u16 = 255;
 
-/// When an item was last accessed.
+/// The time of an item's last access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(pub(crate) u16);
 
 impl Stamp {
-    /// An access in second `now`.
+    /// The stamp of an access in second `now`.
     #[inline]
     pub(crate) fn new(now: u32) -> Self {
         Self(low(now))
     }
 
-    /// May it be time to note an access at `now`? False is sure; true is said without need where a
-    /// column's clock is behind, and for a minute when seconds come round.
+    /// Returns false if an access at `now` need not be noted. True is a guess: it is also returned
+    /// if a column's clock is behind, and for a minute after seconds wrap around.
     #[inline(always)]
     pub(crate) fn may_be_late(self, now: Stamp) -> bool {
-        // A coarse stamp is too far from any `now`, for its bit 14 is 0.
+        // A coarse stamp is too far from any `now`, since its bit 14 is 0.
         now.0.wrapping_sub(self.0) > NOTED_SECONDS
     }
 
-    /// Was the access noted so lately that another one in second `now` is not?
+    /// True if the access was noted within a minute, so that one in second `now` need not be.
     #[inline]
     pub(crate) fn is_fresh(self, now: u32) -> bool {
         self.0 & COARSE == 0 && self.seconds_before(now) <= NOTED_SECONDS.into()
@@ -66,7 +65,7 @@ impl Stamp {
         ((units << UNIT_LOG) + now % unit_seconds).saturating_sub(unit_seconds - 1)
     }
 
-    /// The coarse stamp in place of this one, where it is time.
+    /// The coarse stamp that replaces this one, if it is old enough.
     pub(crate) fn aged(self, now: u32) -> Option<Self> {
         let seconds = self.seconds_before(now);
         let is_due = self.0 & COARSE == 0 && seconds >= COARSE_FROM_SECONDS;

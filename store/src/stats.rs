@@ -1,4 +1,4 @@
-//! What the store counts, per column, and the sums.
+//! The store's counters, per column, and their sums.
 //!
 //! Where: beside every operation; read by `stats`.
 //! Invariant: a column's counters have one writer, so they need no atomic addition.
@@ -7,7 +7,7 @@ use crate::policy::Queue;
 use memory::sync::Counter;
 
 /// The value to show of a statistic after a `stats reset`, at which it was `earlier`: a `count`
-/// begins at 0 again, a `gauge` tells how things are.
+/// begins at 0 again, a `gauge` shows the present value.
 macro_rules! since {
     (count, $now:expr, $earlier:expr) => {
         $now.wrapping_sub($earlier)
@@ -17,7 +17,7 @@ macro_rules! since {
     };
 }
 
-/// Makes of each row a column's counter, its sum over the columns and what `stats reset` does.
+/// Makes of each row a column's counter, its sum over the columns and its `stats reset` rule.
 macro_rules! counters {
     ($($(#[$doc:meta])* $kind:ident $name:ident,)+) => {
         /// One column's counters.
@@ -56,7 +56,7 @@ macro_rules! counters {
     };
 }
 
-/// A mean over the latest evictions is of at most this many, and of at least half as many.
+/// Most evictions in a mean over the latest ones; at least half as many are in it.
 const LATE_EVICTIONS: u64 = 1 << 14;
 
 impl Counters {
@@ -91,8 +91,8 @@ impl Counters {
 }
 
 impl Stats {
-    /// For items evicted of late, the mean of the seconds since their segments were opened, that
-    /// is, since the items were stored or last spared. 0: no item was evicted.
+    /// The mean, over the latest evicted items, of the seconds since their segments were opened,
+    /// that is, since the items were stored or last spared. 0: no item was evicted.
     #[must_use]
     pub fn eviction_age(&self) -> u64 {
         self.late_eviction_seconds / self.late_evictions.max(1)

@@ -1,11 +1,11 @@
 //! The background walk through one segment: it unlinks items that have expired or were flushed, and
 //! leaves the others where they are.
 //!
-//! Where: a segment that the calendar says is due, or one of an earlier epoch, where too few such
-//! segments are there for a pass through the index; in slices.
-//! Invariant: whether an item is dead is decided under its group's lock: a touch either came
-//! before, or finds nothing. An item that lives on is not looked up in the index: its own exptime
-//! says that it lives, and at worst no slot names it any more.
+//! Where: in slices, a segment that the calendar says is due, or one of an earlier epoch, if there
+//! are too few such segments for a pass through the index.
+//! Invariant: an item is found dead under its group's lock: a touch either came before, or finds
+//! nothing. An item that lives on is not looked up in the index: its own exptime says that it
+//! lives, and at worst it is no longer linked.
 //! Source: memcached's LRU crawler (1.6.45), by segments; batches as in AMAC (Kocberber et al.,
 //! VLDB 2015).
 
@@ -18,16 +18,16 @@ use crate::link::Reaped;
 use crate::read::Fate;
 use memory::segments::{Segment, State};
 
-/// Items whose lines of the index are brought near together.
+/// Number of items whose index lines are prefetched together.
 const BATCH: usize = 32;
-/// How far ahead records are brought near.
+/// Distance in bytes of the record that is prefetched.
 const RECORDS_AHEAD_BYTES: u64 = 1 << 10;
-/// A segment is walked again when this part of its bytes will have expired.
+/// A segment is walked again once one byte in this many will have expired.
 const DEAD_PART: u32 = 8;
-/// Later exptimes are counted by the power of two of the seconds until then.
+/// Number of powers of two by which the seconds until later exptimes are counted.
 const SPANS: usize = 32;
 
-/// A walk's state, and what it has found.
+/// The state of a walk, and its findings.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     segment: u32,
@@ -35,37 +35,36 @@ pub(crate) struct Sweep {
     all: bool,
     /// No linked item expires before this second.
     from: u32,
-    /// Bytes of items that expire later, by how much later.
+    /// Bytes of items that expire later, by the power of two of the seconds until then.
     ahead: [u32; SPANS],
     /// The latest exptime of those items.
     last: u32,
 }
 
-/// An item that is to be looked up in the index: its key's hash, its location, itself.
+/// An item to be looked up in the index: its key's hash, its location, and itself.
 type Asked<'r> = (u64, u64, Item<'r>);
 
 /// The items that a slice has unlinked.
 #[derive(Default)]
 struct Gone {
     items: Reaped,
-    /// Their bytes in the log, and in all.
+    /// Their bytes in the log, and with frames.
     extent: u32,
     bytes: u64,
 }
 
 impl Sweep {
-    /// Claims a segment for a walk, which finds the earliest exptime anew.
+    /// Claims a segment for a walk, which determines the earliest exptime anew.
     pub(crate) fn claim(view: View<'_>, segment: u32) -> Option<Self> {
         let there = view.log.segment(segment);
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return None;
         }
-        // When the walk is through, it notes when the segment is due again.
+        // At its end the walk notes when the segment is due again.
         view.log.note_due(segment, u32::MAX);
         Some(Self::begin(view, segment))
     }
 
-    /// Begins a walk through a claimed segment.
     pub(crate) fn begin(view: View<'_>, segment: u32) -> Self {
         let there = view.log.segment(segment);
         there.set_walked(view.handle.now);
@@ -73,8 +72,7 @@ impl Sweep {
         Self { segment, all, from: there.reset_min_exp(), ahead: [0; SPANS], last: 0 }
     }
 
-    /// Walks on from `at` for about `budget` bytes. Returns how many bytes it has walked and how
-    /// many it has freed.
+    /// Walks on from `at` for about `budget` bytes. Returns the bytes walked and the bytes freed.
     pub(crate) fn slice(&mut self, view: View<'_>, at: &mut u32, budget: u32) -> (u32, u64) {
         let region = &view.memory().region;
         let (start, end) = (region.start(self.segment), view.log.segment(self.segment).end());
@@ -100,8 +98,7 @@ impl Sweep {
             }
             let hash = view.hash.hash(item.key());
             view.index.prefetch_to_unlink(hash);
-            // The new item takes the place of the one whose lines were asked for longest ago, which
-            // is looked up now.
+            // The new item replaces the one prefetched longest ago, which is looked up now.
             let before = batch[count % BATCH].replace((hash, loc, item));
             if let Some((hash, loc, _)) = &batch[(count + BATCH / 2) % BATCH] {
                 view.index.prefetch_elsewhere(*hash, *loc);
@@ -121,7 +118,7 @@ impl Sweep {
         ((*at - first).max(1), gone.bytes)
     }
 
-    /// Is the item worth a look at its slot? Notes the exptime of an item that lives on.
+    /// True if the item may be dead and its slot is worth a look. Notes the exptime if it lives.
     fn may_be_dead(&mut self, view: View<'_>, item: &Item<'_>) -> bool {
         if self.all {
             return true;
@@ -186,22 +183,20 @@ impl Sweep {
         }
     }
 
-    /// Ends the claim on the segment after the walk is through, and notes when the segment is due
-    /// again.
+    /// Ends the claim on the segment after the walk, and notes when the segment is due again.
     pub(crate) fn swept(&self, view: View<'_>) {
         let segment_bytes = view.memory().region.segment_bytes();
-        // Another column may have noted an earlier second, for an item whose life it cut short when
-        // the walk had passed the item.
+        // Another column may have noted an earlier second, for an item whose life it shortened
+        // after the walk had passed the item.
         view.log.unclaim(self.segment, self.due(view.handle.now, segment_bytes));
     }
 
-    /// Ends the walk before it is through, and has the segment's earliest exptime be again what it
-    /// was before the walk.
+    /// Ends the walk early, and restores the segment's earliest exptime from before the walk.
     pub(crate) fn give_up(&self, view: View<'_>) {
         view.log.segment(self.segment).lower_min_exp(self.from);
     }
 
-    /// The second in which so many of the segment's bytes will have expired that another walk pays,
+    /// The second in which enough of the segment's bytes will have expired for another walk to pay,
     /// or in which all items that expire will have. `None`: no item will expire.
     fn due(&self, now: u32, segment_bytes: u32) -> Option<u32> {
         let mut bytes = 0;
@@ -215,7 +210,7 @@ impl Sweep {
     }
 }
 
-/// Are all items of a segment dead in second `now`?
+/// True if all items of a segment are dead in second `now`.
 pub(crate) fn is_dead(view: View<'_>, there: &Segment, now: u32) -> bool {
     there.max_exp() <= now || there.epoch() != view.log.epoch()
 }

@@ -1,6 +1,6 @@
-//! What the store's memory is used for, to the byte.
+//! The use of the store's memory, to the byte.
 //!
-//! Where: `stats memory` calls it with a bound on the segments that are looked at, tests look at
+//! Where: `stats memory` calls it with a bound on the segments that are looked at; tests look at
 //! all segments; `stats` does not call it.
 //! Invariant: each byte that the store has from the system counts in one number. Address space that
 //! was never touched, or whose memory was given back, counts in none.
@@ -8,35 +8,35 @@
 use crate::Store;
 use memory::segments::{Segment, State};
 
-/// Most segments that an estimate looks at. While it does, a column's other clients wait.
+/// Most segments that an estimate looks at. Meanwhile a column's other clients wait.
 const LOOKS_MAX: u32 = 1 << 12;
 
-/// Bytes of memory by what they are used for, and segments by their state.
+/// Bytes of memory by use, and segments by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of a segment.
+    /// The length of a segment in bytes.
     pub segment_bytes: u64,
-    /// Segments that may be in use.
+    /// Number of segments that may be in use.
     pub segments_allowed: u64,
-    /// Segments to which items are being appended.
+    /// Number of segments to which items are being appended.
     pub segments_open: u64,
-    /// Segments that stand in a queue, or are being drained.
+    /// Number of segments that are in a queue, or are being drained.
     pub segments_sealed: u64,
-    /// Segments cut into frames.
+    /// Number of segments cut into frames.
     pub segments_frames: u64,
-    /// Segments free to be used, touched or not.
+    /// Number of free segments, touched or not.
     pub segments_free: u64,
-    /// Segments that wait until no column can be reading them.
+    /// Number of segments that wait until no column can be reading them.
     pub segments_limbo: u64,
-    /// Segments whose share of memory was granted to the index.
+    /// Number of segments whose memory was granted to the index.
     pub segments_index: u64,
-    /// Segments withheld, because the limit was lowered.
+    /// Number of segments withheld, because the limit was lowered.
     pub segments_withheld: u64,
     /// Bytes of the log that linked items take.
     pub live_bytes: u64,
     /// Bytes of the log that dead items take.
     pub dead_bytes: u64,
-    /// Bytes of memory in segments behind their last item: yet to be filled, or too few for one.
+    /// Bytes of memory in segments behind their last item: to be filled, or too few for an item.
     pub tail_bytes: u64,
     /// Bytes of frames in use.
     pub frame_bytes: u64,
@@ -50,19 +50,18 @@ pub struct Usage {
     pub index_bytes: u64,
     /// Bytes of the ghost, which remembers evictions.
     pub ghost_bytes: u64,
-    /// Bytes of the tables of segments, frames, queues and the calendar, and of the samples for the
-    /// miss ratio curve.
+    /// Bytes of the tables of segments, frames, queues and calendar, and of the sampled keys.
     pub table_bytes: u64,
-    /// Bytes of the arena's chunks that hold values, beside all above.
+    /// Bytes of the arena's chunks that hold values. They come on top of all bytes above.
     pub arena_bytes: u64,
     /// Bytes of the arena's free chunks.
     pub arena_free_bytes: u64,
-    /// When the oldest segment was opened that has items, in seconds of the store's clock.
+    /// The second, of the store's clock, in which the oldest segment that has items was opened.
     pub oldest_opened: Option<u32>,
 }
 
 impl Usage {
-    /// Bytes of all memory but the arena.
+    /// Bytes of all memory except the arena.
     #[must_use]
     pub fn sum_bytes(&self) -> u64 {
         self.log_bytes() + self.index_bytes + self.ghost_bytes + self.table_bytes
@@ -76,7 +75,7 @@ impl Usage {
         items + frames + self.free_bytes + self.limbo_bytes
     }
 
-    /// Adds what one segment is used for, `times` over.
+    /// Adds the use of one segment, multiplied by `times`.
     fn add(&mut self, segment: &Segment, used_frame_bytes: u32, segment_bytes: u32, times: u64) {
         #[cfg(all(test, not(loom)))]
         tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
@@ -84,8 +83,7 @@ impl Usage {
         let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
         if open || sealed || segment.is(State::Draining) {
             let filled = if open { segment.committed() } else { segment.end().min(segment_bytes) };
-            // A column that unlinks an item which a pass has counted already makes the sum wrap
-            // below 0 for a moment.
+            // If a pass has counted an item already, its unlinking makes the sum wrap for a moment.
             let live = segment.live();
             let live = if live > segment_bytes { 0 } else { u64::from(live) * times };
             let filled = (u64::from(filled) * times).max(live);
@@ -117,22 +115,22 @@ impl Usage {
 }
 
 impl Store {
-    /// What the memory is used for now. Looks at each segment; what columns do meanwhile may be in
-    /// one number and not yet in another.
+    /// The present use of memory. Looks at each segment; a column's concurrent change may be in one
+    /// number and not yet in another.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage_in_looks(u32::MAX)
     }
 
-    /// As `usage`, but looks at 4,096 segments at most. Of more segments (above 8 GiB) it looks at
-    /// each second, third and so on, and takes the others to be like those.
+    /// Like `usage`, but looks at 4,096 segments at most. If there are more (above 8 GiB), it looks
+    /// at each second, third and so on, and assumes that the others are like these.
     #[must_use]
     pub fn usage_estimate(&self) -> Usage {
         self.usage_in_looks(LOOKS_MAX)
     }
 
-    /// Of each node the system's number and the bytes of memory in its segments, with as many looks
-    /// as `usage_estimate`. None on a machine of one node, where nothing is divided.
+    /// The system's number of each node and the bytes of memory in its segments, with as many looks
+    /// as `usage_estimate`. Empty on a machine of one node, where nothing is divided.
     #[must_use]
     pub fn node_bytes_estimate(&self) -> Vec<(usize, u64)> {
         let (segments, nodes) = (&self.memory().segments, self.memory().segments.nodes());
@@ -147,14 +145,13 @@ impl Store {
         usages.iter().enumerate().map(bytes).collect()
     }
 
-    /// Segments to look at, and how many each stands for.
+    /// The segments to look at, and the number of segments that each stands for.
     fn looks(&self, looks_max: u32) -> impl Iterator<Item = (u32, u64)> {
         let count = self.memory().segments.count();
         let step = count.div_ceil(looks_max).max(1);
         (0..count).step_by(step as usize).map(move |segment| (segment, step.into()))
     }
 
-    /// Adds what a segment is used for, `times` over.
     fn look_at(&self, segment: u32, times: u64, usage: &mut Usage) {
         let memory = self.memory();
         let used_bytes = memory.frames.used_bytes(segment);
@@ -197,7 +194,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// Segments that this thread has looked at.
+        /// Number of segments that this thread has looked at.
         pub(super) static LOOKS: Cell<u32> = const { Cell::new(0) };
     }
 

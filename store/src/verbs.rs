@@ -1,4 +1,4 @@
-//! What may be asked of the store and what it answers: plain data, no protocol.
+//! The requests that the store takes and its answers: plain data, no protocol.
 //!
 //! Where: between a codec's `Request` and the index. Every protocol's commands come down to these
 //! few verbs, so a value set by one protocol is read by all.
@@ -10,14 +10,14 @@
 use crate::handle::Kept;
 use crate::{Draft, Pinned};
 
-/// What a `Put` does with an item that the key has already, or without one.
+/// The condition under which a `Put` stores, and what becomes of the old value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Stores in any case (`set`).
+    /// Stores always (`set`).
     Set,
-    /// Stores where there is no such key (`add`); an existing item counts as used.
+    /// Stores if the key does not exist (`add`); an existing item counts as used.
     Add,
-    /// Stores where the key exists (`replace`).
+    /// Stores if the key exists (`replace`).
     Replace,
     /// Stores if `Put::cas` equals the item's (`cas`).
     Cas,
@@ -25,9 +25,9 @@ pub enum Verb {
     Append,
     /// Adds the value before the existing one (`prepend`).
     Prepend,
-    /// As `Append`, but stores the value alone on a miss (meta `MA` with `N`).
+    /// Like `Append`, but stores the value alone on a miss (meta `MA` with `N`).
     AppendVivify,
-    /// As `Prepend`, but stores the value alone on a miss.
+    /// Like `Prepend`, but stores the value alone on a miss.
     PrependVivify,
 }
 
@@ -36,30 +36,29 @@ pub enum Verb {
 pub enum Body<'a> {
     /// The whole value, in the receive buffer.
     Bytes(&'a [u8]),
-    /// A value received straight into the store's frames, which must be complete. Once it is stored
-    /// it is spent; until then it may be given again.
+    /// A value received straight into the store's frames, which must be complete. A stored draft is
+    /// spent; until then it may be given again.
     Draft(&'a mut Draft),
 }
 
 /// One storage request.
 #[derive(Debug)]
 pub struct Put<'a> {
-    /// How to treat what is there.
+    /// The condition for storing.
     pub verb: Verb,
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The key was given in base64 (meta `b`), and is shown so again.
+    /// True if the key was given in base64 (meta `b`), and is shown in base64 again.
     pub key_binary: bool,
     /// The client's own 32 bits.
     pub client_flags: u32,
-    /// When it expires, in seconds of the store's clock; 0 = never.
+    /// The exptime, in seconds of the store's clock; 0 = never.
     pub exptime: u32,
-    /// The CAS unique it must match; 0 = none was given.
+    /// The CAS unique that the item must have; 0 = none was given.
     pub cas: u64,
-    /// The CAS unique it shall get (meta `E`); `None` = the next of the store's own.
+    /// The CAS unique that the new item gets (meta `E`); `None` = the next of the store's own.
     pub cas_in: Option<u64>,
-    /// With `Verb::Cas`: a lower `cas` than the item's stores too, but marks the new item stale
-    /// (meta `I`).
+    /// With `Verb::Cas`: stores also if `cas` is lower than the item's, but as stale (meta `I`).
     pub stale: bool,
 }
 
@@ -80,14 +79,14 @@ impl<'a> Put<'a> {
     }
 }
 
-/// What a `Put` came to.
+/// The result of a `Put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// Stored; `value_bytes` is the length of the value as it stands now (after append, the sum).
+    /// Stored.
     Stored {
-        /// The CAS unique it got; 0 when the store keeps none.
+        /// The CAS unique of the new item; 0 if the store keeps none.
         cas: u64,
-        /// The length of the value as it stands now.
+        /// The length of the whole value, after append or prepend the sum.
         value_bytes: u32,
     },
     /// The verb's condition does not hold (`NOT_STORED`).
@@ -98,15 +97,15 @@ pub enum Stored {
     NotFound,
 }
 
-/// Why the store took nothing.
+/// The reason why the store took nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Longer than `-I` allows.
+    /// The item is longer than `-I` allows.
     TooLarge,
-    /// No room, and none to be made (`-M`, or everything is in use by slow readers).
+    /// There is no room, and none can be made (`-M`, or everything is in use by slow readers).
     NoMemory,
-    /// There is no room yet: other columns hold what will be room, or more is to be drained than
-    /// one request's share. Nothing was changed, and a draft may be given again. Ask again after a
+    /// There is no room yet: other columns hold what will be room, or more must be drained than one
+    /// request's share. Nothing was changed, and a draft may be given again. Ask again after a
     /// quiescent point, and after other work if there is any.
     Later,
 }
@@ -114,7 +113,7 @@ pub enum Refused {
 /// The value of a hit.
 #[derive(Debug)]
 pub enum Value<'s> {
-    /// In the log: copy it out before the column goes on.
+    /// A value in the log, to be copied out before the column goes on.
     Log(&'s [u8]),
     /// The frames with the body, pinned until dropped, and the rest of the value, in the log.
     Frames(Pinned, &'s [u8]),
@@ -125,15 +124,15 @@ pub enum Value<'s> {
 pub struct Hit<'s> {
     /// The client's own 32 bits.
     pub client_flags: u32,
-    /// The CAS unique; 0 when the store keeps none.
+    /// The CAS unique; 0 if the store keeps none.
     pub cas: u64,
-    /// Length of the value.
+    /// The length of the value.
     pub value_bytes: u32,
     /// The value.
     pub value: Value<'s>,
 }
 
-/// A few bytes of text in a register.
+/// Up to eight bytes of text in a register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Word {
     pub(crate) text: u64,
@@ -141,7 +140,7 @@ pub struct Word {
 }
 
 impl Word {
-    /// The first `bytes` bytes of `text`, the lowest first; at most all of them.
+    /// The first `bytes` bytes of `text`, the lowest first; at most all eight.
     #[inline(always)]
     #[must_use]
     pub const fn new(text: u64, bytes: u32) -> Word {
@@ -149,135 +148,134 @@ impl Word {
     }
 }
 
-/// What stands around a short value in a reply: words before the key, the key if it is shown, words
-/// between key and value, and one behind the value.
+/// The parts of a reply around a short value: words before the key, the key if it is shown, words
+/// between key and value, and one word behind the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Around {
-    /// First of all.
+    /// The words at the beginning.
     pub before: [Word; 4],
-    /// Is the key shown?
+    /// True if the key is shown.
     pub key: bool,
-    /// Right before the value.
+    /// The words right before the value.
     pub between: [Word; 2],
-    /// Right behind it.
+    /// The word right behind the value.
     pub behind: Word,
 }
 
-/// What is to follow what a lookup's `head` appended.
+/// The part of a reply that is to follow what a lookup's `head` appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// The value.
     Value,
-    /// Nothing.
+    /// Nothing: the reply is complete.
     NoValue,
-    /// Nothing: the lookup is called off, and what was appended is removed.
+    /// Nothing: the lookup is called off, and what `head` appended is removed.
     CallOff,
 }
 
-/// What came of a lookup that `head` could call off.
+/// The result of a lookup that `head` could call off.
 #[derive(Debug)]
 pub enum Looked<'s> {
     /// No such key.
     Miss,
     /// `head` called it off: nothing is appended, and it counts as no use.
     Left,
-    /// Done.
+    /// The key has a live item, and this was appended.
     Hit(Appended<'s>),
 }
 
-/// What a hit has appended to a buffer.
+/// The part of a reply that a hit has appended to a buffer.
 #[derive(Debug)]
 pub enum Appended<'s> {
     /// The value, and what stands around it.
     Around,
-    /// What `head` appended, and the whole value if `head` asked for it.
+    /// The output of `head`, and the whole value if `head` asked for it.
     Whole,
-    /// What `head` appended. The value is to follow, which is never rewritten: its bytes, and what
-    /// to ask `Column::kept` for later.
+    /// The output of `head`. The value, which is never rewritten, is to follow: these are its
+    /// bytes, and a handle for `Column::kept` to find them later.
     Lasting(&'s [u8], Kept),
-    /// What `head` appended. The value is to follow: the body in frames, then the rest in the log,
-    /// as in `Value`.
+    /// The output of `head`. The value is to follow, like `Value::Frames`.
     Frames(Pinned, &'s [u8]),
 }
 
-/// A part of `MetaGet` that changes the item, in the order given.
+/// A part of `MetaGet` that changes the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaStep {
-    /// `T`: the new exptime.
+    /// `T`: sets this exptime.
     Touch(u32),
-    /// `N`: on a miss, an empty item with this exptime is made, and the win is ours.
+    /// `N`: on a miss, makes an empty item with this exptime, and this request wins.
     Vivify(u32),
-    /// `R`: if it expires before this time, the first to ask wins.
+    /// `R`: if the item expires before this time, the first to ask wins.
     Recache(u32),
 }
 
 /// Meta get (`mg`).
 #[derive(Debug)]
 pub struct MetaGet<'a> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The key was given in base64: a vivified item remembers it.
+    /// True if the key was given in base64: a vivified item remembers it.
     pub key_binary: bool,
-    /// `E`: the CAS unique a vivified item gets.
+    /// `E`: the CAS unique that a vivified item gets.
     pub cas_in: Option<u64>,
-    /// False with `u`: counts as no use of the item.
+    /// True if the request counts as a use of the item; false with `u`.
     pub bump: bool,
-    /// False with `me`, which only looks, and where `mg` fails while it answers: nobody wins.
+    /// True if the request may win; false for `me`, and where `mg` fails while it answers.
     pub win: bool,
     /// Changes to make, at most one of each, in the order given.
     pub steps: &'a [MetaStep],
 }
 
-/// What `mg` may return.
+/// The result of a meta get: a get's, plus meta flags.
 #[derive(Debug)]
 pub struct MetaHit<'s> {
     /// The item as `get` returns it.
     pub hit: Hit<'s>,
-    /// Its key was given in base64.
+    /// True if the item's key was given in base64.
     pub key_binary: bool,
-    /// Exptime before any step; 0 = never.
+    /// The exptime before any step; 0 = never.
     pub exptime: u32,
-    /// Seconds since its last access before this one, to within 60 s (`l`).
+    /// Seconds from the last access to this one, to within 60 s (`l`).
     pub idle_seconds: u32,
-    /// It had been fetched before this (`h`).
+    /// True if the item had been fetched before this request (`h`).
     pub fetched: bool,
-    /// It was made by this request (`N`).
+    /// True if this request made the item (`N`).
     pub vivified: bool,
-    /// Marked stale (`X`).
+    /// True if the item is marked stale (`X`).
     pub stale: bool,
-    /// Somebody won before (`Z`).
+    /// True if another request won before (`Z`).
     pub token_sent: bool,
-    /// This request won (`W`).
+    /// True if this request won (`W`).
     pub won: bool,
-    /// Bytes it takes in the store, key, value and overhead (`me`'s size).
+    /// Bytes the item takes in the store: key, value and overhead (`me`'s size).
     pub item_bytes: u32,
 }
 
 /// Meta delete (`md`).
 #[derive(Debug)]
 pub struct MetaDelete<'a> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The CAS unique it must match (`C`).
+    /// The CAS unique that the item must have (`C`).
     pub cas: Option<u64>,
-    /// `E`: the CAS unique the marked or emptied item gets.
+    /// `E`: the CAS unique that the marked or emptied item gets.
     pub cas_in: Option<u64>,
-    /// `I`: mark stale instead of deleting.
+    /// `I`: marks the item stale instead of deleting it.
     pub stale: bool,
     /// `T`: with `I`, the new exptime; with `x`, the emptied item's.
     pub exptime: Option<u32>,
-    /// `x`: drop the value and the client flags, keep the item.
+    /// `x`: drops the value and the client flags, but keeps the item.
     pub remove_value: bool,
     /// `F` with `x`: the emptied item's client flags.
     pub client_flags: u32,
 }
 
-/// What a delete came to.
+/// The result of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
     /// Deleted, emptied or marked.
     Deleted,
-    /// No such key.
+    /// The key has no item.
     NotFound,
     /// The CAS unique differs.
     Exists,
@@ -286,46 +284,46 @@ pub enum Deleted {
 /// Arithmetic (`incr`, `decr`, `ma`).
 #[derive(Debug)]
 pub struct Delta<'a> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The key was given in base64: a vivified item does *not* remember it (as memcached).
+    /// True to add, false to subtract.
     pub incr: bool,
-    /// By how much; wraps upwards, stops at 0 downwards.
+    /// The amount; adding wraps, subtracting stops at 0.
     pub delta: u64,
-    /// The CAS unique it must match; 0 = none was given.
+    /// The CAS unique that the item must have; 0 = none was given.
     pub cas: u64,
-    /// `E`: the CAS unique it gets.
+    /// `E`: the CAS unique that the new item gets.
     pub cas_in: Option<u64>,
-    /// On a miss, store `initial` with `exptime` (meta `N` and `J`; binary increment).
+    /// The item to store on a miss (meta `N` and `J`; binary increment).
     pub vivify: Option<Vivify>,
-    /// `T`: the new exptime on a hit. What is made on a miss has `Vivify::exptime`.
+    /// `T`: the new exptime on a hit. An item made on a miss has `Vivify::exptime`.
     pub exptime: Option<u32>,
 }
 
-/// What arithmetic stores on a miss.
+/// The item that arithmetic stores on a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vivify {
-    /// The number stored.
+    /// The number to store.
     pub initial: u64,
-    /// Its exptime.
+    /// The exptime.
     pub exptime: u32,
 }
 
-/// What arithmetic came to.
+/// The result of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Done.
+    /// The number was changed or made.
     Counted {
-        /// The number as it stands now.
+        /// The new number.
         value: u64,
-        /// The CAS unique it got.
+        /// The CAS unique of the item.
         cas: u64,
-        /// Exptime before `Delta::exptime` was applied; 0 = never.
+        /// The exptime before `Delta::exptime` was applied; 0 = never.
         exptime: u32,
-        /// It was made by this request.
+        /// True if this request made the item.
         vivified: bool,
     },
-    /// No such key.
+    /// The key has no item.
     NotFound,
     /// The CAS unique differs.
     Exists,

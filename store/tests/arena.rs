@@ -1,8 +1,8 @@
-//! Values in the arena, whose chunks rings share: who may still read a chunk when its value goes.
+//! Values in the arena, whose chunks rings share: a chunk lives as long as somebody may read it.
 //!
 //! Where: the whole store, under a virtual clock, without rings.
-//! Invariant: what is held keeps its bytes, whatever becomes of the item; a chunk is free again
-//! when its item and all who hold it have gone, and nothing is evicted for want of chunks.
+//! Invariant: a held value keeps its bytes, whatever happens to the item; a chunk is free again
+//! once its item and all holders are gone, and nothing is evicted for lack of chunks.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
 
@@ -12,9 +12,9 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, Counted, Delta, Pinned, Put, Start, Store, Stored, Value, Verb};
 
 const CHUNK_BYTES: usize = 2048;
-/// Of these, a value's.
+/// Bytes of a chunk that a value may fill.
 const ROOM_BYTES: usize = CHUNK_BYTES - VALUE_AT;
-/// The shortest value in the arena.
+/// Bytes of the shortest value in the arena.
 const BYTES_MIN: usize = 1000;
 
 struct World {
@@ -44,7 +44,7 @@ fn world(memory_mb: usize, chunks: u32) -> World {
     World { arena, store, column, now: 100 }
 }
 
-/// The bytes that `seed` stands for, none of them like another seed's.
+/// The bytes of `seed`, which differ from every other seed's.
 fn bytes(seed: u32, length: usize) -> Vec<u8> {
     let word =
         |at: u32| (seed.wrapping_mul(0x9e37_79b9) ^ at.wrapping_mul(0x85eb_ca6b)).to_le_bytes();
@@ -71,7 +71,7 @@ impl World {
         })
     }
 
-    /// Holds a value that is wholly in the arena.
+    /// Holds a value that lies in the arena as a whole.
     fn hold(&mut self, key: u32) -> Option<Pinned> {
         let hit = self.column.get(&key.to_le_bytes())?;
         let Value::Frames(pinned, []) = hit.value else { return None };
@@ -79,12 +79,11 @@ impl World {
         pinned.pieces().all(is_there).then_some(pinned)
     }
 
-    /// Chunks in use.
     fn used(&self) -> u32 {
         self.arena.chunks() - self.arena.ring_chunks() - self.arena.free()
     }
 
-    /// Seconds in which all background work is done.
+    /// Lets a few seconds pass, in which all background work is done.
     fn settle(&mut self) {
         for _ in 0..3 {
             self.now += 1;
@@ -150,7 +149,7 @@ fn a_value_that_is_held_stays_what_it_was_however_its_item_goes() {
         let held = world.hold(1).expect("in the arena");
         end(&mut world);
         assert!(world.get(1).is_none_or(|now| now != value), "{ending}");
-        // Everything else is written over by values of other bytes.
+        // All other memory is overwritten by values of other bytes.
         for seed in 100..150 {
             world.set(seed, &bytes(seed, 2 * ROOM_BYTES));
         }
@@ -174,7 +173,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     let held: Vec<(u32, Pinned)> =
         (0..40).filter_map(|key| Some((key, world.hold(key)?))).collect();
     assert_eq!(held.len(), 10);
-    // All are overwritten while the chunks are held, as where a link is down.
+    // All are overwritten while their chunks are held, like when a link is down.
     values(&mut world, 1000);
     assert_eq!((world.used(), world.store.stats().arena_full), (30, 70));
     for (key, held) in held {
@@ -187,7 +186,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     for key in 0..40 {
         assert!(world.get(key) == Some(value(key + 2000)));
     }
-    // What is in part in hand when chunks run out goes elsewhere, and gives those back.
+    // A value that chunks run out for goes elsewhere, and gives its chunks back.
     world.set(100, &bytes(100, 100_000));
     assert!(world.get(100) == Some(bytes(100, 100_000)));
     (0..41_u32).chain([100]).for_each(|key| _ = world.column.delete(&key.to_le_bytes()));
@@ -199,7 +198,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
 fn items_that_are_moved_and_evicted_keep_and_give_back_their_chunks() {
     let mut world = world(2, 3000);
     let value = |key: u32| bytes(key, 1000 + (key as usize * 37) % 3000);
-    // Each is stored again where one in three is, so that segments are compacted.
+    // Two of three sets overwrite earlier items, so that segments are compacted.
     for key in 0..60_000_u32 {
         let key = if key % 3 == 0 { key } else { key % 1000 + 1_000_000 };
         world.set(key, &value(key));

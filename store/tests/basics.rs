@@ -1,5 +1,4 @@
-//! One column, step by step: what each verb does, at the default size and at 8 MiB, under every
-//! policy.
+//! One column: the effect of each verb, at the default size and at 8 MiB, under every policy.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -74,7 +73,7 @@ fn bytes(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// A value whose every byte says where it is.
+/// A value whose every byte depends on its place.
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 31 + i / 251 + seed) % 256).unwrap()).collect()
 }
@@ -186,7 +185,7 @@ fn items_expire_and_touch_prolongs(eviction: Eviction) {
     column.set_now(100_000);
     assert!(get(&mut column, b"a").is_some());
     let stats = store.stats();
-    // As in memcached, what a lookup finds expired is counted as no more than that.
+    // Like in memcached, an item that a lookup finds expired is counted only as that.
     assert_eq!((stats.get_expired, stats.expired_unfetched, stats.curr_items), (2, 0, 1));
 }
 
@@ -235,7 +234,7 @@ fn numbers_count(eviction: Eviction) {
     assert_eq!(value(column.delta(&delta(false, 100))), 0);
     assert_eq!(value(column.delta(&delta(true, u64::MAX))), u64::MAX);
     assert_eq!(value(column.delta(&delta(true, 2))), 1, "incr wraps");
-    // One was made on the miss, and one where 9 became 10, and where 0 became the largest.
+    // One item was made on the miss, one when 9 became 10, and one when 0 became the largest.
     assert_eq!(store.stats().total_items, 3);
     set(&mut column, b"n", b"abc");
     assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NonNumeric));
@@ -273,14 +272,14 @@ fn counts_where_spaces_lie_in_frames(store: &Store, column: &mut Column) {
         set(column, b"n", &[b"5x", &padded(0, 97)[2..]].concat());
         assert_eq!(column.delta(&delta(1, 0)), Ok(Counted::NonNumeric));
     }
-    // The sets alone made items that count.
+    // Only the sets made items that count.
     assert_eq!(store.stats().total_items, items + 3 * 5);
-    // memcached has such a value in several chunks.
+    // memcached keeps such a value in several chunks.
     set(column, b"n", &[&b"5"[..], &[b' '; 512 << 10]].concat());
     assert_eq!(column.delta(&delta(1, 1)), Ok(Counted::NonNumeric));
 }
 
-/// The value is built before the lock is taken, and so may have been made of one that has changed.
+/// The value is built before the lock is taken, so it may have been made from one that has changed.
 #[test]
 fn what_several_columns_count_in_frames_adds_up() {
     const EACH: u64 = 1000;
@@ -397,7 +396,7 @@ fn without_eviction_a_full_store_says_so_and_keeps_what_it_has() {
     assert!(kept > 7000, "{kept} items of 1 KB in 8 MiB");
     assert_eq!(store.stats().evictions, 0);
     assert!((0..kept).all(|i| get(&mut column, &i.to_le_bytes()).is_some()));
-    // What is deleted makes room again.
+    // Deleted items make room again.
     (0..100_u32).for_each(|i| assert!(column.delete(&i.to_le_bytes())));
     (0..50_u32).for_each(|i| _ = set(&mut column, &i.to_le_bytes(), &[8; 1000]));
 }
@@ -443,7 +442,7 @@ fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction(eviction: Ev
     }
 }
 
-/// Seven of eight; the eighth is appended, and the old one's bytes are dead.
+/// Seven of eight sets rewrite; the eighth is appended, and the old item's bytes are dead.
 fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     let (store, mut column) = store(eviction, 8);
     let long = pattern(1025, 1);
@@ -478,7 +477,7 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     assert_eq!((stats.rewritten, stats.total_items, stats.curr_items), (21, 26, 2));
     let extent = 5 + 4 + 4 + 4 + 1 + 1024;
     assert_eq!(stats.dead_bytes, 3 * extent, "{stats:?}");
-    // Too long, of another length, with another field, or flushed: appended.
+    // An item that is too long, of another length, with another field, or flushed is appended.
     set(&mut column, b"long", &long);
     put(&mut column, &pattern(1023, 1), 5, 300);
     put(&mut column, &pattern(1023, 1), 0, 300);
@@ -486,7 +485,7 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     put(&mut column, &pattern(1023, 1), 0, 300);
     assert_eq!(store.stats().rewritten, 21);
     assert_eq!(get(&mut column, b"k"), Some(pattern(1023, 1)));
-    // A number that keeps its length.
+    // A number that keeps its length is rewritten.
     set(&mut column, b"n", b"100");
     let delta = Delta {
         key: b"n",
@@ -563,7 +562,7 @@ fn last_access_is_told_to_the_second(eviction: Eviction) {
         while column.maintain() {}
         column.meta_get(&look).expect("room").expect("there").idle_seconds
     };
-    // An access within a minute of the last one that was noted is not noted.
+    // An access within a minute of the last noted one is not noted.
     for (now, seconds) in [(100, 0), (159, 59), (160, 60)] {
         assert_eq!(idle(&mut column, now), seconds);
         column.get(b"k");
@@ -571,7 +570,7 @@ fn last_access_is_told_to_the_second(eviction: Eviction) {
     column.set_now(161);
     column.get(b"k");
     assert_eq!(idle(&mut column, 165), 4);
-    // To the second for hours, and to within minutes for months.
+    // Exact to the second for hours, and to within minutes for months.
     for seconds in (4..48 * 86_400).step_by(1800) {
         let told = idle(&mut column, 161 + seconds);
         let error = if seconds <= 8192 { 0 } else { 255 };

@@ -1,4 +1,4 @@
-//! A dump shows what is there, once, whatever happens beside it.
+//! A dump shows each item that is there once, whatever happens meanwhile.
 //!
 //! Where: one column that dumps and changes the store by turns, and several threads.
 //! Invariant: an item that is there from a dump's beginning to its end is shown exactly once, while
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use store::policy::Eviction;
 use store::{Body, Column, Config, Dumped, Put, Store, Verb};
 
-/// Keys that stay.
+/// Number of keys that stay.
 const STAYING: u32 = 20_000;
-/// Keys that come and go: so many that the index grows to several times its size.
+/// Number of keys that come and go: enough for the index to grow to several times its size.
 const PASSING: u32 = 150_000;
 
 fn store(columns: usize) -> Arc<Store> {
@@ -36,7 +36,7 @@ fn set(column: &mut Column, number: u32) {
     column.quiesce();
 }
 
-/// One step of a dump; counts how often each key is shown, and checks what is shown with it.
+/// Takes one step of a dump, counts how often each key is shown, and checks the fields shown.
 fn step(column: &mut Column, at: Dumped, shown: &mut HashMap<u32, u32>) -> Option<Dumped> {
     let next = column.dump(at, |item| {
         let number = u32::from_le_bytes(item.key.try_into().unwrap());
@@ -54,7 +54,7 @@ fn assert_each_once(shown: &HashMap<u32, u32>) {
     assert_eq!(missed, 0, "of {STAYING}");
 }
 
-/// Background work until there is no more, for a while.
+/// Does background work until there is no more, but not for ever.
 fn settle(column: &mut Column) {
     for _ in 0..100_000 {
         if !column.maintain() {
@@ -81,7 +81,7 @@ fn each_key_is_shown_once_while_the_index_grows() {
     assert_each_once(&shown);
 }
 
-/// A dump that has come so far: at which place, and what it has shown.
+/// A dump that has begun: its place, and the times each key was shown.
 type Begun = (Option<Dumped>, HashMap<u32, u32>);
 
 /// Dumps of all lengths up to a whole one.
@@ -95,7 +95,7 @@ fn begun(column: &mut Column) -> Vec<Begun> {
     all
 }
 
-/// Ends all dumps, and checks what they have shown of the keys that `stay`.
+/// Ends all dumps, and checks how often they have shown each of the keys that `stay`.
 fn end(column: &mut Column, begun: Vec<Begun>, stay: u32) {
     for (mut at, mut shown) in begun {
         let from = at;

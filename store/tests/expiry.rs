@@ -1,5 +1,4 @@
-//! Items that expire: when their memory is free, what finding them costs, and that a touch is never
-//! overlooked.
+//! Items that expire: when memory is free, the cost of finding them, and touches in time.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -23,7 +22,7 @@ each::policies! {
 }
 
 const START: u32 = 100;
-/// The items of a segment still open, where one holds 32 KiB.
+/// Most items in an open segment, with segments of 32 KiB.
 const OPEN: u64 = 300;
 
 fn make(eviction: Eviction, memory_mb: usize, columns: usize) -> (Arc<Store>, Vec<Column>) {
@@ -60,7 +59,7 @@ fn set(column: &mut Column, key: u32, value: &[u8], exptime: u32) {
     assert!(matches!(stored, Stored::Stored { .. }));
 }
 
-/// The clock says `now`, and the column does what there is to do.
+/// Sets the clock to `now`, and does all background work.
 fn idle(column: &mut Column, now: u32) {
     column.set_now(now);
     while column.maintain() {
@@ -70,13 +69,13 @@ fn idle(column: &mut Column, now: u32) {
     while column.maintain() {}
 }
 
-/// A number from 0 to 1 that is as good as random.
+/// A number from 0 to 1 that looks random.
 fn unit(number: u32) -> f64 {
     f64::from(number.wrapping_mul(0x9e37_79b1).rotate_left(16).wrapping_mul(0x85eb_ca6b) >> 8)
         / f64::from(1 << 24)
 }
 
-/// Lives from a second to a day, each scale as likely.
+/// A life from a second to a day; each order of magnitude is equally likely.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 86400")]
 fn life(number: u32) -> u32 {
     86_400_f64.powf(unit(number)) as u32
@@ -97,14 +96,13 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
     let mut live = u64::from(ITEMS);
     for (second, ended) in (0..).zip(&ends) {
         live -= ended;
-        // Beyond an hour only now and then: little happens.
+        // Beyond an hour only some seconds are checked, since little happens.
         if second > 3600 && second % 600 != 0 && live > 0 {
             continue;
         }
         idle(&mut column, START + second);
         let (stats, used) = (store.stats(), store.used_bytes() as u64);
-        // What lives, and an eighth of the memory for classes that are open, or not yet dead as a
-        // whole: there are up to 50.
+        // Live items, and an eighth of the memory for up to 50 classes that are not wholly dead.
         let most = live * item_bytes + stats.hash_bytes + (64 << 20) * 12 / 100;
         assert!(used <= most, "{used} bytes, not {most}, for {live} items in second {second}");
         assert!(stats.curr_items >= live, "nothing goes before its time");
@@ -116,8 +114,8 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
     assert!(looks <= u64::from(ITEMS) * 4, "{looks} looks for {ITEMS} items");
 }
 
-/// Half of the memory lives at any time; it is filled many times over. Whether the column is ever
-/// idle or not, what has expired goes before what lives.
+/// Half of the memory is live at any time; it is filled many times over. Expired items go before
+/// live ones, if the column is ever idle or not.
 fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
     for is_idle in [true, false] {
         let (store, mut column) = one(eviction, 8);
@@ -128,7 +126,7 @@ fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
             column.set_now(START + second);
             for _ in 0..1000 {
                 key += 1;
-                // 5 to 20 seconds: 12,500 live.
+                // 5 to 20 seconds: 12,500 items live.
                 set(&mut column, key, &[2; 200], START + second + 5 + key * 7 % 16);
                 column.quiesce();
             }
@@ -153,11 +151,11 @@ fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
     idle(&mut column, START + 100);
     let left = store.stats().curr_items;
     assert!((10_000..10_000 + OPEN).contains(&left), "{left} left, of which 10,000 live");
-    // And again by storing over them, which does not move them.
+    // Lives are cut short again by rewriting, which does not move the items.
     (0..20_000).filter(|key| !short(key)).for_each(|key| {
         set(&mut column, key, &[4; 100], START + 200);
     });
-    // All but those whose line has another item of the same tag before them.
+    // All except items behind another of the same tag in their line.
     let rewritten = store.stats().rewritten;
     assert!(rewritten > 9_900, "{rewritten} in place");
     idle(&mut column, START + 400);
@@ -193,13 +191,13 @@ fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     idle(&mut column, START + 250);
     let half = store.stats().curr_items;
     assert!((1500..=2600).contains(&half), "{half} items when half of those that expire had");
-    // Whatever was left to be found together.
+    // The rest is found in one walk.
     [502, 1_100].iter().for_each(|after| idle(&mut column, START + after));
     let left = store.stats().curr_items;
     assert!((1500..1500 + OPEN / 2).contains(&left), "{left} left, of which 1500 live");
 }
 
-/// Of two columns one is a second behind: it prolongs lives while the other is unlinking them.
+/// One of two columns is a second behind: it prolongs lives while the other unlinks the items.
 fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(eviction: Eviction) {
     const ITEMS: u32 = 200_000;
     let (store, mut columns) = make(eviction, 64, 2);
@@ -237,7 +235,7 @@ fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(e
     assert_eq!((store.stats().curr_items, store.stats().bytes), (0, 0));
 }
 
-/// As above, but there is no room to move to what was prolonged: its segments stay until it goes.
+/// Like the test before, but without room to move prolonged items: their segments stay.
 #[test]
 fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     const ITEMS: u32 = 60_000;
@@ -254,7 +252,7 @@ fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     early.set_now(START + 10);
     late.online();
     late.set_now(START + 9);
-    // From here on the late column passes no quiescent point: nothing that is moved becomes free.
+    // From here on the late column passes no quiescent point: no moved item's memory is freed.
     let (mut kept, mut key) = (0, 0);
     while early.maintain() {
         early.quiesce();
@@ -308,7 +306,7 @@ fn frames_of_what_a_lookup_finds_expired_are_free_again(eviction: Eviction) {
     assert_eq!(store.usage().frame_bytes, 0);
 }
 
-/// The segments that all of it was stored in are due when the first lives end.
+/// The segments in which all items were stored are due when the first lives end.
 fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Eviction) {
     const ITEMS: u32 = 50_000;
     let (store, mut column) = one(eviction, 16);
@@ -323,8 +321,7 @@ fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Ev
     assert_eq!(store.stats().curr_items, 0);
 }
 
-/// Columns whose clocks differ by a second or two store, prolong and sweep: what a touch has said
-/// will live, does.
+/// Columns with differing clocks store, prolong and sweep: an item that was touched in time lives.
 #[test]
 fn a_touch_that_races_a_walk_is_kept() {
     const THREADS: u32 = 4;
@@ -341,7 +338,7 @@ fn a_touch_that_races_a_walk_is_kept() {
                 start.wait();
                 column.online();
                 for round in 0..ROUNDS {
-                    // Relaxed: a time like any other.
+                    // Relaxed: any time will do.
                     let now = clock.fetch_add(1, Ordering::Relaxed);
                     column.set_now(now);
                     let key = |key: u32| (thread << 24) | (round << 12) | key;
@@ -350,7 +347,7 @@ fn a_touch_that_races_a_walk_is_kept() {
                     column.maintain();
                     for at in 0..KEYS {
                         if !column.touch(&key(at).to_le_bytes(), now + 100_000).expect("room") {
-                            continue; // another column's clock had said that it was over
+                            continue; // by another column's clock the item had expired
                         }
                         column.maintain();
                         let there = column.get(&key(at).to_le_bytes()).is_some();

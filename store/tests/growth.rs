@@ -1,5 +1,5 @@
-//! Memory is taken as items need it: what is mostly dead is used again before memory that was never
-//! touched, and what only grows moves nothing.
+//! Memory is taken as items need it: mostly dead memory is used again before memory that was never
+//! touched, and nothing is moved in a store that only grows.
 //!
 //! Where: the whole store, one column, under a virtual clock.
 //! Invariant: the store's memory stays within twice the bytes of its items, and a few MiB.
@@ -12,8 +12,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Start, Store, Verb};
 
 const MIB: usize = 1 << 20;
-/// What the store may take beside twice its items: of the 8 MiB that a process may, the larger
-/// part.
+/// Most bytes beyond twice the items': the larger part of the 8 MiB that a process may.
 const BESIDE_BYTES: u64 = 5 << 20;
 
 fn make(memory_mb: usize, eviction: Option<Eviction>) -> (Arc<Store>, Column) {
@@ -38,7 +37,7 @@ fn set(column: &mut Column, key: u32, bytes: usize, exptime: u32) {
     column.quiesce();
 }
 
-/// Of memory that was touched, as the store accounts for it.
+/// Bytes of memory that was touched, by the store's account.
 fn touched_bytes(store: &Store) -> u64 {
     let usage = store.usage();
     usage.log_bytes() + usage.index_bytes + usage.ghost_bytes
@@ -51,8 +50,8 @@ struct Load {
     sets: u32,
 }
 
-/// Fills and overwrites at random; the most that the store took beyond twice its items, and what it
-/// moved for a byte stored.
+/// Fills and overwrites at random. Returns the most bytes that the store took beyond twice its
+/// items, and the percentage of stored bytes that it moved.
 fn overwrite(memory_mb: usize, eviction: Option<Eviction>, load: &Load) -> (i64, usize) {
     let (store, mut column) = make(memory_mb, eviction);
     let mut random = 1_u32;
@@ -125,7 +124,7 @@ fn what_only_grows_is_never_moved() {
     }
 }
 
-/// What was deleted makes room for what comes next, whatever its size.
+/// Deleted memory makes room for new values of any size.
 #[test]
 fn what_was_deleted_is_used_again_first() {
     let (store, mut column) = make(128, Some(Eviction::default()));
@@ -140,16 +139,16 @@ fn what_was_deleted_is_used_again_first() {
     assert_eq!(store.stats().evictions, 0);
 }
 
-/// Page faults of this thread so far that the system served from memory.
+/// Number of this thread's page faults so far that the system served from memory.
 fn faults() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // Behind the name, which may have blanks: state, and six numbers before it.
+    // The name may have blanks; behind it come the state, and six numbers before the one wanted.
     stat.rsplit(')').next().unwrap().split(' ').nth(8).unwrap().parse().unwrap()
 }
 
-/// Stores 32 MiB of new keys; the page faults of the thread that stores, and whether the store's
-/// memory was ever much ahead of need. Where there is a helper, it is asked after each slice, and
-/// waited for, as if it always were as fast as that.
+/// Stores 32 MiB of new keys and checks that the store's memory is never far ahead of need. Returns
+/// the page faults of the thread that stores. A helper is asked after each slice, and waited for,
+/// as if it were always fast enough.
 fn grow(helped: bool) -> u64 {
     const SLICE: u32 = 16;
     let (store, mut column) = make(64, Some(Eviction::default()));
@@ -164,7 +163,7 @@ fn grow(helped: bool) -> u64 {
             }
         })
     };
-    // What there is once for all: an index, tables, the thread's own.
+    // Memory taken once: an index, tables, the thread's own.
     (0..2000).for_each(|key| set(&mut column, key, 1000, 0));
     let before = faults();
     for first in (2000..32_000).step_by(SLICE as usize) {
@@ -187,7 +186,7 @@ fn grow(helped: bool) -> u64 {
 #[test]
 fn an_append_does_not_wait_for_memory_that_is_ahead_of_need() {
     let (alone, helped) = (grow(false), grow(true));
-    // A page each 4 KiB; but for the index's.
+    // One fault for each page of 4 KiB, except the index's.
     assert!(alone > 6000, "{alone} page faults where nobody helps");
     assert!(helped < alone / 20, "{helped} page faults, {alone} where nobody helps");
 }
@@ -201,7 +200,7 @@ fn an_empty_store_takes_nothing_ahead_of_need() {
         assert!(usage.log_bytes() <= 5 << 20, "{usage:?}");
         (0..10_000).for_each(|key| set(&mut column, key % 10, 1000, 0));
         while store.populate_one().expect("memory") {}
-        // Three of the largest segments are open or ahead, at least.
+        // At least three of the largest segments are open or ahead of need.
         let usage = store.usage();
         assert!(usage.log_bytes() <= 8 << 20, "{usage:?}");
     }

@@ -1,8 +1,8 @@
 //! Values that stay where they were received.
 //!
-//! Where: the whole store, under a virtual clock, with a ring that writes over whatever it gets.
-//! Invariant: none of a value is copied that can stay; it keeps its bytes as long as its item, or a
-//! reader, has it; then its chunk is free again, and the ring always has as many.
+//! Where: the whole store, under a virtual clock, with a ring that overwrites each chunk it gets.
+//! Invariant: no value is copied that can stay; it keeps its bytes as long as its item, or a
+//! reader, has it; then its chunk is free again, and the ring always has the same number of chunks.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
 
@@ -16,7 +16,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, Counted, Delta, Pinned, Put, Start, Store, Stored, Value, Verb};
 
 const CHUNK_BYTES: usize = 2048;
-/// The shortest value in the arena.
+/// Bytes of the shortest value in the arena.
 const BYTES_MIN: usize = 500;
 /// Bytes of headers before a datagram's payload, and of a request before its value.
 const BEFORE: usize = 256 + 42 + 8 + 30;
@@ -50,7 +50,7 @@ fn world(memory_mb: usize, chunks: u32) -> World {
     World { ring: Ring::new(&arena, 0, 1), arena, store, column, now: 100 }
 }
 
-/// The bytes that `seed` stands for, none of them like another seed's.
+/// The bytes of `seed`, which differ from every other seed's.
 fn bytes(seed: u32, length: usize) -> Vec<u8> {
     let word =
         |at: u32| (seed.wrapping_mul(0x9e37_79b9) ^ at.wrapping_mul(0x85eb_ca6b)).to_le_bytes();
@@ -83,7 +83,7 @@ impl World {
         })
     }
 
-    /// Holds a value that is wholly in the arena.
+    /// Holds a value that lies in the arena as a whole.
     fn hold(&mut self, key: u32) -> Option<Pinned> {
         let hit = self.column.get(&key.to_le_bytes())?;
         let Value::Frames(pinned, []) = hit.value else { return None };
@@ -91,12 +91,12 @@ impl World {
         pinned.pieces().all(is_there).then_some(pinned)
     }
 
-    /// Chunks in use by values.
+    /// Number of chunks in use by values.
     fn used(&self) -> u32 {
         self.arena.chunks() - self.arena.ring_chunks() - self.arena.free()
     }
 
-    /// Seconds in which all background work is done.
+    /// Lets a few seconds pass, in which all background work is done.
     fn settle(&mut self) {
         for _ in 0..3 {
             self.now += 1;
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Bytes that were kept, and that were copied into the arena.
+    /// Bytes that were kept, and bytes that were copied into the arena.
     fn counted(&self) -> (u64, u64) {
         let stats = self.store.stats();
         (stats.arena_kept_bytes, stats.arena_copied_bytes)
@@ -163,7 +163,7 @@ fn of_two_values_in_one_chunk_the_second_is_copied() {
     assert_eq!((world.used(), world.counted()), (2, (600, 700)));
     assert!(world.column.delete(&1_u32.to_le_bytes()));
     assert_eq!((world.used(), world.get(2)), (1, Some(other)));
-    // The first may be gone by the time of the second, and the request is still being read.
+    // The first may be gone when the second is stored, and the request is still being read.
     let World { ring, column, .. } = &mut world;
     ring.receive(BEFORE, &[one.clone(), one.clone()].concat(), |both| {
         put(column, Verb::Set, 1, &both[..600]);
@@ -253,7 +253,7 @@ fn a_full_arena_evicts_nothing_and_keeps_again_when_chunks_are_free() {
     let held: Vec<(u32, Pinned)> =
         (0..50).filter_map(|key| Some((key, world.hold(key)?))).collect();
     assert_eq!(held.len(), 30);
-    // All are overwritten while the chunks are held, as where a link is down.
+    // All are overwritten while their chunks are held, like when a link is down.
     (0..50).for_each(|key| world.set(key, &bytes(key + 1000, 1100)));
     assert_eq!((world.used(), world.counted()), (30, (30_000, 0)));
     for (key, held) in held {
@@ -288,7 +288,7 @@ fn items_that_are_moved_and_evicted_keep_and_give_back_their_chunks() {
     assert_eq!((world.store.stats().curr_items, world.used()), (0, 0));
 }
 
-/// As a server makes a draft of a request that came in several packets.
+/// A draft of a request that came in several packets, made like by a server.
 #[test]
 fn a_value_of_many_pieces_lies_in_as_many_chunks_and_is_read_in_order() {
     let mut world = world(8, 40);
@@ -303,7 +303,7 @@ fn a_value_of_many_pieces_lies_in_as_many_chunks_and_is_read_in_order() {
         kept[0].cut(16..1416);
         column.draft_of(4200, kept)
     });
-    // Others come before it is stored.
+    // Other values are stored before it.
     (2..20).for_each(|key| world.set(key, &bytes(key, 1500)));
     let stored = world.column.put(&Put::new(Verb::Set, &key), Body::Draft(&mut draft));
     assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");

@@ -1,8 +1,9 @@
-//! The limit of memory, changed while the store serves.
+//! The memory limit, changed while the store serves.
 //!
 //! Where: the whole store, under a virtual clock.
-//! Invariant: what is in use comes to the limit by itself, up at once and down by and by; nothing
-//! that fits is lost, and nobody is refused for want of room while anything may be evicted.
+//! Invariant: the memory in use follows the limit by itself, up at once and down step by step; no
+//! item that fits is lost, and no request is refused for lack of room while anything may be
+//! evicted.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -13,7 +14,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, OutOfBounds, Put, Refused, Store, Stored, Value, Verb};
 
 const MIB: usize = 1 << 20;
-/// Slices of background work after which it must have come to an end.
+/// Most slices of background work until it must end.
 const SLICES_MAX: u32 = 100_000;
 
 each::policies! {
@@ -50,8 +51,7 @@ fn set(column: &mut Column, key: u32, bytes: usize) -> Result<Stored, Refused> {
     stored
 }
 
-/// Background work until there is none; the clock goes on, so that what was given up is tried
-/// again.
+/// Does all background work, over a few seconds, so that work given up is tried again.
 fn settle(column: &mut Column, now: &mut u32) {
     for _ in 0..3 {
         *now += 1;
@@ -66,7 +66,7 @@ fn settle(column: &mut Column, now: &mut u32) {
     }
 }
 
-/// Bytes that are in use, by the store's account: all but what is out of use.
+/// Bytes in use by the store's account: all but withheld segments.
 fn present_bytes(store: &Store) -> u64 {
     let usage = store.usage();
     let present = usage.segments_allowed.max(
@@ -119,7 +119,7 @@ fn more_memory_is_there_at_once(eviction: Eviction) {
     let after = store.stats();
     assert_eq!(after.evictions, before.evictions, "there is room for all");
     assert!(after.curr_items == before.curr_items + u64::from(5 * keys));
-    // And back, and up again: what was withheld is taken first.
+    // Down and up again: withheld segments are taken first.
     for megabytes in [8, 32, 16, 64] {
         column.limit_memory(megabytes * MIB).expect("within bounds");
         settle(&mut column, &mut now);
@@ -133,7 +133,7 @@ fn nobody_is_refused_while_the_memory_shrinks_under_load(eviction: Eviction) {
     let mut key = fill(&store, &mut column, 700);
     column.limit_memory(8 * MIB).expect("within bounds");
     let mut sets = 0;
-    // Only as much background work as a busy column does: a slice for so many requests.
+    // Only as much background work as a busy column does: a slice for every 20 requests.
     while present_bytes(&store) > 8 << 20 {
         for _ in 0..20 {
             key += 1;
@@ -152,7 +152,7 @@ fn what_fits_a_lower_limit_is_compacted_and_not_evicted(eviction: Eviction) {
     let (store, mut column) = make(&config(Some(eviction), 16, 1));
     let (mut now, mut random) = (100, 1_u32);
     let mut lengths = vec![0; KEYS as usize];
-    // Just under 4 MiB, overwritten in no order.
+    // Just under 4 MiB, overwritten at random.
     for megabytes in [16, 7, 12, 6, 200, 6, 7] {
         column.limit_memory(megabytes * MIB).expect("within bounds");
         for set_no in 0..30_000 {
@@ -175,8 +175,8 @@ fn what_fits_a_lower_limit_is_compacted_and_not_evicted(eviction: Eviction) {
     assert!(found.iter().zip(&lengths).all(|(found, length)| *found == Some(*length)));
 }
 
-/// Of frames of values that went and came in no order few segments are ever all free; before values
-/// were copied, a quarter of the memory was left with nothing in it.
+/// If values in frames come and go at random, few segments ever have all their frames free; before
+/// values were copied, a quarter of the memory stayed unused.
 fn scattered_frames_are_brought_together_before_more_is_evicted(eviction: Eviction) {
     for (lengths, to_mb) in [(150_000..150_001, 16), (20_000..300_000, 16), (20_000..300_000, 40)] {
         let (store, mut column) = make(&config(Some(eviction), 64, 1));
@@ -188,7 +188,7 @@ fn scattered_frames_are_brought_together_before_more_is_evicted(eviction: Evicti
             let length = lengths.start + (random >> 4) as usize % lengths.len();
             set(&mut column, key, length).expect("room is made");
             stored.insert(key, length);
-            // Some are used, so that not the oldest go first.
+            // Some are used, so that the oldest do not go first.
             let _ = column.get(&(key / 3).to_le_bytes());
         }
         let before = store.stats();
@@ -266,7 +266,7 @@ fn without_eviction_it_shrinks_as_far_as_it_goes_and_loses_nothing() {
     assert_eq!(store.stats().curr_items, 30_000);
     let more = (0..1000).take_while(|key| set(&mut column, 40_000 + key, 300).is_ok()).count();
     assert!(more < 300, "two open segments take {more} items more");
-    // Every other one deleted: compaction brings the rest together.
+    // Every other item is deleted, and compaction brings the rest together.
     (0..15_000_u32).for_each(|key| assert!(column.delete(&(2 * key).to_le_bytes())));
     settle(&mut column, &mut now);
     assert_eq!(present_bytes(&store), 8 << 20, "{:?}", store.usage());
@@ -277,7 +277,7 @@ fn without_eviction_it_shrinks_as_far_as_it_goes_and_loses_nothing() {
 fn a_limit_out_of_bounds_is_refused_and_changes_nothing() {
     let (store, mut column) = make(&config(Some(Eviction::default()), 8, 1));
     set(&mut column, 1, 300).expect("room");
-    // 16 times the first size is the most; two of the largest items, or 16 segments, the least.
+    // At most 16 times the first size; at least two of the largest items, or 16 segments.
     for bytes in [8 * 16 * MIB + MIB, 2 * MIB - 1, MIB, 0, usize::MAX] {
         assert_eq!(column.limit_memory(bytes), Err(OutOfBounds), "{bytes}");
     }
@@ -287,8 +287,7 @@ fn a_limit_out_of_bounds_is_refused_and_changes_nothing() {
     assert!(column.get(&1_u32.to_le_bytes()).is_some());
 }
 
-/// Where the system's pages are larger than 4 KiB, a segment is a page at least, and what is given
-/// back takes nothing beside it along.
+/// With larger pages a segment is at least a page, and giving one back takes nothing else.
 #[test]
 #[cfg(debug_assertions)]
 fn pages_of_16_and_64_kib_lose_nothing() {
@@ -320,7 +319,7 @@ fn pages_of_16_and_64_kib_lose_nothing() {
                 hits += 1;
             }
             assert!(hits > 50, "{hits} of {:?}", store.stats());
-            // Most keys go, so that the index gives back what it can.
+            // Most keys go, so that the index gives memory back.
             (0..9000_u32).filter(|key| key % 9 != 0).for_each(|key| {
                 column.delete(&key.to_le_bytes());
             });

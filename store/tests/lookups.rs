@@ -1,5 +1,4 @@
-//! Lookups that go straight to a reply's buffer: what they append, and what a head that calls one
-//! off leaves behind.
+//! Lookups straight to a reply's buffer: their output, and the effects of calling one off.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -29,7 +28,7 @@ fn meta<'k>(key: &'k [u8]) -> MetaGet<'k> {
     MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] }
 }
 
-/// A lookup of which nothing is put together at once.
+/// A lookup without `around`.
 fn look_up<'s>(
     column: &'s mut Column,
     key: &[u8],
@@ -106,7 +105,7 @@ fn what_stands_around_a_value_stands_there_whatever_their_lengths() {
             [b"there8 bytes behind: ", key, b" = <", &value, b">;"].concat()
         };
         assert_eq!(out, expected, "{value_bytes} bytes");
-        // No second key is there: one of the same tag would be looked at first, and go another way.
+        // No second key is left: one of the same tag would be looked at first, and go another way.
         assert!(column.delete(&key));
     }
 }

@@ -1,4 +1,4 @@
-//! What a store says that more or less memory would do, against stores of those sizes.
+//! Compares the miss ratios that a store estimates for other sizes with stores of those sizes.
 //!
 //! Where: the store alone, refilled on every miss.
 //! Invariant: the estimate is an LRU's; the policies miss somewhat less.
@@ -54,8 +54,8 @@ fn other_sizes_miss_about_as_often_as_was_said() {
     assert_eq!(shared.miss_ratios([1]), None);
     let measured = misses(&mut column, &mut Random::new(1));
     let said = shared.miss_ratios(sizes.map(|bytes| bytes as u64)).unwrap();
-    // Where keys keep their popularity, counting uses misses up to a tenth less than an LRU; and
-    // the sample is another in each run, with a standard error of 0.01 or so.
+    // If keys keep their popularity, counting uses misses up to a tenth less than an LRU; and the
+    // sample differs in each run, with a standard error of about 0.01.
     let near = |said: f64, measured: f64| (-0.06..0.13).contains(&(said - measured));
     assert!(near(said[1], measured), "{said:?} and {measured}");
     for (bytes, said) in [(sizes[0], said[0]), (sizes[2], said[2])] {
@@ -64,6 +64,6 @@ fn other_sizes_miss_about_as_often_as_was_said() {
         assert!(near(said, measured), "{bytes} bytes: {said} said, {measured} measured");
     }
     let [none, all] = shared.miss_ratios([0, 1 << 40]).unwrap();
-    // Hot keys in the sample, or not, weigh most where nothing is kept.
+    // The number of hot keys in the sample has most weight if nothing is kept.
     assert!(none > 0.85 && all < 0.35, "{none} {all}");
 }

@@ -1,5 +1,4 @@
-//! Memory under pressure: operations end, memory stays within its bound, and what was lent comes
-//! back.
+//! Memory under pressure: operations end, memory stays in bounds, lent memory comes back.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -12,8 +11,8 @@ use std::time::{Duration, Instant};
 use store::policy::Eviction;
 use store::{Body, Column, Config, MetaGet, Pinned, Put, Refused, Store, Stored, Value, Verb};
 
-/// So long all operations of a test that can do nothing but give up may take on a busy machine:
-/// half of what a hundred take if each waits for other columns as long as one ever does.
+/// Longest time for all operations of a test that can only be refused, on a busy machine: half of
+/// the time of a hundred operations that each wait for other columns as long as they ever do.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 each::policies! {
@@ -80,7 +79,7 @@ fn the_smallest_items_fill_the_memory_and_no_more(eviction: Eviction) {
     let mut most = 0;
     for i in 0..400_000_u32 {
         let name = i.to_le_bytes();
-        // Two bytes, or where these run out, three.
+        // A key of two bytes or, once these run out, of three.
         let key = if i < 1 << 16 { &name[..2] } else { &name[..3] };
         set(column, key, b"").expect("room is made");
         assert!(column.get(key).is_some(), "what was just set");
@@ -105,7 +104,7 @@ fn what_everybody_uses_gives_way_too(eviction: Eviction) {
     for i in 0..30_000_u32 {
         let key = i.to_le_bytes();
         set(column, &key, &[1; 300]).expect("room is made");
-        // Counters saturate.
+        // The counters saturate.
         (0..4).for_each(|_| assert!(column.get(&key).is_some()));
         column.quiesce();
     }
@@ -165,7 +164,7 @@ fn without_eviction_a_full_store_refuses_at_once() {
     }
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     assert!(kept.iter().all(|i| column.get(&i.to_le_bytes()).is_some()));
-    // Touching what has no exptime needs room, and is a miss without; nothing is lost.
+    // Touching an item without an exptime needs room, and misses without it; nothing is lost.
     kept.iter().for_each(|i| _ = column.touch(&i.to_le_bytes(), 1000));
     assert!(kept.iter().all(|i| column.get(&i.to_le_bytes()).is_some()));
     assert_eq!(store.stats().evictions, 0);
@@ -179,7 +178,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
         for _ in 0..20 {
             for column in &mut columns {
                 column.online();
-                // Few enough that a walk begun is not ended.
+                // Few enough that a walk is begun but not ended.
                 for _ in 0..200 {
                     key += 1;
                     let slot = if evict { key } else { key % 6000 };
@@ -192,7 +191,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
     }
 }
 
-/// With the hit of one column in hand another fills the memory many times over.
+/// One column holds a hit while another fills the memory. True: the hit's bytes are unchanged.
 fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     let (store, mut columns) = make(&config(eviction, 3, 2));
     let (reader, writer) = columns.split_at_mut(1);
@@ -202,7 +201,7 @@ fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
         store.plant_early_reuse();
     }
     writer.online();
-    // Longer than what is copied before anybody sees it.
+    // Longer than values that are copied before anybody sees them.
     set(writer, b"held", &[5; 1500]).expect("room");
     reader.online();
     let hit = reader.get(b"held").expect("there");
@@ -216,7 +215,7 @@ fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     }
     let Value::Log(value) = hit.value else { panic!("in the log") };
     let same = value.iter().all(|byte| *byte == 5);
-    // What waits for the reader is not evicted over and over.
+    // Memory that waits for the reader does not cause more and more evictions.
     assert!(plant || store.stats().curr_items > 1500, "{:?}", store.stats());
     reader.quiesce();
     set(writer, b"again", &[6; 500]).expect("the reader has moved on");
@@ -241,7 +240,7 @@ fn many_columns_mixed_sizes_and_stalled_bodies_at_2_mib(eviction: Eviction) {
         let column = &mut columns[i as usize % 64];
         column.online();
         if i % 40 == 0 {
-            // A body of which one piece came: it waits, and takes no more than that.
+            // A body of which one piece came: it waits, and takes no more memory than that.
             let mut draft = column.draft(200_000);
             if let Ok(space) = draft.space(column) {
                 let bytes = space.len();
@@ -275,17 +274,16 @@ fn drafts_given_up_leave_no_frame_behind(eviction: Eviction) {
             let Ok(spaces) = draft.spaces(column, 100_000) else { break };
             let bytes = spaces.map(|space| space.len()).take(1 + round % 4).sum();
             if round % 5 != 0 {
-                draft.filled(bytes); // else it is given up with what it was given
+                draft.filled(bytes); // otherwise the draft is given up with its unfilled frames
             }
         }
     }
     assert_eq!(store.used_bytes(), before);
-    // In flight they would have counted until nothing was taken any more.
+    // If they still counted as in flight, no more frames would be given.
     set(column, b"k", &[1; 900_000]).expect("half of the memory may be in flight");
 }
 
-/// Eight of each fill a segment to seven eighths, and no ninth fits: there is nothing to be won by
-/// moving them.
+/// Eight items fill seven eighths of a segment, and no ninth fits: moving wins nothing.
 fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
     let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
@@ -299,8 +297,7 @@ fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
     assert!(stats.compacted_bytes < stats.evictions * 1830 / 10, "{stats:?}");
 }
 
-/// An append that makes what is not there either finds the item or makes it, also where making
-/// room for the longer item evicts the shorter.
+/// AppendVivify finds the item or makes it, even if its own need for room evicts the old one.
 fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
     let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
@@ -325,7 +322,7 @@ fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
     assert!(made_again > 0, "no item was evicted by its own extension");
 }
 
-/// A look that is no use of it.
+/// Looks for an item without counting a use.
 fn is_there(column: &mut Column, key: &[u8]) -> bool {
     let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     column.meta_get(&get).expect("no steps").is_some()

@@ -1,8 +1,8 @@
-//! Where address space is scarce the index has less of it, and the smallest items fill it before
-//! they fill the memory: then items leave, as where memory is full.
+//! If address space is scarce, the index has less of it, and the smallest items fill it before they
+//! fill the memory: then items leave, like when memory is full.
 //!
 //! Where: a process with a limit of its address space.
-//! Invariant: nothing is lost but what is evicted, and the index takes no more than its part.
+//! Invariant: nothing is lost except evicted items, and the index takes no more than its part.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -13,10 +13,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Refused, Store, Stored, Verb};
 
-/// Far more than the test needs: that there is a limit is what counts.
+/// Far more than the test needs: only the existence of a limit counts.
 const LIMIT_BYTES: u64 = 64 << 30;
 const MEMORY_BYTES: usize = 2 << 20;
-/// Twice as many as the index has address space for.
+/// Twice as many keys as the index has address space for.
 const KEYS: u32 = 200_000;
 
 fn set(column: &mut Column, key: u32) -> Result<Stored, Refused> {

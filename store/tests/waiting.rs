@@ -1,5 +1,6 @@
-//! Who finds no room is refused at once or told to come later, whatever other columns do: nobody
-//! waits inside the store, and what is to come later has changed nothing.
+//! A request that finds no room is refused at once or answered with `Later`, whatever other columns
+//! do: nobody waits inside the store, and a request that is answered with `Later` has changed
+//! nothing.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -20,8 +21,7 @@ each::policies! {
     a_whole_draft_is_kept_until_there_is_room_for_its_item,
 }
 
-/// Segments looked at for one refusal, on average: five times two looks at all 512 in 256 refusals,
-/// and a little more.
+/// Most segments looked at per refusal: five times two looks at all 512 in 256, and more.
 const LOOKS_A_REFUSAL_MAX: u64 = 24;
 
 fn config(eviction: Option<Eviction>, columns: usize) -> Config {
@@ -41,13 +41,13 @@ fn set(column: &mut Column, key: u32, value: &[u8]) -> Result<Stored, Refused> {
     column.put(&Put::new(Verb::Set, &key.to_le_bytes()), Body::Bytes(value))
 }
 
-/// Sets new keys from `first` on until one is not stored: which, and why.
+/// Sets new keys from `first` on until one is not stored. Returns that key, and the reason.
 fn fill(column: &mut Column, first: u32) -> (u32, Refused) {
     let refused = |key| Some((key, set(column, key, &[1; 700]).err()?));
     (first..first + 100_000).find_map(refused).expect("memory is bounded")
 }
 
-/// Refuses new keys `count` times, and says how many segments were looked at for that.
+/// Has new keys refused `count` times. Returns the number of segments looked at meanwhile.
 fn refuse(store: &Store, column: &mut Column, count: u32) -> u64 {
     let before = store.stats().segment_looks;
     for key in 0..count {
@@ -66,11 +66,11 @@ fn without_eviction_a_refusal_costs_a_constant_whatever_the_others_do() {
     assert_eq!(refused, Refused::NoMemory);
     let looks = refuse(&store, first, 5000);
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} alone");
-    // One stands in the middle of a turn and never passes.
+    // One column is in the middle of a turn and never passes.
     others[0].online();
     let looks = refuse(&store, first, 5000);
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} beside one that is online");
-    // Another makes room for what it overwrites with longer values: it has a walk under way.
+    // Another makes room to overwrite items with longer values: it has a walk under way.
     for round in 0..200 {
         let key = round % (key / 2);
         let _refused = set(&mut others[0], key, &vec![2; 700 + round as usize]);
@@ -116,11 +116,11 @@ fn without_eviction_what_a_column_deletes_itself_is_room_at_once() {
     }
 }
 
-/// Fills until a column that does not pass holds all that would be room, for the smallest items
-/// too. Returns a key that is there.
+/// Fills until a column that does not pass holds all that would be room, also for the smallest
+/// items. Returns a key that is there.
 fn stall(column: &mut Column) -> u32 {
-    /// Of a policy with two queues one may be full before the other: a key that looks like one that
-    /// was evicted is refused there alone.
+    /// With two queues, one may be full before the other: a key that resembles an evicted one is
+    /// refused only there.
     const REFUSED_IN_A_ROW: u32 = 32;
     let (key, refused) = fill(column, 0);
     assert_eq!(refused, Refused::Later);

@@ -1,9 +1,9 @@
-//! How often the threads of a test allocate.
+//! Counts the allocations of a test's threads.
 //!
 //! Where: under a test that drives a server or a generator in its own process; the test names
 //! `Counting` its global allocator.
-//! Invariant: each call of the allocator that gives memory is counted once, but for those of
-//! threads that asked to be left out.
+//! Invariant: each call of the allocator that gives memory is counted once, except calls of threads
+//! that asked to be left out.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,20 +18,20 @@ pub struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the next allocation is to be told in `FIRST`.
+/// True if the next allocation is to be noted in `FIRST`.
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Where the first allocation came from since the last `by`.
+/// The origin of the first allocation since the last `by`.
 static FIRST: Mutex<Option<Backtrace>> = Mutex::new(None);
 
 thread_local! {
     static IS_LEFT_OUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`. Returns the number of allocations meanwhile, and where the first one came from.
-/// The number is exact for a thread that `work` has joined, or had an answer from over a socket.
+/// Runs `work`. Returns the number of allocations meanwhile, and the origin of the first one. The
+/// number is exact for a thread that `work` has joined, or had an answer from over a socket.
 pub fn by(work: impl FnOnce()) -> (u64, String) {
-    // Relaxed, paired with those in `add`: what the test waits for orders them.
+    // Relaxed, paired with those in `add`: joins and answers that the test awaits order them.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     IS_WATCHED.store(true, Ordering::Relaxed);
     work();
@@ -41,13 +41,13 @@ pub fn by(work: impl FnOnce()) -> (u64, String) {
     (allocations, first.map(|it| it.to_string()).unwrap_or_default())
 }
 
-/// Allocations of the calling thread do not count from now on.
+/// Leaves the calling thread's allocations out of the count from now on.
 pub fn leave_this_thread_out() {
     IS_LEFT_OUT.set(true);
 }
 
 fn add() {
-    // A thread that ends has no such variable any more: what it frees and takes then is its own.
+    // A thread that ends has this variable no more; it is not counted then.
     if IS_LEFT_OUT.try_with(Cell::get).unwrap_or(true) {
         return;
     }

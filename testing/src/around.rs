@@ -1,4 +1,4 @@
-//! What is around a test: whether it can run here, and which processes there are.
+//! A test's surroundings: skipping a test that cannot run here, and finding processes.
 //!
 //! Where: tests that start other programs. Invariant: a test that cannot run is counted as skipped,
 //! and in CI as failed.
@@ -6,20 +6,20 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Says that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
+/// Reports that a test cannot run here, and why. In CI (`CI=true`) that is a failure.
 ///
 /// # Panics
 /// In CI.
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
     let test = std::thread::current();
-    // Not captured, as a print would be, and whole among what others print: it is counted.
+    // Not captured, unlike a print, and in one piece among other output: a script counts the line.
     let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// What a program makes of a text on its standard input; none, and the test is skipped, where the
-/// program is not installed.
+/// The output of a program for a text on its standard input; `None`, and the test is skipped, if
+/// the program is not installed.
 ///
 /// # Panics
 /// The program cannot be waited for, or does not read all of the text.
@@ -40,7 +40,7 @@ pub fn piped(words: &[&str], text: &str) -> Option<Output> {
     Some(output)
 }
 
-/// True if there is a process of this number, other than a dead one for which nobody has waited.
+/// True if there is a process of this number, other than a dead one nobody has waited for.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

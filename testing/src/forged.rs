@@ -1,8 +1,8 @@
-//! Datagrams from senders that did not send them, and frames as no kernel sends them.
+//! Forges datagrams with any sender's address, and frames that no kernel sends.
 //!
-//! Where: under tests of whom a server answers, and of what.
-//! Invariant: none leaves its namespace by another interface than `WIRE`.
-//! Source: raw(7), for which a socket of `IPPROTO_RAW` takes packets with their IP headers;
+//! Where: under tests of the senders and the requests that a server answers.
+//! Invariant: no packet leaves its namespace by another interface than `WIRE`.
+//! Source: raw(7), by which a socket of `IPPROTO_RAW` takes packets with their IP headers;
 //! packet(7).
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,12 +20,12 @@ use rustix::net::{
 
 use crate::namespace::{Namespace, WIRE};
 
-/// Routers that a packet may pass.
+/// Number of routers that a packet may pass.
 const HOPS: u8 = 64;
 
 impl Namespace {
-    /// Sends a datagram that says it is from `from`, whoever that is. The kernel must have a route
-    /// to `to`; to a group of IPv6 it goes by `WIRE`.
+    /// Sends a datagram with the sender's address `from`, whoever has it. The kernel must have a
+    /// route to `to`; to a group of IPv6 the datagram goes by `WIRE`.
     ///
     /// # Panics
     /// The addresses are of two families; there is no route.
@@ -34,7 +34,7 @@ impl Namespace {
         sent.unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
     }
 
-    /// What sends frames by this namespace's end of the link.
+    /// Opens a socket that sends frames by this namespace's end of the link.
     ///
     /// # Panics
     /// The system makes no such socket.
@@ -44,8 +44,8 @@ impl Namespace {
         Frames(opened.unwrap_or_else(|error| panic!("no packet socket: {error}")))
     }
 
-    /// A frame with a datagram from this namespace's interface to another's, from and to whatever
-    /// addresses of one family.
+    /// Makes an Ethernet frame with a datagram from this namespace's interface to another's, from
+    /// and to any addresses of one family.
     ///
     /// # Panics
     /// The addresses are of two families.
@@ -66,7 +66,7 @@ impl Namespace {
     }
 }
 
-/// A socket that sends frames as they are.
+/// A socket that sends Ethernet frames unchanged.
 #[derive(Debug)]
 pub struct Frames(OwnedFd);
 
@@ -116,7 +116,7 @@ fn send(from: SocketAddr, to: SocketAddr, packet: &[u8]) -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))?;
     sockopt::set_socket_broadcast(&socket, true)?;
-    // The port of a raw socket's address is a protocol, here that of the socket.
+    // The port in a raw socket's address is a protocol: here 0, the socket's own.
     let to = match to.ip() {
         IpAddr::V6(ip) if ip.is_multicast() => {
             by_wire(ip, netdevice::name_to_index(&socket, WIRE)?)

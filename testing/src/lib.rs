@@ -1,8 +1,8 @@
-//! What tests and benches of several crates need: numbers drawn from a seed, an allocator that
-//! counts, network namespaces, schedules of threads, and what is around a test.
+//! Tools for tests and benches of several crates: numbers drawn from a seed, an allocator that
+//! counts, network namespaces, schedules of threads, and a test's surroundings.
 //!
 //! Where: beside every path; a dev-dependency, in nothing that is shipped.
-//! Invariant: nothing here knows another crate of the tree.
+//! Invariant: nothing here depends on another crate of the tree.
 
 pub mod allocations;
 mod around;

@@ -1,14 +1,14 @@
-//! Network namespaces of a test: machines of its own, joined by a wire of its own.
+//! Network namespaces of a test: two machines of its own, joined by a link of its own.
 //!
 //! ```text
 //! | near: wire, 10.77.0.1, fd77::1 | ------ veth ------ | wire, 10.77.0.2, fd77::2: far |
 //! ```
 //!
-//! With `HYPOSTYLE_WIRE=DRIVER` in the environment the wire is two cards of this driver that are
-//! joined outside, and tests have it one after the other (`tests/vm`).
+//! With `HYPOSTYLE_WIRE=DRIVER` in the environment the link is two cards of this driver that are
+//! joined outside, and tests use it one after the other (`tests/vm`).
 //!
-//! Where: under tests of what packets do. A test makes a pair and starts its server `on` one end,
-//! its clients `on` the other:
+//! Where: under tests of packets. A test makes a pair and starts its server `on` one end, its
+//! clients `on` the other:
 //!
 //! ```no_run
 //! # use testing::namespace::{Veth, pair};
@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The interface of each end.
+/// The interface's name at each end.
 pub const WIRE: &str = "wire";
 
 /// The longest wait for a link, and for one packet of it.
@@ -45,7 +45,7 @@ const LINK_WAIT: Duration = Duration::from_millis(20);
 /// The link between two namespaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Veth {
-    /// Queues of each end, for sending and as many for receiving.
+    /// Number of queues of each end, for sending and the same for receiving.
     pub queues: u32,
     /// Most bytes of a packet, from its IP header on; IPv6 needs 1,280.
     pub mtu: u32,
@@ -61,18 +61,18 @@ impl Default for Veth {
 #[derive(Debug)]
 pub struct Namespace {
     network: File,
-    /// With a `/sys` that shows this network.
+    /// The mount namespace, with a `/sys` that shows this network.
     mounts: File,
-    /// The interface's IPv4 address, of a network of 24 bits.
+    /// The interface's IPv4 address, in a network of 24 bits.
     pub v4: Ipv4Addr,
-    /// The interface's IPv6 address, of a network of 64 bits.
+    /// The interface's IPv6 address, in a network of 64 bits.
     pub v6: Ipv6Addr,
     /// The interface's Ethernet address.
     pub mac: [u8; 6],
 }
 
-/// Two namespaces joined by a link. None, and the test counts as skipped, where this process may
-/// not make them or has no `ip`.
+/// Makes two namespaces joined by a link. `None`, and the test counts as skipped, if this process
+/// may not make them or has no `ip`.
 ///
 /// # Panics
 /// The system cannot make such a link.
@@ -115,8 +115,7 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     Some(ends)
 }
 
-/// The names of this machine's two cards of a driver. They come back a while after the last test's
-/// namespaces are gone.
+/// The names of this machine's two cards of a driver, once the last test's link is gone.
 fn cards(driver: &str) -> [String; 2] {
     let of_driver = |name: &String| {
         let path = std::fs::read_link(format!("/sys/class/net/{name}/device/driver"));
@@ -159,11 +158,11 @@ fn await_packets(ends: [&Namespace; 2], addresses: [IpAddr; 2]) {
 }
 
 impl Namespace {
-    /// One whose interface will have addresses that end in `number`.
+    /// Makes a namespace whose interface will have addresses that end in `number`.
     fn new(number: u8) -> io::Result<Namespace> {
         let namespace = on_a_thread(|| -> io::Result<Namespace> {
             unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
-            // What is mounted from here on is seen here alone.
+            // Mounts made from here on are visible in this namespace only.
             let none = None::<&str>;
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
             mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
@@ -179,28 +178,28 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Gives the interface its addresses, with the way to the other end, and takes it up.
+    /// Gives the interface its addresses and the route to the other end, and takes it up.
     fn join(&self, other: &Namespace, mtu: u32) {
         let [mac, there] =
             [self.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
-        // Without an address of the kernel's making, which would take a second to be tried.
+        // Without an address made by the kernel, which would take a second to be verified.
         self.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"));
         self.ip(&format!("address add {}/24 broadcast + dev {WIRE}", self.v4));
         self.ip(&format!("address add {}/64 dev {WIRE} nodad", self.v6));
         self.ip(&format!("link set {WIRE} up"));
-        // What the kernel sees to where it makes an address.
+        // The kernel adds this route only if it makes an address.
         self.ip(&format!("-6 route add multicast ff00::/8 dev {WIRE} table local"));
-        // Nobody has to be asked where the other is, and on whose behalf.
+        // Static entries, so that no neighbour discovery is needed.
         for ip in [IpAddr::from(other.v4), other.v6.into()] {
             self.ip(&format!("neighbour add {ip} lladdr {there} dev {WIRE} nud permanent"));
         }
     }
 
-    /// Does `work` on a thread in this namespace. Threads and processes that `work` starts are in
+    /// Runs `work` on a thread in this namespace. Threads and processes that `work` starts are in
     /// it as well, and so is each socket that is made there, whoever uses it.
     ///
     /// # Panics
-    /// As `work` does.
+    /// `work` panics.
     pub fn on<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         on_a_thread(|| {
             // A thread that shares its working directory with others may not change its mounts.
@@ -212,8 +211,7 @@ impl Namespace {
         })
     }
 
-    /// Runs iproute2's `ip` in this namespace with these arguments, none with a space in it. What
-    /// it said.
+    /// Runs iproute2's `ip` here with these arguments, without spaces in them. Returns its output.
     ///
     /// # Panics
     /// It fails.
@@ -225,13 +223,13 @@ impl Namespace {
         self.on(|| run(program, arguments))
     }
 
-    /// By which `ip` knows it, as long as it is there.
+    /// The path by which `ip` finds the namespace while it exists.
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.network.as_raw_fd())
     }
 
-    /// Puts a bridge with a dam before this end. The bridge has this end's name and addresses from
-    /// then on, and an MTU of 1,500. What is sent passes until `close_dam`.
+    /// Puts a bridge with a dam before this end. From then on the bridge has this end's name and
+    /// addresses, and an MTU of 1,500. Packets pass until `close_dam`.
     ///
     /// ```text
     /// | wire (a bridge), 10.77.0.2, fd77::2 | -- | dam, a queue | -- veth -- other
@@ -250,7 +248,7 @@ impl Namespace {
         await_link([self, other]);
     }
 
-    /// After one or two packets more the kernel keeps what is sent, until `open_dam`.
+    /// Closes the dam: after one or two packets the kernel keeps what is sent, until `open_dam`.
     ///
     /// # Panics
     /// The system has no such queue (`tbf`).
@@ -258,7 +256,7 @@ impl Namespace {
         self.command("tc", "qdisc add dev dam root tbf rate 8bit burst 2000 limit 100mb");
     }
 
-    /// Packets that wait to leave.
+    /// Number of packets that wait to leave.
     ///
     /// # Panics
     /// The dam was never closed.
@@ -270,7 +268,7 @@ impl Namespace {
         packets.unwrap_or_else(|| panic!("no backlog: {told}"))
     }
 
-    /// What waits leaves with the next packet.
+    /// Opens the dam: the waiting packets leave with the next one.
     ///
     /// # Panics
     /// The dam is not closed.
@@ -278,11 +276,11 @@ impl Namespace {
         self.command("tc", "qdisc change dev dam root tbf rate 10gbit burst 10mb limit 100mb");
     }
 
-    /// What the kernel of this network has counted, over IPv4 and IPv6 together: of a `layer` such
-    /// as `Udp`, under a `name` such as `InDatagrams`.
+    /// A counter of this network's kernel, the sum over IPv4 and IPv6: of a `layer` such as `Udp`,
+    /// under a `name` such as `InDatagrams`.
     ///
     /// # Panics
-    /// It counts no such thing.
+    /// The kernel has no such counter.
     #[must_use]
     pub fn counted(&self, layer: &str, name: &str) -> u64 {
         let read = |table: &str| {
@@ -291,7 +289,7 @@ impl Namespace {
                 .unwrap_or_else(|error| panic!("{path}: {error}"))
         };
         let (of_v4, of_v6) = (read("snmp"), read("snmp6"));
-        // A row of names, and one of values.
+        // A row of names is followed by one of values.
         let mut rows =
             of_v4.lines().filter_map(|line| line.strip_prefix(layer)?.strip_prefix(": "));
         let (names, values) = (rows.next().unwrap_or(""), rows.next().unwrap_or(""));
@@ -306,10 +304,10 @@ impl Namespace {
         }
     }
 
-    /// Gives a variable of this network a value: `ipv4/conf/all/rp_filter`.
+    /// Sets a variable of this network: `ipv4/conf/all/rp_filter`.
     ///
     /// # Panics
-    /// There is none, or it does not take the value.
+    /// There is no such variable, or it does not take the value.
     pub fn set(&self, variable: &str, value: u32) {
         let written =
             self.on(|| std::fs::write(format!("/proc/sys/net/{variable}"), value.to_string()));
@@ -317,7 +315,7 @@ impl Namespace {
     }
 }
 
-/// Runs a program with these arguments, none with a space in it. What it said.
+/// Runs a program with these arguments, none of which has a space in it. Returns its output.
 fn run(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split(' ')).output();
     let output = output.unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
@@ -326,7 +324,7 @@ fn run(program: &str, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Does `work` on a thread that has the caller's name and ends with it.
+/// Runs `work` on a thread that has the caller's name and ends with it.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let name = thread::current().name().unwrap_or_default().to_owned();
     thread::scope(|scope| {
@@ -400,7 +398,7 @@ mod tests {
         assert_eq!(near.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
         assert_ne!(far.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
         assert_eq!(std::fs::read_to_string(variable).unwrap(), before);
-        // With the last descriptor of one end the link goes, of which the other end hears.
+        // With the last descriptor of one end the link goes, which the other end notices.
         drop(far);
         while near.on(interfaces).1.contains(&WIRE.to_owned()) {
             thread::yield_now();

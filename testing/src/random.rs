@@ -1,11 +1,11 @@
 //! Numbers drawn from a seed.
 //!
-//! Where: what tests and benches ask for, and in which order.
+//! Where: under tests and benches, which draw from it in a fixed order.
 //! Invariant: the same seed gives the same numbers on every machine.
 //! Source: SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 //! OOPSLA 2014.
 
-/// What is added to the state before each number.
+/// The number added to the state before each draw.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A sequence of numbers.
@@ -13,7 +13,7 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Makes the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(seed)
@@ -27,7 +27,7 @@ impl Random {
         mixed(self.0)
     }
 
-    /// A number below `end`, 0 where `end` is.
+    /// A number below `end`; 0 if `end` is 0.
     #[inline]
     pub fn below(&mut self, end: u64) -> u64 {
         u64::try_from((u128::from(self.next()) * u128::from(end)) >> 64).unwrap_or(0)
@@ -51,18 +51,18 @@ impl Random {
         unit(self.next())
     }
 
-    /// True once in `cases` draws.
+    /// True once in `cases` draws on average.
     #[inline]
     pub fn one_in(&mut self, cases: u64) -> bool {
         self.below(cases) == 0
     }
 
-    /// One of these, each as often.
+    /// One of these, each equally likely.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())].clone()
     }
 
-    /// One of these, each as often as the share beside it says. The shares' sum is above 0.
+    /// One of these, each in proportion to the share beside it. The shares' sum is above 0.
     pub fn share<T: Copy>(&mut self, shares: &[(T, u64)]) -> T {
         let mut rest = self.below(shares.iter().map(|(_, share)| share).sum());
         for &(one, share) in shares {
@@ -74,7 +74,7 @@ impl Random {
         shares[0].0
     }
 
-    /// Puts these in any order.
+    /// Shuffles these.
     pub fn shuffle<T>(&mut self, these: &mut [T]) {
         for last in (1..these.len()).rev() {
             these.swap(last, self.index(last + 1));
@@ -82,14 +82,14 @@ impl Random {
     }
 }
 
-/// A number that looks random, made of `id` and `salt` alone.
+/// A number that looks random and depends on `id` and `salt` only.
 #[inline]
 #[must_use]
 pub fn hash(id: u64, salt: u64) -> u64 {
     mixed(id.wrapping_add(salt.wrapping_mul(0xd1b5_4a32_d192_ed03)).wrapping_add(STEP))
 }
 
-/// A number's upper 53 bits as a number at least 0 and below 1.
+/// The upper 53 bits of a number, as a number at least 0 and below 1.
 #[inline]
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "53 bits are what an f64 has")]

@@ -1,14 +1,14 @@
-//! Tests under schedules drawn at random: which thread goes on at each access to shared memory.
+//! Runs tests under random schedules: the scheduler picks a thread at each access to shared memory.
 //!
-//! Where: `make explore`; under `--cfg shuttle` alone, whose scheduler asks here at each access.
-//! Invariant: a schedule, and what its test draws, follow from one seed: what fails is told with
-//! its seed, and runs again by that. (Shuttle's own PCT scheduler estimates from the schedules
-//! before.)
+//! Where: `make explore`; only under `--cfg shuttle`, whose scheduler is called at each access.
+//! Invariant: a schedule, and its test's random numbers, follow from one seed: a failure is
+//! reported with its seed, and can be repeated with it. (Shuttle's own PCT scheduler estimates from
+//! earlier schedules.)
 //! Source: shuttle (github.com/awslabs/shuttle); "A Randomized Scheduler with Probabilistic
 //! Guarantees of Finding Bugs" (Burckhardt et al., ASPLOS 2010).
 //!
-//! From the environment: `EXPLORE_SCHEDULES` and `EXPLORE_SECONDS`, how many of each kind, or for
-//! how long; `EXPLORE_FROM`, the first one's seed; `EXPLORE_SEED`, only this one.
+//! Environment: `EXPLORE_SCHEDULES` and `EXPLORE_SECONDS` limit the number and the time of each
+//! kind's schedules; `EXPLORE_FROM` is the first one's seed; `EXPLORE_SEED` runs only this one.
 
 #![allow(clippy::panic, clippy::print_stdout, reason = "a test fails by panicking, and tells")]
 
@@ -21,20 +21,20 @@ use std::time::{Duration, Instant};
 
 use crate::Random;
 
-/// Threads with a priority.
+/// Number of threads with a priority.
 const TASKS_MAX: usize = 16;
 const STACK_BYTES: usize = 512 << 10;
-/// Accesses of one schedule, at most.
+/// Most accesses of one schedule.
 const STEPS_MAX: usize = 20_000_000;
 
-/// What was explored.
+/// A summary of the explored schedules.
 #[derive(Clone, Copy, Debug)]
 pub struct Explored {
-    /// How many schedules.
+    /// Number of schedules.
     pub schedules: usize,
-    /// The first one's seed.
+    /// The seed of the first one.
     pub first: u64,
-    /// How long they took.
+    /// Seconds that they took.
     pub seconds: u64,
 }
 
@@ -43,12 +43,12 @@ fn given(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// Runs `test` under schedules, each drawn from a seed that the test is given too, for so many
-/// seconds where the environment says nothing else. The test panics, or returns false, if something
-/// is wrong; then `show` tells what the seed stands for.
+/// Runs `test` under schedules, each drawn from a seed that the test gets too, for `seconds` unless
+/// the environment says otherwise. The test panics, or returns false, if something is wrong; then
+/// `show` prints what the seed stands for.
 ///
 /// # Panics
-/// Something is wrong.
+/// The test failed.
 pub fn explore(
     seconds: u64,
     test: impl Fn(u64) -> bool + Send + Sync + 'static,
@@ -91,10 +91,10 @@ pub fn explore(
     panic!("schedule {count} failed; again: make explore SEED={seed} KIND={test}");
 }
 
-/// As `explore`, of a test that draws what it does from the numbers of its seed, and tells.
+/// Like `explore`, but for a test that draws its actions from its seed; prints a summary.
 ///
 /// # Panics
-/// Something is wrong.
+/// The test failed.
 pub fn explore_drawn(seconds: u64, test: impl Fn(&mut Random) + Send + Sync + 'static) {
     let drawn = move |seed| {
         test(&mut Random::new(seed));
@@ -106,19 +106,19 @@ pub fn explore_drawn(seconds: u64, test: impl Fn(&mut Random) + Send + Sync + 's
     println!("{schedules} schedules of {name} from seed {first} on in {seconds} s");
 }
 
-/// When to stop.
+/// The limits at which to stop.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     schedules: u64,
     until: Option<Instant>,
 }
 
-/// How the next thread is chosen.
+/// The rule by which the next thread is chosen.
 #[derive(Debug)]
 enum Way {
-    /// Any, at one point in so many, and else the same.
+    /// At one point in `one_in` any thread; otherwise the same one goes on.
     Random { one_in: u64 },
-    /// The one of highest priority, which is lost at a few points.
+    /// The thread of highest priority, which it loses at a few points.
     Pct { priorities: [u64; TASKS_MAX], lowest: u64, changes: Vec<u64> },
 }
 
@@ -129,7 +129,7 @@ struct Seeded {
     budget: Budget,
     /// The seed of the schedule under way, for the test.
     current: Arc<AtomicU64>,
-    /// Something is wrong: no more.
+    /// True once something is wrong: no more schedules are drawn.
     found: Arc<AtomicBool>,
     random: Random,
     way: Way,
@@ -153,7 +153,7 @@ fn draw(random: &mut Random) -> Way {
     }
     let depth = random.below(6);
     let steps = 1 << (8 + random.below(7));
-    // From 2^32 up, so that whoever loses his is below all others.
+    // From 2^32 up, so that a thread that loses its priority is below all others.
     let priorities = std::array::from_fn(|_| (1 << 32) + random.below(1 << 32));
     let changes = (0..depth).map(|_| random.below(steps)).collect();
     Way::Pct { priorities, lowest: 1 << 32, changes }

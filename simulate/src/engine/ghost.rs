@@ -1,9 +1,9 @@
-//! The ghost: which keys were evicted of late, six tags of ten bits to a word; three for each queue
-//! where the policy remembers what leaves either.
+//! The ghost: remembers which keys were evicted recently, by six tags of ten bits in a word; three
+//! for each queue if the policy remembers keys that leave either.
 //!
-//! Where: in the engine, as the store's `index::ghost`. Invariant: a word holds the youngest tags
-//! of each queue. The store has 11 words to a group of 8 to 15 lines; here there are as many
-//! as asked for.
+//! Where: in the engine, like the store's `index::ghost`. Invariant: a word holds the youngest tags
+//! of each queue. The store has ten words for a group of 8 to 15 lines; here the number of words is
+//! a parameter.
 
 use store::policy::{Queue, Remembered};
 
@@ -11,15 +11,14 @@ const TAG_BITS: u32 = 10;
 const TAGS: u32 = 6;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
-/// Tags of keys.
 pub(super) struct Ghost {
     words: Vec<u64>,
-    /// Tags of a word for what left probation, in its low bits; the others for main.
+    /// Number of a word's low tags, which are for keys that left probation; the rest is for main.
     probation_tags: u32,
 }
 
 impl Ghost {
-    /// Room for about so many keys.
+    /// Makes a ghost with room for about this many keys.
     pub(super) fn new(keys: f64, remembered: Remembered) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
@@ -31,7 +30,7 @@ impl Ghost {
         Ghost { words: vec![0; words], probation_tags }
     }
 
-    /// The key of `hash` has left `queue`.
+    /// Notes that the key of `hash` has left `queue`.
     pub(super) fn push(&mut self, queue: Queue, hash: u64) {
         let (at, tags) = self.part(queue);
         let mask = (1 << (tags * TAG_BITS)) - 1;
@@ -40,7 +39,7 @@ impl Ghost {
         *word = *word & !(mask << at) | pushed << at;
     }
 
-    /// The queue that the key had left, if it was known; it is not any more.
+    /// The queue that the key had left, if the ghost knew it. The ghost then forgets the key.
     pub(super) fn take(&mut self, hash: u64) -> Option<Queue> {
         for queue in [Queue::Probation, Queue::Main] {
             let (at, tags) = self.part(queue);
@@ -58,7 +57,7 @@ impl Ghost {
         None
     }
 
-    /// Where a queue's tags begin in a word, in bits, and how many there are.
+    /// The first bit of a queue's tags in a word, and the number of tags.
     fn part(&self, queue: Queue) -> (u32, u32) {
         match queue {
             Queue::Probation => (0, self.probation_tags),
@@ -73,7 +72,7 @@ impl Ghost {
     }
 }
 
-/// Ten bits of the hash; 0 is none.
+/// Ten bits of the hash; 0 means no tag.
 fn tag(hash: u64) -> u64 {
     (hash & TAG_MASK).max(1)
 }

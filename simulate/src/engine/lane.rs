@@ -1,11 +1,10 @@
-//! One of the two queues: sealed segments by age, and what is open of it.
+//! One of the two queues: sealed segments by age, and its open ones.
 //!
-//! Where: in the engine, as `Lane` in the store's `log`. Invariant: tickets are unique, so that the
-//! set's order is the queue's.
+//! Where: in the engine, like `Lane` in the store's `log`. Invariant: tickets are unique, so that
+//! the set's order is the queue's.
 
 use std::collections::BTreeSet;
 
-/// A queue of segments.
 #[derive(Default)]
 pub(super) struct Lane {
     /// {ticket, segment}, the oldest first.
@@ -15,9 +14,9 @@ pub(super) struct Lane {
     /// The segment that compaction fills.
     pub(super) out: Option<u32>,
     pub(super) live_bytes: u64,
-    /// Segments there are, and those ever opened but for what compaction fills.
+    /// Number of its segments, and of those ever opened, without those that compaction fills.
     pub(super) segments: u32,
     pub(super) opened: u64,
-    /// In those opened from this one on, hits do not count.
+    /// The birth from which on hits do not count.
     pub(super) young_from: u64,
 }

@@ -1,7 +1,7 @@
-//! The engine against what it is a model of.
+//! Compares the engine with the store that it models.
 //!
-//! Where: tests of `live`. Invariant: the real store misses as often as the model, but for what an
-//! item takes of the index, which is 18 bytes only about, and the chance of the store's hash.
+//! Where: tests of `live`. Invariant: the real store misses as often as the model, except for the
+//! part of an item in the index, which is only about 18 bytes, and the chance of the store's hash.
 
 use super::Keyed;
 use crate::cache::{Cache, Shape};
@@ -10,11 +10,11 @@ use crate::made::{keys_of, mixture, zipf};
 use crate::sizes::{Items, mix};
 use store::policy::Eviction;
 
-/// Misses of the store may differ from the model's by this part. They were seen to by 1.4 % at
-/// most, and from run to run by 0.4 %.
+/// Greatest relative difference of the store's misses from the model's. It was seen to be 1.4 % at
+/// most, and from run to run 0.4 %.
 const TOLERANCE: f64 = 0.025;
 
-/// Both replay the same requests, of whose hits so many in a hundred rewrite.
+/// Replays the same requests on both; `set_percent` of the hits rewrite.
 fn compare(name: &str, requests: &[u32], items: &str, memory_bytes: u64, set_percent: u64) {
     let items: Items = items.parse().unwrap();
     let keys = u32::try_from(keys_of(requests)).unwrap();

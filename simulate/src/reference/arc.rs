@@ -1,4 +1,4 @@
-//! ARC: a list of what was used once, one of what was used more, and ghosts that balance the two.
+//! ARC: a list of items used once, one of items used more, and ghosts that balance the two.
 //!
 //! Where: see `reference`. Invariant: the two lists fit the capacity; with their ghosts they are at
 //! most twice as much.
@@ -8,7 +8,7 @@
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// Used once; used more; and the ghosts of both.
+/// The lists: items used once; items used more; and the ghosts of both.
 const T1: usize = 0;
 const T2: usize = 1;
 const B1: usize = 2;
@@ -22,13 +22,12 @@ pub struct Arc<'w> {
 }
 
 impl<'w> Arc<'w> {
-    /// An empty one.
+    /// Makes an empty cache.
     #[must_use]
     pub fn new(shape: Shape<'w>) -> Self {
         Arc { lists: Lists::new(shape), target_bytes: 0 }
     }
 
-    /// The paper's p.
     #[cfg(test)]
     pub(super) fn target_for_tests(&self) -> u64 {
         self.target_bytes
@@ -38,7 +37,7 @@ impl<'w> Arc<'w> {
         self.lists.shape.capacity_bytes
     }
 
-    /// Moves the oldest of T1 or T2 to its ghost.
+    /// Moves the oldest item of T1 or T2 to its ghost.
     fn replace(&mut self, was_in_b2: bool) {
         let t1 = self.lists.bytes(T1);
         let over = t1 > self.target_bytes || (was_in_b2 && t1 == self.target_bytes);
@@ -60,7 +59,7 @@ impl<'w> Arc<'w> {
         }
     }
 
-    /// A hit in a ghost: its list was too short.
+    /// Handles a hit in a ghost: its list was too short.
     fn revive(&mut self, key: u32, ghost: usize) {
         let bytes = self.lists.shape.bytes_of(key);
         let (b1, b2) = (self.lists.bytes(B1).max(1), self.lists.bytes(B2).max(1));

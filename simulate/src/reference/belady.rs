@@ -1,29 +1,29 @@
-//! Belady's MIN: what is used again latest goes, be it what has just come. It knows the future.
+//! Belady's MIN: evicts the item whose next use is latest, even the newest. It knows the future.
 //!
-//! Where: see `reference`. Invariant: with items of one size no cache misses less. With others it
-//! is a good answer, not the best one.
+//! Where: see `reference`. Invariant: with items of one size no cache misses less. With other sizes
+//! it is a good result, not the best one.
 //! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", 1966; with
-//! bypassing, for a cache need not keep what it fetched.
+//! bypassing, since a cache need not keep what it fetched.
 
 use crate::cache::{Cache, Shape};
 use std::collections::BTreeSet;
 
-/// Never again.
+/// The next use of a key that is not used again.
 const NEVER: u32 = u32::MAX;
 
 /// The optimum.
 pub struct Belady<'w> {
     shape: Shape<'w>,
-    /// For each request, when its key is asked for next.
+    /// For each request, the next one of the same key.
     next: Vec<u32>,
     at: usize,
-    /// {next use, key} of what is in it.
+    /// {next use, key} of the items in the cache.
     held: BTreeSet<(u32, u32)>,
     live_bytes: u64,
 }
 
 impl<'w> Belady<'w> {
-    /// An empty one, for exactly these requests, fewer than 2^32.
+    /// Makes an empty cache for exactly these requests, fewer than 2^32.
     #[must_use]
     pub fn new(shape: Shape<'w>, requests: &[u32]) -> Self {
         let mut next = vec![NEVER; requests.len()];
@@ -43,7 +43,7 @@ impl Cache for Belady<'_> {
         self.at += 1;
         let hit = self.held.remove(&(this, key));
         if next == NEVER {
-            // Kept no longer, whatever there is room for.
+            // The item is not kept, even if there is room.
             self.live_bytes -= if hit { self.shape.bytes_of(key) } else { 0 };
             return hit;
         }

@@ -1,5 +1,4 @@
-//! CLOCK with a counter of two bits: the oldest goes, unless it was used, then it is spared once a
-//! use.
+//! CLOCK with a counter of two bits: evicts the oldest item, but spares it once for each use.
 //!
 //! Where: see `reference`. Invariant: counters are at most 3. With counters of one bit this is the
 //! textbook's CLOCK, also known as second chance.
@@ -16,7 +15,7 @@ pub struct Clock<'w> {
 }
 
 impl<'w> Clock<'w> {
-    /// An empty one.
+    /// Makes an empty cache.
     #[must_use]
     pub fn new(shape: Shape<'w>) -> Self {
         Clock { cnt: vec![0; shape.keys()], list: Lists::new(shape) }

@@ -1,18 +1,18 @@
-//! LIRS: who came back soon the last time keeps its place; the others pass through a short queue.
+//! LIRS: an item that returned soon last time keeps its place; others pass through a short queue.
 //!
-//! Where: see `reference`. Invariant: the oldest of the stack is always a LIR; whatever is older
-//! than that has been forgotten, and what was evicted is remembered no longer than it stands there.
+//! Where: see `reference`. Invariant: the oldest key of the stack is always a LIR; keys older than
+//! that are forgotten, and an evicted key is remembered no longer than it is in the stack.
 //! Source: Jiang and Zhang, "LIRS: An Efficient Low Inter-reference Recency Set Replacement
-//! Policy", SIGMETRICS 2002, section 3.2; with bytes in place of blocks. As there, the stack has no
-//! other bound.
+//! Policy", SIGMETRICS 2002, section 3.2; with bytes in place of blocks. Like there, the stack has
+//! no other bound.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
 
-/// The part of the capacity that the resident HIRs have: the paper's 1 %, and one item at least.
+/// One byte in this many is for resident HIRs: the paper's 1 %, and at least one item.
 const HIR_PART: u64 = 100;
 
-/// What a key is; one that is nothing is neither in the stack nor in the queue.
+/// The kind of a key; `Nothing` is neither in the stack nor in the queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Nothing,
@@ -26,10 +26,9 @@ enum Kind {
 
 /// LIRS.
 pub struct Lirs<'w> {
-    /// The paper's S, by recency: all LIRs, and those of the others that were used since the oldest
-    /// LIR was.
+    /// The paper's S, by recency: all LIRs, and the others that were used since the oldest LIR was.
     stack: Lists<'w, 1>,
-    /// The paper's Q: the resident HIRs, first to go at the back.
+    /// The paper's Q: the resident HIRs, the next to go at the back.
     queue: Lists<'w, 1>,
     kinds: Vec<Kind>,
     lir_bytes: u64,
@@ -37,7 +36,7 @@ pub struct Lirs<'w> {
 }
 
 impl<'w> Lirs<'w> {
-    /// An empty one.
+    /// Makes an empty cache.
     #[must_use]
     pub fn new(shape: Shape<'w>) -> Self {
         let hir_bytes = (shape.capacity_bytes / HIR_PART).max(shape.mean_bytes());
@@ -54,7 +53,7 @@ impl<'w> Lirs<'w> {
         self.stack.shape.bytes_of(key)
     }
 
-    /// The paper's pruning: the stack ends with a LIR.
+    /// Prunes the stack like the paper: it then ends with a LIR.
     fn prune(&mut self) {
         while let Some(oldest) = self.stack.back(0) {
             match self.kinds[oldest as usize] {
@@ -77,7 +76,7 @@ impl<'w> Lirs<'w> {
         true
     }
 
-    /// Makes a key a LIR, and others HIRs where those are too many.
+    /// Makes a key a LIR, and others HIRs if there are too many LIRs.
     fn promote(&mut self, key: u32) {
         self.queue.take(key);
         self.stack.push(0, key);
@@ -86,7 +85,7 @@ impl<'w> Lirs<'w> {
         while self.lir_bytes > self.lir_bytes_max && self.demote() {}
     }
 
-    /// Evicts HIRs, and where there are none LIRs, until so many bytes are free.
+    /// Evicts HIRs, or LIRs if there are none, until `bytes` are free.
     fn make_room(&mut self, bytes: u64) {
         while self.live_bytes() + bytes > self.stack.shape.capacity_bytes {
             match self.queue.back(0) {
@@ -102,7 +101,7 @@ impl<'w> Lirs<'w> {
         }
     }
 
-    /// A HIR's use, or its arrival, that does not make it a LIR.
+    /// Handles a HIR's use or arrival that does not make it a LIR.
     fn pass(&mut self, key: u32) {
         self.kinds[key as usize] = Kind::Hir;
         self.stack.push(0, key);
@@ -115,7 +114,7 @@ impl<'w> Lirs<'w> {
         }
         let bytes = self.bytes_of(key);
         self.make_room(bytes);
-        // Room may have cost it its place in the stack.
+        // Making room may have removed the key from the stack.
         let came_back = self.kinds[key as usize] == Kind::Ghost;
         if came_back || self.lir_bytes + bytes <= self.lir_bytes_max {
             self.promote(key);

@@ -1,17 +1,17 @@
-//! Doubly linked lists of keys, as many as wanted over one pair of arrays.
+//! Doubly linked lists of keys, any number of them over one pair of arrays.
 //!
 //! Where: below most of the references. Invariant: a key is in at most one list; `bytes` of a list
 //! is the sum of its keys' sizes.
 
 use crate::cache::Shape;
 
-/// In no list.
+/// The list of a key that is in none.
 const NOWHERE: u8 = u8::MAX;
 
-/// `L` lists. The newest end is the front.
+/// `L` lists of keys. The front is the newest end.
 pub(super) struct Lists<'w, const L: usize> {
     pub(super) shape: Shape<'w>,
-    /// Of each key, then of the list's own end.
+    /// Links of each key, then of each list's own end.
     before: Vec<u32>,
     behind: Vec<u32>,
     list: Vec<u8>,
@@ -26,7 +26,6 @@ impl<'w, const L: usize> Lists<'w, L> {
         Lists { shape, before: ends.clone(), behind: ends, list, bytes: [0; L] }
     }
 
-    /// The list a key is in.
     pub(super) fn of(&self, key: u32) -> Option<usize> {
         let list = self.list[key as usize];
         (list != NOWHERE).then_some(list.into())
@@ -41,12 +40,12 @@ impl<'w, const L: usize> Lists<'w, L> {
         self.key(self.before[self.end(list)])
     }
 
-    /// The key next nearer to the front.
+    /// The next key towards the front.
     pub(super) fn newer(&self, key: u32) -> Option<u32> {
         self.key(self.before[key as usize])
     }
 
-    /// Puts a key at the front, taking it from where it was.
+    /// Puts a key at the front of a list, and takes it out of its old one.
     pub(super) fn push(&mut self, list: usize, key: u32) {
         self.take(key);
         let end = self.end(list);
@@ -59,7 +58,6 @@ impl<'w, const L: usize> Lists<'w, L> {
         self.bytes[list] += self.shape.bytes_of(key);
     }
 
-    /// Takes a key out of its list.
     pub(super) fn take(&mut self, key: u32) {
         let Some(list) = self.of(key) else { return };
         let (before, behind) = (self.before[key as usize], self.behind[key as usize]);

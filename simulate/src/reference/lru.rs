@@ -1,6 +1,6 @@
-//! LRU: what was not used for longest goes. The baseline of all comparisons.
+//! LRU: evicts the least recently used item. The baseline of all comparisons.
 //!
-//! Where: see `reference`. Invariant: the list stands in the order of last uses.
+//! Where: see `reference`. Invariant: the list is in the order of last uses.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
@@ -9,7 +9,7 @@ use crate::cache::{Cache, Shape};
 pub struct Lru<'w>(Lists<'w, 1>);
 
 impl<'w> Lru<'w> {
-    /// An empty one.
+    /// Makes an empty cache.
     #[must_use]
     pub fn new(shape: Shape<'w>) -> Self {
         Lru(Lists::new(shape))

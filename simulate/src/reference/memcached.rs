@@ -1,8 +1,8 @@
 //! memcached's segmented LRU: HOT, WARM and COLD, within one slab class.
 //!
 //! Where: see `reference`. Invariant: only COLD is evicted from, unless it is empty.
-//! Source: memcached's `doc/new_lru.txt`; the shares and ages are 1.6.45's defaults. Its background
-//! thread is always done here, and a second of its clock is one request.
+//! Source: memcached's `doc/new_lru.txt`; the shares and ages are 1.6.45's defaults. Here its
+//! background thread is always up to date, and a second of its clock is one request.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
@@ -13,13 +13,12 @@ const COLD: usize = 2;
 /// Shares of all bytes, in percent.
 const HOT_PERCENT: u64 = 20;
 const WARM_PERCENT: u64 = 40;
-/// The greatest ages, in fifths of COLD's: 0.2 and 2.0 of it.
+/// Greatest ages, in fifths of COLD's age: 0.2 and 2.0 of it.
 const HOT_AGE_FIFTHS: u64 = 1;
 const WARM_AGE_FIFTHS: u64 = 10;
-/// Moves of one round of the background thread.
+/// Most moves in one round of the background thread.
 const MOVES_MAX: u32 = 500;
 
-/// What memcached notes of an item.
 #[derive(Clone, Copy, Default)]
 struct Marks {
     fetched: bool,
@@ -35,7 +34,7 @@ pub struct Memcached<'w> {
 }
 
 impl<'w> Memcached<'w> {
-    /// An empty one.
+    /// Makes an empty cache.
     #[must_use]
     pub fn new(shape: Shape<'w>) -> Self {
         let marks = vec![Marks::default(); shape.keys()];
@@ -55,7 +54,7 @@ impl<'w> Memcached<'w> {
         }
     }
 
-    /// Looks at the old end of HOT or WARM. True: something moved.
+    /// Looks at the old end of HOT or WARM. True: an item moved.
     fn pull(&mut self, list: usize, percent: u64, age_max: u64) -> bool {
         let Some(key) = self.lists.back(list) else { return false };
         let limit_bytes = self.live_bytes() * percent / 100;

@@ -1,4 +1,4 @@
-//! SIEVE: a hand goes from old to new, takes what was not used, and leaves all where it is.
+//! SIEVE: a hand goes from old to new, evicts items that were not used, and moves none.
 //!
 //! Where: see `reference`. Invariant: hits and spared items do not move.
 //! Source: Zhang et al., "SIEVE is simpler than LRU", NSDI 2024.
@@ -14,7 +14,7 @@ pub struct Sieve<'w> {
 }
 
 impl<'w> Sieve<'w> {
-    /// An empty one.
+    /// Makes an empty cache.
     #[must_use]
     pub fn new(shape: Shape<'w>) -> Self {
         Sieve { used: vec![false; shape.keys()], list: Lists::new(shape), hand: None }

@@ -1,6 +1,7 @@
-//! The references against what is known of them, on sequences short enough to follow by hand.
+//! Compares the references with known results, on sequences short enough to follow by hand.
 //!
-//! Where: tests of `reference`. Invariant: Belady misses least, proved by trying everything.
+//! Where: tests of `reference`. Invariant: Belady misses least, which is proved by trying every
+//! choice.
 
 use super::*;
 use crate::cache::{Cache, Shape};
@@ -16,7 +17,6 @@ const TEXTBOOK: [u32; 20] = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 
 /// Belady's anomaly: FIFO with four frames misses more than with three.
 const ANOMALY: [u32; 12] = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
 
-/// Sixteen keys of one size.
 const SIXTEEN: [u32; 16] = [EQUAL_BYTES; 16];
 
 fn frames(count: u64) -> Shape<'static> {
@@ -32,7 +32,7 @@ fn fifo(count: u64) -> Engine<'static> {
     Engine::new(frames(count), Eviction::Fifo, settings)
 }
 
-/// The keys of 0 to 15 that are there afterwards, without asking for them.
+/// The keys of 0 to 15 in the cache afterwards, without asking for them.
 fn held<C: Cache>(make: impl Fn() -> C, requests: &[u32]) -> Vec<u32> {
     let is_held = |key: &u32| {
         let mut cache = make();
@@ -53,7 +53,7 @@ fn lru_and_fifo_miss_as_the_textbook_says() {
     assert_eq!(misses(Lru::new(frames(4)), &ANOMALY), 8);
 }
 
-/// The fewest misses there can be: every choice tried.
+/// The fewest possible misses, found by trying every choice.
 fn fewest(requests: &[u32], frames: usize, held: &mut Vec<u32>) -> usize {
     let Some((key, rest)) = requests.split_first() else { return 0 };
     if held.contains(key) {
@@ -130,10 +130,10 @@ fn clock_spares_once_a_use() {
 fn sieve_leaves_what_it_spares_in_its_place() {
     let sieve = || Sieve::new(frames(3));
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4]), [1, 3, 4]);
-    // The hand stands at 3 and goes on to the new; 1, behind it, is not looked at.
+    // The hand is at 3 and goes on to the new end; 1, behind it, is not looked at.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5]), [1, 4, 5]);
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5, 6]), [1, 5, 6]);
-    // At the new end it begins again at the old one.
+    // At the new end the hand begins again at the old one.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 4, 5, 6, 7]), [4, 6, 7]);
 }
 
@@ -142,7 +142,7 @@ fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
     let arc = || Arc::new(frames(4));
     // 1 and 2 are in T2; a scan goes through T1.
     assert_eq!(held(arc, &[1, 2, 1, 2, 3, 4, 5, 6, 7]), [1, 2, 6, 7]);
-    // Ghost hits of what was used once make T1 longer, at the cost of T2.
+    // Ghost hits of keys used once make T1 longer, at the cost of T2.
     let mut cache = arc();
     [1, 2, 1, 2, 3, 4, 5, 6].iter().for_each(|key| {
         cache.request(*key, false);
@@ -155,20 +155,20 @@ fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
 #[test]
 fn lirs_does_as_worked_by_hand() {
     let lirs = || Lirs::new(frames(3));
-    // The references of the paper's table 1, of which two blocks are LIRs and one is a HIR: A 1,
-    // B 2, C 3, D 4, E 5. A and D fill the LIRs. B and C pass; B comes back before the older LIR
-    // does and takes its place; A, now a HIR, comes back and takes B's.
+    // The references of the paper's table 1, with two blocks as LIRs and one as a HIR: A 1, B 2, C
+    // 3, D 4, E 5. A and D fill the LIRs. B and C pass; B returns before the older LIR does and
+    // takes its place; A, now a HIR, returns and takes B's.
     let references = [1, 4, 2, 3, 2, 1, 4, 1, 5];
     let mut cache = lirs();
     let hits = references.map(|key| cache.request(key, false));
     assert_eq!(hits, [false, false, false, false, false, true, true, true, false]);
     assert_eq!(held(lirs, &references), [1, 4, 5]);
-    // A loop: the first two stay for ever, the others pass.
+    // In a loop the first two stay for ever, and the others pass.
     assert_eq!(misses(lirs(), &cycle(1, 5, 50)), 50 - 2 * 9);
 }
 
-/// LIRS as the paper tells it, over plain sequences: the stack with who is a LIR, newest last, and
-/// the queue, next to go first.
+/// LIRS as the paper describes it, over plain sequences: the stack with its LIRs marked, newest
+/// last, and the queue, next to go first.
 struct Told {
     frames: usize,
     stack: Vec<(u32, bool)>,
@@ -187,7 +187,7 @@ impl Told {
         if let Some(at) = place {
             self.stack.remove(at);
         }
-        // Cold, while there is room for LIRs, all are.
+        // In a cold cache with room for LIRs, all keys become LIRs.
         let lir = was_lir || place.is_some() || (!hit && lirs < self.frames - 1);
         self.queue.retain(|other| *other != key);
         self.stack.push((key, lir));

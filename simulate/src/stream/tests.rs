@@ -1,6 +1,7 @@
-//! Streams against what can be worked out: TTLs by the clock, hit ratios by formula, samples.
+//! Compares streams with known results: TTLs by the clock, hit ratios by formula, samples.
 //!
-//! Where: tests of `stream`. Invariant: a tolerance is several standard errors of what is drawn.
+//! Where: tests of `stream`. Invariant: a tolerance is several standard errors of the drawn
+//! numbers.
 
 use super::*;
 
@@ -11,7 +12,7 @@ fn request(operation: Operation, key: u64, at_s: u64) -> Request {
     Request { key, size, ttl_s: 0, operation, at_ns: at_s * SECOND_NS }
 }
 
-/// Keys drawn evenly, cache-aside, so many a second.
+/// Requests for evenly drawn keys, cache-aside, `per_s` in each second.
 fn even(keys: u64, count: u64, per_s: u64, ttl_s: u32) -> impl Iterator<Item = Request> {
     (0..count).map(move |at| Request {
         key: mix(at) % keys,
@@ -62,18 +63,18 @@ fn what_is_stored_lives_as_long_as_it_is_told_by_the_requests_clock() {
     assert_eq!(ask(Operation::Set, 100), Answer::Stored);
     assert_eq!(ask(Operation::Get, 159), Answer::Hit);
     assert_eq!(ask(Operation::Get, 160), Answer::Miss);
-    // The clock never goes back, whatever the requests say.
+    // The clock never goes back, whatever times the requests have.
     assert_eq!(ask(Operation::Set, 170), Answer::Stored);
     assert_eq!(ask(Operation::Get, 120), Answer::Hit);
-    // What has expired is gone without being asked for.
+    // An expired item is gone without being asked for.
     live.ask(&request(Operation::Get, 2, 240));
     assert_eq!(live.store().stats().bytes, 0);
 }
 
 #[test]
 fn hit_ratios_with_ttls_are_those_of_the_formula() {
-    // Of each key one request in ten seconds, at random: of those in the TTL behind a miss all hit.
-    // Seconds are whole: half a one less.
+    // Each key is requested once in ten seconds on average: after a miss, all requests within the
+    // TTL hit. Seconds are whole, which shortens a life by half a second.
     for (ttl_s, lives_s) in [(30, 29.5), (5, 4.5)] {
         let requests = even(1000, 300_000, 100, ttl_s);
         let counted =
@@ -91,7 +92,7 @@ fn more_memory_gives_more_hits_up_to_all() {
     let sizes = [2 << 20, 4 << 20, 16 << 20];
     let curve = curve(&sizes, Eviction::default(), 3, 30 * SECOND_NS..u64::MAX, requests).unwrap();
     assert_eq!(curve.iter().map(|one| one.memory_bytes).collect::<Vec<_>>(), sizes);
-    // As much of the keys as there is room for; all when all have been there once.
+    // Hits are the part of the keys for which there is room; all once each key has been stored.
     for (counted, mib) in curve.iter().zip([2.0, 4.0]) {
         let room = mib * 1_048_576.0 / (1020.0 + 18.0) / 6000.0;
         let hits = counted.hit_ratio();

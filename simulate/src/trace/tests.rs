@@ -1,6 +1,6 @@
-//! Reading traces: whole ones, and all that can be wrong with one.
+//! Reads traces: whole ones, and ones with each possible fault.
 //!
-//! Where: tests of `trace`. Invariant: what is wrong is an error that says what.
+//! Where: tests of `trace`. Invariant: each fault gives an error that names it.
 
 use super::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};

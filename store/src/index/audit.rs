@@ -1,7 +1,7 @@
-//! Checks that each slot stands where a lookup looks for it.
+//! Checks that each slot is where a lookup looks for it.
 //!
 //! Where: the store's audit, in tests and debug builds, while no column works.
-//! Invariant: the check changes nothing, and ends whatever faults it finds.
+//! Invariant: the check changes nothing, and terminates whatever faults it finds.
 //! Source: none.
 
 use super::slot::{BUSY, Slot, tag};
@@ -10,7 +10,7 @@ use super::{Index, LOCK, ODD, OVERFLOW_AT, SPILLED_AT, index};
 use memory::sync::{AtomicU64, Ordering};
 use std::collections::BTreeSet;
 
-/// What a walk through the groups has met.
+/// The slots, lines and faults that a walk through the groups has met.
 struct Met<'f, H> {
     hash_of: H,
     slots: Vec<Slot>,
@@ -20,8 +20,8 @@ struct Met<'f, H> {
 }
 
 impl Index {
-    /// All slots. Appends the faults of where they stand to `faults`; `hash_of` gives the hash of
-    /// the key of a slot's item, where there is one.
+    /// Returns all slots, and appends the faults of their places to `faults`. `hash_of` returns the
+    /// hash of the key of a slot's item, if there is one.
     pub(crate) fn audit(
         &self,
         hash_of: impl FnMut(Slot) -> Option<u64>,
@@ -106,7 +106,7 @@ impl Index {
         }
     }
 
-    /// Each overflow line is in a chain or free.
+    /// Checks that each overflow line is in a chain or free.
     fn audit_overflow<H>(&self, met: &mut Met<'_, H>) {
         let cut = self.overflow.cut();
         for at in self.overflow.free_lines().take(cut) {

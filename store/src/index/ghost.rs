@@ -1,27 +1,27 @@
-//! The ghost: which keys were evicted of late, ten bits of each.
+//! The ghost: remembers which keys were evicted recently, with ten bits for each.
 //!
 //! Where: beside each group of the index. An eviction that the policy wants to remember puts a tag
 //! in; the key's next insertion takes it out. Under a policy that remembers nothing there is no
 //! ghost.
 //! Invariant: words change only under the lock of their group. A lookup without the lock is a hint.
-//! A key that is remembered wrongly (about 0.6 % of unknown keys) or forgotten costs a decision,
-//! never an item.
+//! A key that is remembered wrongly (about 0.6 % of unknown keys) or forgotten costs a wrong
+//! decision, never an item.
 //! Source: S3-FIFO's ghost queue (Yang et al., SOSP 2023), as a FIFO of tags in each word.
 //!
 //! ```text
 //!   word, u64:   - 4 | oldest of main:10 | .. | youngest | oldest of probation:10 | .. | youngest
 //! ```
-//! A word has six tags, 0 where there is none: three for each queue, or all six for probation where
-//! the policy remembers nothing else.
+//! A word has six tags, 0 where there is none: three for each queue, or all six for probation if
+//! the policy remembers no other queue.
 //!
-//! A group has `WORDS` words however many lines it has: a tag does not say to which of two lines it
+//! A group has `WORDS` words for any number of lines: a tag does not say to which of two lines it
 //! belongs, so the word of a key must stay the same while the group widens line by line. When a
 //! group splits, both halves begin with a copy: each half is asked for its own keys only, and the
-//! tags of the other half's keys grow old there. So growth forgets nothing. A group of 8 lines has
-//! room for nine tenths as many tags as it has items, one of 15 lines for half as many; the ghost
-//! takes 1.2 to 0.7 bytes an item. When two groups become one, each word keeps the younger half of
-//! both words. No word is written before the first key is remembered, so the ghost of a store that
-//! has yet to fill takes no memory.
+//! tags of the other half's keys grow old there. Therefore growth forgets nothing. A group of 8
+//! lines has room for 0.9 tags per item, one of 15 lines for half a tag; the ghost takes 1.2 to 0.7
+//! bytes per item. When two groups become one, each word keeps the younger half of both words. No
+//! word is written before the first key is remembered, so the ghost of a store that has yet to fill
+//! takes no memory.
 
 use super::index;
 use crate::policy::{Queue, Remembered};
@@ -29,31 +29,29 @@ use memory::sync::{AtomicBool, Ordering};
 use memory::words::Words;
 use std::io;
 
-/// Words of a group.
 pub(super) const WORDS: usize = 10;
 const TAG_BITS: u32 = 10;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const TAGS: u32 = 6;
 const ALL_MASK: u64 = (1 << (TAG_BITS * TAGS)) - 1;
-/// A one in each tag's lowest bit, and in its highest.
+/// A one in the lowest bit of each tag, and in the highest.
 const LOWEST: u64 = 0x0004_0100_4010_0401;
 const HIGHEST: u64 = LOWEST << (TAG_BITS - 1);
-/// The tag is cut from the hash below the bits that make a slot's tag.
+/// The position of the tag in the hash, below the bits of a slot's tag.
 const TAG_AT: u32 = 64 - super::slot::TAG_BITS - TAG_BITS;
 
-/// The words of all groups.
 #[derive(Debug)]
 pub(super) struct Ghost {
     words: Option<Words>,
     remembered: Remembered,
     /// True once a key was remembered. Until then all words are zero and none was touched.
     is_used: AtomicBool,
-    /// The number of a word's lowest bits that are for keys that left probation. The others are for
+    /// Number of a word's lowest bits that are for keys that left probation. The others are for
     /// keys that left the main queue.
     probation_bits: u32,
 }
 
-/// A word's two parts.
+/// The two parts of a word.
 #[derive(Clone, Copy)]
 struct Tags {
     probation: u64,
@@ -61,7 +59,6 @@ struct Tags {
 }
 
 impl Ghost {
-    /// A ghost for at most `groups`.
     pub(super) fn new(remembered: Remembered, groups: usize) -> io::Result<Self> {
         let (wanted, probation_tags) = match remembered {
             Remembered::None => (false, TAGS),
@@ -83,7 +80,7 @@ impl Ghost {
         if self.words.is_some() { index(groups) * WORDS * 8 } else { 0 }
     }
 
-    /// Keeps the words of the first `groups` from being swapped out.
+    /// Locks the words of the first `groups` into RAM.
     pub(super) fn lock(&self, groups: u64) -> io::Result<()> {
         self.words.as_ref().map_or(Ok(()), |words| words.lock(self.bytes(groups)))
     }
@@ -93,23 +90,22 @@ impl Ghost {
         if self.used().is_some() { self.bytes(groups) } else { 0 }
     }
 
-    /// The words, unless all of them are zero.
+    /// The words; `None` while all of them are zero.
     fn used(&self) -> Option<&Words> {
         // Relaxed: a group's words that are not zero were written under its lock, so a column that
         // holds the lock sees the flag. To a column without the lock it is a hint.
         self.words.as_ref().filter(|_| self.is_used.load(Ordering::Relaxed))
     }
 
-    /// Is the key of `hash` remembered? A hint, without the lock.
+    /// True if the key of `hash` is remembered. Without the lock a hint.
     pub(super) fn knows(&self, group: usize, hash: u64) -> bool {
         let Some(words) = self.used() else { return false };
         let word = words.word(at(group, hash)).load(Ordering::Relaxed); // a hint
         find(word, tag(hash)).is_some()
     }
 
-    /// Remembers, where the policy asks for it, that the key of `hash` left queue `from`, and
-    /// forgets the key of the same word that left that queue first. To be called under the group's
-    /// lock.
+    /// Notes that the key of `hash` left queue `from`, if the policy asks for it. The word then
+    /// forgets the key that left that queue first. To be called under the group's lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
         match (self.remembered, from) {
             (Remembered::None, _) | (Remembered::Probation, Queue::Main) => return,
@@ -134,7 +130,7 @@ impl Ghost {
         self.knows(group, hash).then(|| self.change(group, hash, |tags| tags)).flatten()
     }
 
-    /// Takes the key's tag out, and then does what `change` says.
+    /// Takes the key's tag out, and then applies `change` to the rest.
     fn change(&self, group: usize, hash: u64, change: impl FnOnce(Tags) -> Tags) -> Option<Queue> {
         let word = self.words.as_ref()?.word(at(group, hash));
         let probation_mask = (1 << self.probation_bits) - 1;
@@ -143,7 +139,7 @@ impl Ghost {
         let (in_probation, probation) = without(before & probation_mask, tag(hash));
         let (in_main, main) = without(before >> self.probation_bits, tag(hash));
         let Tags { probation, main } = change(Tags { probation, main });
-        // A tag that has become too old falls off at the upper end of its part.
+        // The oldest tag is shifted out at the upper end of its part.
         let after = (probation & probation_mask) | ((main << self.probation_bits) & ALL_MASK);
         word.store(after, Ordering::Relaxed);
         match (in_probation, in_main) {
@@ -153,7 +149,7 @@ impl Ghost {
         }
     }
 
-    /// Has group `to` remember what group `from` does. To be called under the locks of both.
+    /// Copies the tags of group `from` to group `to`. To be called under the locks of both.
     pub(super) fn copy(&self, from: usize, to: usize) {
         let Some(words) = self.used() else { return };
         for word in 0..WORDS {
@@ -163,13 +159,13 @@ impl Ghost {
         }
     }
 
-    /// Has group `to` remember the younger half of what it and group `from` do. To be called under
-    /// the locks of both.
+    /// Merges group `from` into group `to`, which keeps the younger half of the tags of both. To be
+    /// called under the locks of both.
     pub(super) fn merge(&self, to: usize, from: usize) {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // Of an odd number of tags, even words take one more from `to`, odd words from `from`.
+        // If the number of tags is odd, `to` gives one more in even words, `from` in odd words.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
             // Relaxed, here and below: as in `change`.
@@ -187,7 +183,7 @@ impl Ghost {
         }
     }
 
-    /// A word's bits for keys that left probation (part 0), or that left the main queue.
+    /// Number of a word's bits for keys that left probation (part 0), or that left the main queue.
     fn part_bits(&self, part: usize) -> u32 {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
@@ -205,8 +201,7 @@ fn low_bits(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// The word of a key. It follows from the bits of the hash that choose the home line, none of which
-/// is in `tag`.
+/// The word of a key, chosen like the home line, by bits of the hash that are not in `tag`.
 fn at(group: usize, hash: u64) -> usize {
     group * WORDS + index((super::slot::tag(hash) * WORDS as u64) >> super::slot::TAG_BITS)
 }
@@ -217,13 +212,13 @@ fn tag(hash: u64) -> u64 {
 
 /// The lowest bit of the tag in `word` that equals `tag`.
 fn find(word: u64, tag: u64) -> Option<u32> {
-    // Where the tag stands is a zero now; the lowest zero is found exactly.
+    // The tag is a zero in `differs`; the lowest zero is found exactly.
     let differs = word ^ (tag * LOWEST);
     let zeros = differs.wrapping_sub(LOWEST) & !differs & HIGHEST;
     (zeros != 0).then(|| zeros.trailing_zeros() + 1 - TAG_BITS)
 }
 
-/// Whether `tag` was in `word`, and the word without it.
+/// True if `tag` was in `word`, and the word without it.
 fn without(word: u64, tag: u64) -> (bool, u64) {
     let Some(at) = find(word, tag) else { return (false, word) };
     let younger = (1 << at) - 1;
@@ -250,10 +245,10 @@ mod tests {
         assert!((2..=7).all(|key| ghost.knows(1, hash(key))));
         assert_eq!(ghost.take(1, hash(4)), Some(Queue::Probation));
         assert_eq!(ghost.take(1, hash(4)), None);
-        // From a queue that is not remembered.
+        // A key that left a queue that is not remembered.
         ghost.push(1, hash(4), Queue::Main);
         assert!(!ghost.knows(1, hash(4)));
-        // Room for one more now; what is put in again is the youngest, and there once.
+        // There is room for one more; a key put in again is the youngest, and there once.
         ghost.push(1, hash(2), Queue::Probation);
         ghost.push(1, hash(8), Queue::Probation);
         assert!([2, 3, 5, 6, 7, 8].iter().all(|key| ghost.knows(1, hash(*key))));
@@ -293,7 +288,7 @@ mod tests {
         assert_eq!(known, [7, 8, 9, 50]);
         (51..=53).for_each(|key| ghost.push(0, hash(key), Queue::Main));
         assert!(!ghost.knows(0, hash(50)));
-        // Gone from one queue and then from the other, it is remembered once.
+        // A key that left one queue and then the other is remembered once.
         ghost.push(0, hash(8), Queue::Main);
         assert_eq!(ghost.take(0, hash(8)), Some(Queue::Main));
         assert_eq!(ghost.take(0, hash(8)), None);

@@ -2,9 +2,9 @@
 //!
 //! Where: a column that links an item while the index wants to grow takes one step; a column that
 //! unlinks an item while the index wants to shrink takes one step back.
-//! Invariant: one column steps at a time. While a group's slots move the group's version is odd,
-//! and a reader who missed meanwhile looks again. Whenever the version is even, each slot stands in
-//! one place.
+//! Invariant: one column steps at a time. While a group's slots move, the group's version is odd,
+//! and a reader who missed meanwhile looks again. Whenever the version is even, each slot is in
+//! exactly one place.
 //! Source: linear hashing (Litwin, 1980), by groups that grow from 8 to 15 lines before they split.
 
 use super::layout::Layout;
@@ -18,21 +18,19 @@ use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
 
-/// Most overflow lines that a step may need beyond those that it frees: the slots of 16 lines may
-/// all be at home in one line.
+/// Most overflow lines that a step may need beyond those it frees: 16 lines may have one home.
 const STEP_LINES_MAX: usize = 18;
 /// Bytes of a new group's word and of its part of the ghost.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
-/// The lines that a step back touches are brought near this many steps before it.
+/// The lines that a step back touches are prefetched this many steps before it.
 const AHEAD_STEPS: u64 = 8;
-/// When the index has this many bytes of lines, huge pages are asked for under all lines to come.
-/// While it has fewer, a huge page used in part would be much of all memory in use: so each huge
-/// page is asked for only once all lines on it are in use, and the system makes it of small pages
-/// in its own time.
+/// Bytes of lines from which huge pages are asked for under all lines to come. While the index has
+/// fewer, a huge page used in part would be a large share of the memory in use. Therefore each huge
+/// page is asked for only once all lines on it are in use, and the system then merges small pages
+/// into it in its own time.
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 
-/// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The index has one line more or, after a step back, one less.
@@ -43,20 +41,19 @@ pub(crate) enum Step {
     NeedsMemory,
 }
 
-/// What a column needs to move many slots; the column holds the lock around it while it does.
+/// The buffers of a column that moves many slots, and the state of giving memory back. The column
+/// holds the lock around them meanwhile.
 #[derive(Debug)]
 pub(super) struct Moving {
-    /// The slots of each half that are yet to find a place.
+    /// The slots of each half that have yet to find a place.
     rest: [Vec<u64>; 2],
     /// The overflow lines from which the slots in `rest` came.
     chain: Vec<u64>,
-    /// The widest that the index has been since memory was last given back.
+    /// The largest width since memory was last given back.
     pub(super) widest: Width,
-    /// An epoch and a width: once all columns have passed the epoch, nobody reads beyond the
-    /// width.
+    /// An epoch and a width: once all columns have passed the epoch, nobody reads beyond the width.
     left: Option<(u64, Width)>,
-    /// Bytes of lines, from the first on, under which huge pages were asked for. `None`: huge pages
-    /// are not wanted.
+    /// Bytes of lines under which huge pages were asked for. `None`: huge pages are not wanted.
     pub(super) huge_bytes: Option<usize>,
 }
 
@@ -71,7 +68,6 @@ impl Moving {
         }
     }
 
-    /// Asks for huge pages under the lines of `width`.
     pub(super) fn ask_for_huge(&mut self, lines: &Words, width: Width) {
         let Some(asked_bytes) = self.huge_bytes else { return };
         let bytes = huge_bytes(index(width.total_lines()) * 64);
@@ -81,8 +77,8 @@ impl Moving {
         }
     }
 
-    /// Lays out anew the slots of `groups`, whose lines stand in `planes`: in the first
-    /// `lines_each` lines of the first group, or, with `HALVES`, of both groups.
+    /// Lays out anew the slots of `groups`, whose lines are in `planes`: in the first `lines_each`
+    /// lines of the first group or, with `HALVES`, of each group.
     pub(super) fn lay_out<const HALVES: bool>(
         &mut self,
         groups: &mut [&mut Group<'_>],
@@ -130,8 +126,7 @@ impl Moving {
     }
 }
 
-/// The number of bytes of lines under which there are to be huge pages while `line_bytes` are in
-/// use.
+/// Bytes of lines under which there are to be huge pages while `line_bytes` are in use.
 fn huge_bytes(line_bytes: usize) -> usize {
     if line_bytes < HUGE_AHEAD_FROM_BYTES {
         line_bytes / HUGE_BYTES * HUGE_BYTES
@@ -140,13 +135,12 @@ fn huge_bytes(line_bytes: usize) -> usize {
     }
 }
 
-/// Puts slots in overflow lines: in those of `chain`, then in new ones. Returns the number of the
-/// chain's first line.
+/// Puts slots in the overflow lines of `chain`, then in new ones. Returns the first line.
 fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
     let mut first = 0;
     for slots in slots.chunks(SLOTS) {
-        // A line is taken even beyond the memory granted, in case others took what was left of it
-        // meanwhile: the slots must not be lost.
+        // A line is taken even beyond the memory granted, in case other columns took the rest of
+        // that memory meanwhile: the slots must not be lost.
         let taken = chain.pop().or_else(|| index.take_overflow(true));
         debug_assert!(taken.is_some(), "a few lines are kept for this");
         let Some(at) = taken else { break };
@@ -161,23 +155,21 @@ fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
 }
 
 impl Index {
-    /// Has the index more items than its lines should hold?
+    /// True if the index has more items than its lines should hold.
     #[inline]
     pub(crate) fn wants_to_grow(&self) -> bool {
-        // Relaxed: a sum, which `count` stores, and a bound, which `publish` stores; either may be
-        // a little old.
+        // Relaxed: `count` stores the sum, `publish` the bound; both may be slightly out of date.
         self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
     }
 
-    /// Has the index so few items that a line less would do?
+    /// True if the index has so few items that one line less would do.
     #[inline]
     pub(crate) fn wants_to_shrink(&self) -> bool {
         // Relaxed: as in `wants_to_grow`.
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
-    /// Adds a line. `hash_of` gives the hash of the key of the item that a slot names; it is called
-    /// under the lock of the slot's group.
+    /// Adds a line. `hash_of`, called under the slot's lock, returns the hash of the item's key.
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -197,7 +189,7 @@ impl Index {
             group.end_moving();
         } else {
             let bit = width.groups_log;
-            // A column that has slept since the index was wider may hold this lock for a moment.
+            // A column that slept while the index was wider may hold this lock for a moment.
             let Some(mut upper) = self.begin_moving(width.stepped + (1 << bit)) else {
                 group.end_moving();
                 return Step::NotNow;
@@ -214,13 +206,13 @@ impl Index {
         Step::Done
     }
 
-    /// Is there address space for one line more than `width` has?
+    /// True if there is address space for one line more than `width` has.
     pub(super) fn may_be_wider(&self, width: Width) -> bool {
         index(width.total_lines() + 1) * 8 <= self.lines.len()
             && index(width.total_groups()) < self.groups.len()
     }
 
-    /// Instead of growing to 16 lines, a group becomes two groups of 8.
+    /// Makes two groups of 8 lines of a group that would grow to 16 lines.
     fn split(
         &self,
         [group, upper]: [&mut Group<'_>; 2],
@@ -238,13 +230,12 @@ impl Index {
         moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
-    /// Brings near what two of the next steps back will touch: for the step after `AHEAD_STEPS`
-    /// others, what `fold` reads first; for the one after half as many, the lines to which `fold`
-    /// moves slots.
+    /// Prefetches for two later steps back: for the one after `AHEAD_STEPS` others, the lines that
+    /// `fold` reads first; for the one after half as many, the lines to which `fold` moves slots.
     pub(crate) fn prefetch_to_step_back(&self) {
         let width = self.width();
         let ahead = |steps: u64| {
-            // Within this round over the groups: the groups of the next round are not brought near.
+            // Only in this round over the groups: those of the next round are not prefetched.
             let group = width.stepped.checked_sub(steps)?;
             let merges = width.lines == LINES_MAX;
             Some((Address { group, groups_log: width.groups_log, lines: width.lines + 1 }, merges))
@@ -255,7 +246,7 @@ impl Index {
             (first..planes.lines).for_each(|line| self.lines.prefetch(planes.line(line)));
         }
         if let Some((planes, false)) = ahead(AHEAD_STEPS / 2) {
-            // Relaxed, here and below: an old value only brings the wrong lines near.
+            // Relaxed, here and below: an old value only prefetches the wrong lines.
             let word = self.groups.word(planes.group()).load(Ordering::Relaxed);
             let last = planes.lines - 1;
             if must_lay_out(word, last) {
@@ -307,13 +298,13 @@ impl Index {
         Step::Done
     }
 
-    /// Can the index do without `lump` bytes of the memory granted to it?
+    /// True if the index can do without `lump` bytes of the memory granted to it.
     pub(crate) fn has_to_spare(&self, lump: usize) -> bool {
         self.used(self.width(), lump) + 2 * lump <= self.granted_bytes()
     }
 
     /// Bytes that the index uses once memory beyond `width` is given back. Memory is given back in
-    /// whole huge pages, because the system would fill up a huge page of which only a part was.
+    /// whole huge pages, because the system would fill up a huge page that was given back in part.
     fn used(&self, width: Width, lump: usize) -> usize {
         let lines = index(width.total_lines()) * 64;
         let now = index(self.width().total_lines()) * 64;
@@ -321,8 +312,8 @@ impl Index {
     }
 
     /// Gives memory beyond the index's width back to the system. True: the index can do without
-    /// `lump` bytes of the memory granted to it; if the caller could `take` these bytes, they are
-    /// granted no more.
+    /// `lump` bytes of the memory granted to it; if `take` then returns true, they are no longer
+    /// granted.
     pub(crate) fn give_back(
         &self,
         lump: usize,
@@ -339,8 +330,7 @@ impl Index {
             if !quiescence.passed(epoch) && !plant::is(Fault::GivenBackAtOnce) {
                 return false;
             }
-            // No reader has been sent beyond `left` since the epoch began: `step` clears
-            // `moving.left`.
+            // No reader was sent beyond `left` since the epoch began: `step` clears `moving.left`.
             let widest = moving.widest;
             let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
             let groups = [left, widest].map(|width| index(width.total_groups()));
@@ -357,23 +347,22 @@ impl Index {
         spares
     }
 
-    /// Locks a group, if nobody holds its lock, and makes its version odd: its slots move.
+    /// Locks a group, if its lock is free, and makes its version odd, so that its slots may move.
     fn begin_moving(&self, group: u64) -> Option<Group<'_>> {
         let word = self.lock_group(index(group))?;
         let group = Group { index: self, at: index(group), word: bump_version(word) };
-        // As in `Locked::moving`.
+        // See `Locked::moving`.
         self.groups.word(group.at).store(group.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         Some(group)
     }
 }
 
-/// Does a slot that is at home in the last line of a group stand elsewhere, or may it?
+/// True if a slot that is at home in a group's last line is, or may be, in another line.
 fn must_lay_out(word: u64, last: u64) -> bool {
     word & ((1 << (u64::from(SPILLED_AT) + last)) | OVERFLOW_AT) != 0
 }
 
-/// A locked group while its slots move.
 pub(super) struct Group<'i> {
     pub(super) index: &'i Index,
     pub(super) at: usize,
@@ -381,9 +370,9 @@ pub(super) struct Group<'i> {
 }
 
 impl Group<'_> {
-    /// Moves the slots of the group's last line to its other lines. That is all that a step back
-    /// has to do, unless a slot at home in the last line stands elsewhere. False: there is such a
-    /// slot, or not all slots found a place; each slot still stands in one place.
+    /// Moves the slots of the group's last line to its other lines. A step back has to do no more,
+    /// unless a slot at home in the last line is elsewhere. False: there is such a slot, or not all
+    /// slots found a place; each slot is still in exactly one place.
     fn fold(&mut self, planes: Address) -> bool {
         let last = planes.lines - 1;
         if must_lay_out(self.word, last) {

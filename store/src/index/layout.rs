@@ -1,5 +1,4 @@
-//! A group laid out anew: which slot goes to which line, so that as many slots as possible are at
-//! home.
+//! Lays a group out anew: decides each slot's line, so that most slots are at home.
 //!
 //! Where: in a step of growth or contraction, and after one removal in 64. The slots are laid out
 //! on a copy of the group, and the slots that have changed are written back.
@@ -15,23 +14,22 @@ use super::slot::Slot;
 use super::width::Homes;
 use memory::sync::{AtomicU64, Ordering};
 
-/// Most planes of a group.
 const PLANES: usize = 16;
 const SLOTS: usize = 8;
 
-/// A layout in the making: of one group or, with `HALVES`, of the two that it becomes.
+/// A layout in progress: of one group or, with `HALVES`, of the two that it becomes.
 pub(super) struct Layout<const HALVES: bool> {
-    /// Where tags are at home in the group, or in each half.
+    /// The home lines of tags in the group, or in each half.
     homes: Homes,
-    /// Lines of the group, or of each half.
+    /// Number of lines of the group, or of each half.
     lines_each: u64,
-    /// The copy: the slots of each plane.
+    /// The copy of the slots of each plane.
     lines: [[u64; SLOTS]; PLANES],
-    /// For each plane a bit for each empty slot.
+    /// For each plane, a bit for each empty slot.
     free: [u8; PLANES],
-    /// For each plane a bit for each slot that differs from what was read.
+    /// For each plane, a bit for each slot that differs from the one read.
     changed: [u8; PLANES],
-    /// A bit for each plane in which a slot is at home that stands elsewhere.
+    /// A bit for each plane that is the home of a slot in another plane.
     spilled: u64,
 }
 
@@ -57,8 +55,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         plane::<HALVES>(half, self.homes.other(Slot(slot).tag()))
     }
 
-    /// Reads the slots of a plane. Those that are not at home there go to `rest`, each to that of
-    /// its half.
+    /// Reads the slots of a plane. Those at home elsewhere go to their half's list in `rest`.
     pub(super) fn read(
         &mut self,
         plane: usize,
@@ -91,9 +88,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         self.changed[plane] = changed;
     }
 
-    /// Finds places for the slots in `rest`: at home, or in their other line, or at home where
-    /// another slot makes way and goes to its own other line. A slot that stays in `rest` found
-    /// none.
+    /// Finds places for the slots in `rest`: at home, in their other line, or at home in the place
+    /// of another slot that goes to its own other line. Slots without a place stay in `rest`.
     pub(super) fn place(&mut self, half: u64, rest: &mut Vec<u64>) {
         rest.retain(|slot| !self.put(self.home(half, *slot), *slot));
         rest.retain(|slot| !self.put_away(half, *slot));
@@ -133,8 +129,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         false
     }
 
-    /// Writes the slots of a plane that have changed. To be called while the versions of the
-    /// plane's groups are odd.
+    /// Writes the slots of a plane that have changed. The groups' versions must be odd.
     pub(super) fn write(&self, plane: usize, line: &[AtomicU64; SLOTS]) {
         let mut changed = self.changed[plane];
         while changed != 0 {
@@ -145,7 +140,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         }
     }
 
-    /// A bit for each line of a half in which a slot is at home that stands elsewhere.
+    /// A bit for each line of a half that is the home of a slot in another line.
     pub(super) fn spilled(&self, half: u64) -> u64 {
         let away = |line: u64| (self.spilled >> plane::<HALVES>(half, line)) & 1;
         (0..self.lines_each).fold(0, |bits, line| bits | (away(line) << line))

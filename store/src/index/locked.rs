@@ -1,4 +1,4 @@
-//! A locked group, seen from one hash: everything that changes slots, except growth and passes.
+//! A locked group, seen from one hash: all changes of slots, except growth and passes.
 //!
 //! Where: every verb that changes what a key has, and every eviction, locks a group for a moment.
 //! Invariant: a key has one slot; a slot moves only between two even versions; of an overflow chain
@@ -14,20 +14,19 @@ use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
 
-/// One removal in 64, whose hash has none of these bits, lays its group out anew if a slot is not
-/// at home. That keeps about as many slots at home as if the group had just grown.
+/// Selects one removal in 64: if its hash has none of these bits, it lays its group out anew unless
+/// all slots are at home. That keeps about as many slots at home as if the group had just grown.
 const TIDY_BITS: u64 = 63 << 35;
 
-/// No memory for another overflow line.
+/// The error that there is no memory for another overflow line.
 #[derive(Debug)]
 pub(crate) struct Full;
 
-/// A slot's word, under the lock.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'i>(&'i AtomicU64);
 
 impl At<'_> {
-    /// The slot as it is.
+    /// The slot's value now.
     #[inline]
     pub(crate) fn slot(&self) -> Slot {
         // Acquire pairs with the Release stores of `Locked` that put the slot there.
@@ -41,12 +40,12 @@ pub(crate) struct Locked<'i> {
     pub(super) hash: u64,
     pub(super) address: Address,
     pub(super) home: u64,
-    /// The group's word as it will be when unlocked.
+    /// The group's word to be stored at unlocking.
     pub(super) word: u64,
 }
 
 impl<'i> Locked<'i> {
-    /// Finds the slot that `is_it` takes for its own.
+    /// Finds the slot for whose item `is_it` returns true.
     #[inline(always)]
     pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<At<'i>> {
         let mut found = probe(self.line(self.home), tag(self.hash), &mut is_it);
@@ -56,7 +55,7 @@ impl<'i> Locked<'i> {
         found.map(|Found { at, .. }| At(at))
     }
 
-    /// As `find`, where no slot of the home line is it.
+    /// Like `find`, but where the home line has no such slot.
     #[inline(never)]
     fn find_elsewhere(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'i>> {
         let tag = tag(self.hash);
@@ -65,15 +64,14 @@ impl<'i> Locked<'i> {
     }
 
     /// The slot that was found before the group was locked, if it still names the same item. Only
-    /// one slot names an item, and that slot stands in the group of the item's key: so the slot is
-    /// one of this group, and nothing moves it.
+    /// one slot names an item, and that slot is in the group of the item's key. Therefore the slot
+    /// is in this group, and nothing moves it.
     #[inline(always)]
     pub(crate) fn still(&self, found: &Found<'i>) -> Option<At<'i>> {
         let at = At(found.at);
         at.slot().names_item_of(found.slot).then_some(at)
     }
 
-    /// Finds the slot of the item at `loc`.
     #[inline(never)]
     pub(crate) fn find_loc(&self, loc: u64) -> Option<At<'i>> {
         self.find(|slot| slot.loc() == loc)
@@ -89,8 +87,8 @@ impl<'i> Locked<'i> {
         debug_assert!(updated.is_ok(), "change never refuses");
     }
 
-    /// Has `write` store other bytes in a slot's item, by atomics, for readers may read them
-    /// meanwhile; then sets the slot to what `change` makes of it.
+    /// Calls `write`, which stores other bytes in a slot's item by atomics, since readers may read
+    /// them meanwhile; then sets the slot to what `change` makes of it.
     #[inline(always)]
     pub(crate) fn rewrite(
         &self,
@@ -108,7 +106,7 @@ impl<'i> Locked<'i> {
         at.0.store(change(busy).0, Ordering::Release);
     }
 
-    /// Puts another item in a slot's place.
+    /// Replaces a slot by one that names another item.
     pub(crate) fn set(&self, at: At<'_>, slot: Slot) {
         at.0.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
     }
@@ -131,7 +129,7 @@ impl<'i> Locked<'i> {
     }
 
     /// Puts a slot in its home line, in the place of another slot at home there, which goes to its
-    /// own other line. False: none of those has room.
+    /// own other line. False: no slot there can go to its other line.
     fn displace(&mut self, slot: Slot) -> bool {
         for word in self.line(self.home) {
             // Relaxed, here and below: who stored the slot held this lock before; a use that a hit
@@ -167,8 +165,9 @@ impl<'i> Locked<'i> {
         true
     }
 
-    /// Empties a slot, and moves a slot of an overflow line there that may stand there. Where items
-    /// come and go, this takes half a byte an item less than if only one removal in four did so.
+    /// Empties a slot, and moves a slot there from an overflow line if one may stand there. Where
+    /// items come and go, this takes half a byte less per item than if only one removal in four did
+    /// so.
     #[inline]
     pub(crate) fn remove(&mut self, at: At<'_>) {
         at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
@@ -183,8 +182,7 @@ impl<'i> Locked<'i> {
         }
     }
 
-    /// Fills an empty slot from the overflow lines. The slot that becomes empty there is filled
-    /// from the first overflow line.
+    /// Fills an empty slot from an overflow line, and that one from the first overflow line.
     #[inline(never)]
     fn fill(&mut self, empty: At<'_>) {
         let hole = match self.line_of(empty) {
@@ -219,7 +217,7 @@ impl<'i> Locked<'i> {
         });
     }
 
-    /// Which line of the group a slot of the hash's tag is in. `None`: an overflow line.
+    /// The line of the group that holds a slot of the hash's tag. `None`: an overflow line.
     pub(super) fn line_of(&self, at: At<'_>) -> Option<u64> {
         let lines = [self.home, self.address.other(tag(self.hash))];
         let is_in =
@@ -227,7 +225,7 @@ impl<'i> Locked<'i> {
         lines.into_iter().find(is_in)
     }
 
-    /// A slot in an overflow line that may stand in `line`: one that is at home there, if any.
+    /// A slot in an overflow line that may stand in `line`, preferably one that is at home there.
     fn overflown_to(&self, line: u64) -> Option<&'i AtomicU64> {
         let overflow = &self.index.overflow;
         let mut second = None;
@@ -265,12 +263,12 @@ impl<'i> Locked<'i> {
         });
     }
 
-    /// Has the ghost remember that the key left queue `from`.
+    /// Notes in the ghost that the key left queue `from`.
     pub(crate) fn remember(&self, from: Queue) {
         self.index.ghost.push(self.address.group(), self.hash, from);
     }
 
-    /// The queue that the key left, if the ghost remembers it; then the ghost forgets it.
+    /// The queue that the key left, if the ghost remembers it. The ghost then forgets the key.
     pub(crate) fn recall(&self) -> Option<Queue> {
         self.index.ghost.take(self.address.group(), self.hash)
     }
@@ -301,8 +299,8 @@ impl<'i> Locked<'i> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Release pairs with the Acquire of `lock_group` and of `find_validated`: whoever takes the
-        // lock next, or meets an even version, sees the slots as they were left.
+        // Release pairs with the Acquire of `lock_group` and of `find_validated`: a column that
+        // takes the lock next, or meets an even version, sees the slots as they were left.
         self.index.groups.word(self.address.group()).store(self.word, Ordering::Release);
     }
 }

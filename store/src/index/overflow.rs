@@ -1,7 +1,7 @@
-//! Overflow lines: they take the slots that find both their lines full.
+//! Overflow lines: they take the slots whose home line and other line are both full.
 //!
 //! Where: a group's word names the first line of the group's chain.
-//! Invariant: a line is in one chain or on the free list. Of a chain only the first line has empty
+//! Invariant: a line is in one chain or on the free list. Only the first line of a chain has empty
 //! slots, so that the chain is no longer than it must be.
 //!
 //! ```text
@@ -16,25 +16,22 @@ use std::io;
 
 /// Slots of an overflow line; the eighth word links to the next one.
 pub(super) const SLOTS: usize = 7;
-/// One overflow line of this many, but at most `SPARE_LINES_MAX`, is kept for slots that must not
-/// be lost.
+/// One overflow line in this many, at most `SPARE_LINES_MAX`, is kept for slots not to be lost.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
-/// A line's number, in a link or a group's word.
+/// The bits of a line's number, in a link or a group's word.
 pub(super) const NUMBER: u64 = 0xffff_ffff;
 
-/// The overflow lines of all groups.
 #[derive(Debug)]
 pub(super) struct Overflow {
     lines: Words,
-    /// Lines cut so far, counting line 0, which is never used.
+    /// Number of lines cut so far, counting line 0, which is never used.
     cut: AtomicUsize,
-    /// Free lines, linked: {times changed: 32, line: 32}.
+    /// The list of free lines: {times changed: 32, first line: 32}.
     free: AtomicU64,
 }
 
 impl Overflow {
-    /// Address space for `lines`.
     pub(super) fn new(lines: usize) -> io::Result<Self> {
         let lines = Words::new(lines.max(2) * 8)?;
         Ok(Self { lines, cut: AtomicUsize::new(1), free: AtomicU64::new(0) })
@@ -45,18 +42,18 @@ impl Overflow {
         &self.lines
     }
 
-    /// Is there a line that was given back?
+    /// True if there is a line that was given back.
     pub(super) fn has_free(&self) -> bool {
         self.free.load(Ordering::Relaxed) & NUMBER != 0 // a hint
     }
 
-    /// Is there a line that was given back, or address space for a new one?
+    /// True if there is a line that was given back, or address space for a new one.
     pub(super) fn has_room(&self) -> bool {
         self.has_free() || self.cut.load(Ordering::Relaxed) < self.room(false) // a hint
     }
 
-    /// How many lines may be cut. The last few are only for a caller that `must` get a line, so
-    /// that no slot is lost: a group that is laid out anew may need a line more than it had.
+    /// Number of lines that may be cut. The last few are only for a caller that `must` get a line,
+    /// so that no slot is lost: a group that is laid out anew may need one line more than it had.
     fn room(&self, must: bool) -> usize {
         let room = self.lines.len() / 8;
         if must { room } else { room - (room / SPARE_PART).min(SPARE_LINES_MAX) }
@@ -67,7 +64,7 @@ impl Overflow {
         self.cut.load(Ordering::Relaxed) * 64 // a sum
     }
 
-    /// Keeps the lines cut from being swapped out.
+    /// Locks the overflow lines in use into RAM.
     pub(super) fn lock(&self) -> io::Result<()> {
         self.lines.lock(self.bytes())
     }
@@ -77,12 +74,10 @@ impl Overflow {
         self.lines.line(index(at))
     }
 
-    /// Brings line `at` near.
     pub(super) fn prefetch(&self, at: u64) {
         self.lines.prefetch(index(at));
     }
 
-    /// The slots of line `at`.
     pub(super) fn slots(&self, at: u64) -> &[AtomicU64] {
         &self.line(at)[..SLOTS]
     }
@@ -92,8 +87,7 @@ impl Overflow {
         self.link(at).load(Ordering::Acquire) // pairs with `set_next`
     }
 
-    /// Has line `next` come behind line `at`. To be called under the lock of the group that takes
-    /// the lines.
+    /// Links line `next` behind line `at`. The caller holds the lock of the lines' group.
     pub(super) fn set_next(&self, at: u64, next: u64) {
         self.link(at).store(next, Ordering::Release); // pairs with `next`
     }
@@ -102,7 +96,7 @@ impl Overflow {
         &self.line(at)[SLOTS]
     }
 
-    /// Takes a line, all zero: one that was given back, or, if it `may_cut` or `must`, a new one.
+    /// Takes a line, all zero: one given back or, if `must` or `may_cut` allows it, a new one.
     pub(super) fn take(&self, must: bool, may_cut: impl FnOnce() -> bool) -> Option<u64> {
         let pop = |head: u64| {
             let at = head & NUMBER;
@@ -127,13 +121,12 @@ impl Overflow {
         u64::try_from(at).ok()
     }
 
-    /// Lines cut so far, counting line 0.
+    /// Number of lines cut so far, counting line 0.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(super) fn cut(&self) -> usize {
-        self.cut.load(Ordering::Relaxed) // a number to look at
+        self.cut.load(Ordering::Relaxed) // for the audit
     }
 
-    /// The free lines.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(super) fn free_lines(&self) -> impl Iterator<Item = u64> {
         // Acquire pairs with the Release in `give`.
@@ -156,7 +149,7 @@ impl Overflow {
     }
 }
 
-/// The count of the list's head after another change.
+/// The changed count, in the upper half of the list's next head.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::OverflowTagKept))) << 32
 }
@@ -167,8 +160,8 @@ mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
 
-    /// A line is in one chain, though a column that takes one stalls while the first and the second
-    /// of the free ones are taken, and the first is given back.
+    /// A line is in one chain, even if a column that takes one stalls while another takes the first
+    /// and the second of the free lines and gives the first back.
     #[test]
     fn a_stalled_take_gives_out_no_line_that_is_taken() {
         let mut builder = loom::model::Builder::new();

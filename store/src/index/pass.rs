@@ -1,11 +1,11 @@
 //! One pass through the index that empties the slots of all items of some segments, at a few
-//! nanoseconds a line: where many items go together, that is cheaper than to look each one up.
+//! nanoseconds per line: if many items go together, that is cheaper than a lookup for each.
 //!
 //! Where: the harvest, when much of what the index names has died.
 //! Invariant: a group is passed as a whole under its lock, and the pass misses no slot. The index
 //! may grow meanwhile, which sends slots to groups that the pass has yet to reach. It does not
-//! contract, which would send slots to groups that the pass has left. So in the end no slot names
-//! an item that was dead when the pass began.
+//! contract, which would send slots to groups that the pass has left. In the end no slot names an
+//! item that was dead when the pass began.
 //! Source: the clock hand of a sweeping garbage collector, over the roots.
 
 #![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
@@ -16,12 +16,11 @@ use super::width::Address;
 use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
 use memory::sync::{AtomicU64, Ordering};
 
-/// The lines of the group this many groups ahead are brought near; and the first overflow line of
-/// the group that the next constant says.
+/// Groups ahead at which lines are prefetched, and at which the first overflow line is.
 const AHEAD_GROUPS: u64 = 6;
 const AHEAD_OVERFLOW: u64 = 3;
 
-/// Which segments are dead: a byte for each segment, 1 or 0, and 0s up to a power of two.
+/// The set of dead segments: a byte for each segment, 1 or 0, and 0s up to a power of two.
 #[derive(Debug)]
 pub(crate) struct Marks {
     marks: Box<[u8]>,
@@ -31,7 +30,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// For segments of `2^segment_log` bytes.
+    /// Makes marks for segments of `2^segment_log` bytes.
     pub(crate) fn new(segments_max: u32, segment_log: u32) -> Self {
         let count = segments_max.next_power_of_two();
         Self { marks: vec![0; count as usize].into(), mask: u64::from(count) - 1, segment_log }
@@ -43,13 +42,11 @@ impl Marks {
         }
     }
 
-    /// A bit for each slot of a line that names an item in a dead segment. If segment 0 is dead,
-    /// empty slots have a bit too.
+    /// A bit for each slot that names an item in a dead segment; with segment 0, also empty slots.
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {
-            // Relaxed: slots change only under this group's lock, except for the uses that hits
-            // count.
+            // Relaxed: slots change only under this group's lock, except for counted uses.
             let segment = (word.load(Ordering::Relaxed) >> self.segment_log) & self.mask;
             // SAFETY: there is a byte for each number up to `mask`.
             let mark = unsafe { *self.marks.get_unchecked(index(segment)) };
@@ -58,17 +55,16 @@ impl Marks {
     }
 }
 
-/// How far a pass has come.
+/// The progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
-    /// The group to go on with; `None`: the pass is through.
+    /// The group to go on with; `None`: the pass is complete.
     pub(crate) next: Option<u64>,
-    /// Lines looked at.
     pub(crate) lines: u64,
 }
 
 impl Index {
-    /// Begins a pass: from here to `end_pass` the index does not contract. False: not now.
+    /// Begins a pass: until `end_pass` the index does not contract. False: no pass can begin now.
     pub(crate) fn begin_pass(&self) -> bool {
         // `step_back` reads the flag under the same lock, so no step is under way now.
         let Ok(_moving) = self.moving.try_lock() else { return false };
@@ -76,26 +72,25 @@ impl Index {
         true
     }
 
-    /// Ends the pass, which is through or given up.
+    /// Ends the pass, which is complete or given up.
     pub(crate) fn end_pass(&self) {
-        // Relaxed: the groups' locks publish the slots emptied, and from here on the index may
-        // contract at any time.
+        // Relaxed: the groups' locks publish the slots emptied, and no order is needed.
         self.passing.store(false, Ordering::Relaxed);
     }
 
-    /// Is a pass under way? A hint, except to `step_back`.
+    /// True while a pass is under way. A hint, except to `step_back`.
     #[inline]
     pub(crate) fn is_passing(&self) -> bool {
         self.passing.load(Ordering::Relaxed)
     }
 
-    /// Lines that a pass looks at, without overflow lines.
+    /// Number of lines that a pass looks at, without overflow lines.
     pub(crate) fn home_lines(&self) -> u64 {
         self.width().total_lines()
     }
 
-    /// Goes on with a pass from `group` for about `lines_max` lines: empties each slot that names
-    /// an item in a dead segment if `is_dead`, called under the group's lock, says so too.
+    /// Continues a pass from `group` for about `lines_max` lines. Empties each slot that names an
+    /// item in a dead segment if `is_dead`, called under the group's lock, also returns true.
     pub(crate) fn pass(
         &self,
         mut group: u64,
@@ -105,7 +100,7 @@ impl Index {
     ) -> Passed {
         let mut lines = 0;
         while lines < lines_max {
-            // Read after the last group was left: if a group split before the pass came to it, the
+            // Read after the last group was left: if a group split before the pass reached it, the
             // number read here counts the group to which its slots went.
             if group >= self.width().total_groups() {
                 return Passed { next: None, lines };
@@ -121,8 +116,8 @@ impl Index {
         Passed { next: Some(group), lines }
     }
 
-    /// Brings near the lines that the pass looks at a few groups later. Those groups are likely to
-    /// be as wide as this one.
+    /// Prefetches the lines of a group some groups ahead, which is likely to be as wide as this
+    /// one.
     #[inline]
     fn prefetch_to_pass(&self, here: Address) {
         let ahead = Address { group: here.group + AHEAD_GROUPS, ..here };
@@ -165,8 +160,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Passes the overflow lines. A slot there whose item is alive goes to a line that has lost a
-    /// slot (`emptied` has a bit for each such line), if it may stand in that line.
+    /// Passes the overflow lines. A slot there whose item is alive moves to a line that has lost a
+    /// slot (`emptied` has a bit for each such line), if it may be in that line.
     #[inline(never)]
     fn pass_overflow(
         &mut self,
@@ -188,8 +183,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Moves slots of the overflow lines to those of the `emptied` lines in which they may stand.
-    /// To be called while slots move.
+    /// Moves slots of the overflow lines to those of the `emptied` lines in which they may be. To
+    /// be called while slots may move.
     fn take_home(&mut self, emptied: u64) {
         let overflow = &self.index.overflow;
         let mut at = self.word & OVERFLOW_AT;
@@ -211,8 +206,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Fills the empty slots of all overflow lines but the first, from the first, and when that is
-    /// empty, from the next. To be called while slots move.
+    /// Fills the empty slots of all overflow lines but the first, from the first, and once that is
+    /// empty, from the next. To be called while slots may move.
     fn close_holes(&mut self) {
         let overflow = &self.index.overflow;
         let mut first = self.word & OVERFLOW_AT;
@@ -244,7 +239,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Gives back the first overflow line, which is empty; returns the next one.
+    /// Gives back the first overflow line, which is empty. Returns the next one.
     fn drop_first(&mut self, first: u64) -> u64 {
         let next = self.index.overflow.next(first);
         self.word = (self.word & !OVERFLOW_AT) | next;

@@ -1,6 +1,6 @@
-//! A look at one line: which of its slots have a tag.
+//! Searches one line for the slots that have a tag.
 //!
-//! Where: every lookup, first of all.
+//! Where: the first step of every lookup.
 //! Invariant: a slot that has the tag and stands in the line from the beginning of the look to its
 //! end is met. A slot given to the caller was loaded by an atomic load.
 //! Source: Swiss tables' probing of a group at once, here of eight slots.
@@ -11,7 +11,7 @@ use super::Found;
 use super::slot::Slot;
 use memory::sync::{AtomicU64, Ordering};
 
-/// The slot of `line` with this tag that `is_it` takes for its own.
+/// Finds the slot of `line` that has this tag and for which `is_it` returns true.
 #[inline(always)]
 pub(super) fn probe<'i>(
     line: &'i [AtomicU64; 8],
@@ -30,7 +30,7 @@ pub(super) fn probe<'i>(
     None
 }
 
-/// The slot of `line` that is likely to have this tag, the first if there are several.
+/// Finds the first slot of `line` that is likely to have this tag.
 #[inline(always)]
 pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<Found<'_>> {
     let at = first(line, tagged(line, tag))?;
@@ -39,7 +39,7 @@ pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<Found<'_>> {
     (slot != Slot(0)).then_some(Found { slot, at })
 }
 
-/// The first slot that has its bit in `tagged`, as the function of this name returns it.
+/// The first slot whose bit is set in `tagged`, a result of the function of that name.
 #[inline(always)]
 fn first(line: &[AtomicU64; 8], tagged: u32) -> Option<&AtomicU64> {
     (tagged != 0).then(|| &line[tagged.trailing_zeros() as usize / 2 % 8])
@@ -50,7 +50,7 @@ use at_once as tagged;
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
 use one_by_one as tagged;
 
-/// Each slot that seems to have this tag: bit 0 for the first, bit 2 for the second, ...
+/// A bit for each slot that seems to have this tag: bit 0 for the first, bit 2 for the second, ...
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
 #[inline(always)]
 fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
@@ -61,7 +61,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
         __m128, _mm_and_si128, _mm_castps_si128, _mm_cmpeq_epi32, _mm_movemask_epi8,
         _mm_packs_epi32, _mm_set1_epi32, _mm_shuffle_ps,
     };
-    /// Odd elements of both: the upper halves of slots.
+    /// Selects the odd elements of both: the upper halves of slots.
     const UPPER: i32 = 0b11_01_11_01;
     let (one, two, three, four): (__m128, __m128, __m128, __m128);
     // SAFETY: it reads the 64 bytes of `line`, which are borrowed. Nothing is assumed of what is
@@ -95,7 +95,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
     mask.cast_unsigned() & all
 }
 
-/// Each slot that has this tag, as above.
+/// Like `at_once`, but exact.
 #[cfg(any(test, not(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))))]
 fn one_by_one(line: &[AtomicU64; 8], tag: u64) -> u32 {
     let has_tag = |word: &AtomicU64| {
@@ -129,13 +129,13 @@ mod tests {
         }
     }
 
-    /// Under schedules, `one_by_one` alone runs.
+    /// Under shuttle only `one_by_one` runs.
     #[test]
     fn at_once_and_one_by_one_see_the_same_slots_whatever_a_line_holds() {
         let mut random = Random::new(27);
         for _ in 0..200_000 {
-            // Few tags, so that several slots have one, and any at all; some slots are empty, and
-            // bits around a tag are any.
+            // Few different tags, so that several slots share one, or any tag; some slots are
+            // empty, and the other bits of a slot are random.
             let few = random.next() & 3;
             let tags = random.pick(&[3, 0xff, TAG_MASK]);
             let line: [AtomicU64; 8] = std::array::from_fn(|_| {

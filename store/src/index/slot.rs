@@ -1,15 +1,15 @@
-//! A slot: what the index knows of an item, in eight bytes.
+//! A slot: the index's eight bytes on one item.
 //!
 //! Where: eight of them make a line of the index.
-//! Invariant: a slot is 0 if and only if it is empty, for a tag is never 0.
+//! Invariant: a slot is 0 if and only if it is empty, since a tag is never 0.
 //!
 //! ```text
 //!   63    61   60    59    58     57      56..55    54..40       39..0
 //!   ver:3      busy  won   stale  fetched cnt:2     tag:15       loc:40
 //! ```
-//! `cnt` is NbQ-CLOCK's reference counter; `fetched`, `stale` and `won` are what meta's h, X and Z
-//! show; `busy` and `ver` belong to rewriting in place (see `rewrite`), which they make visible to
-//! readers that take no lock.
+//! `cnt` is NbQ-CLOCK's reference counter; meta's h, X and Z show `fetched`, `stale` and `won`;
+//! `busy` and `ver` belong to rewriting in place (see `rewrite`) and make it visible to readers
+//! that take no lock.
 
 use crate::policy;
 
@@ -19,27 +19,25 @@ const CNT_AT: u32 = LOC_BITS + TAG_BITS;
 const LOC_MASK: u64 = (1 << LOC_BITS) - 1;
 pub(super) const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
-/// Where the reference counter saturates.
+/// The value at which the reference counter saturates.
 pub(crate) const CNT_MAX: u64 = policy::CNT_MAX as u64;
-/// Fetched since it was stored.
+/// The item was fetched since it was stored.
 pub(crate) const FETCHED: u64 = 1 << 57;
-/// Marked stale by `md I` or a stale `ms I`.
+/// The item was marked stale by `md I` or a stale `ms I`.
 pub(crate) const STALE: u64 = 1 << 58;
-/// Somebody was told to recache it.
+/// A client was told to recache the item.
 pub(crate) const WON: u64 = 1 << 59;
-/// Its item is being rewritten.
 pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
-/// The last version: an item that has it is not rewritten any more.
+/// The last version: an item that has it is no longer rewritten.
 pub(crate) const VER_MAX: u64 = policy::room::VERSION_MAX as u64;
 /// The bits that say which item the slot names.
 const ITEM_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS);
 /// The bits that say which bytes the slot names, and of which version.
 const NAME_MASK: u64 = ITEM_MASK | BUSY | (VER_MAX << VER_AT);
-/// The bits that stay the item's when it moves to another place.
+/// The bits that the item keeps when it moves.
 const STATE_MASK: u64 = (CNT_MAX << CNT_AT) | FETCHED | STALE | WON;
 
-/// A slot's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot(pub(crate) u64);
 
@@ -65,7 +63,6 @@ impl Slot {
         Self(tag << LOC_BITS)
     }
 
-    /// Has it the same tag as `tagged`?
     #[inline]
     pub(crate) fn same_tag(self, tagged: Self) -> bool {
         self.0 & (TAG_MASK << LOC_BITS) == tagged.0
@@ -76,15 +73,15 @@ impl Slot {
         (self.0 >> CNT_AT) & CNT_MAX
     }
 
-    /// The slot after one more use: `fetched` and, if the use `counts`, with the counter raised by
-    /// one unless it is saturated.
+    /// The slot after one more use: with `fetched` set and, if the use `counts`, with the counter
+    /// raised by one unless it is saturated.
     #[inline]
     pub(crate) fn used(self, counts: bool) -> Self {
         let more = if counts && self.cnt() < CNT_MAX { 1 << CNT_AT } else { 0 };
         Self((self.0 | FETCHED) + more)
     }
 
-    /// Is the slot such that another use does not change it?
+    /// True if another use would not change the slot.
     #[inline]
     pub(crate) fn is_saturated(self) -> bool {
         const ALL: u64 = (CNT_MAX << CNT_AT) | FETCHED;
@@ -105,19 +102,19 @@ impl Slot {
         self.0 >> VER_AT
     }
 
-    /// Do both name the same item?
+    /// True if both name the same item.
     #[inline]
     pub(crate) fn names_item_of(self, other: Slot) -> bool {
         (self.0 ^ other.0) & ITEM_MASK == 0
     }
 
-    /// Do both name the same bytes, of the same version?
+    /// True if both name the same version of the same bytes.
     #[inline]
     pub(crate) fn names_same(self, other: Slot) -> bool {
         (self.0 ^ other.0) & NAME_MASK == 0
     }
 
-    /// The same item, rewritten: of its state only the counter and `keep_bits` stay.
+    /// The slot of the same item once rewritten; its state keeps only counter and `keep_bits`.
     pub(crate) fn rewritten(self, keep_bits: u64, set_bits: u64) -> Self {
         debug_assert!(self.ver() < VER_MAX);
         let kept = self.0 & (NAME_MASK | (CNT_MAX << CNT_AT) | keep_bits);
@@ -129,7 +126,7 @@ impl Slot {
         Self(if on { self.0 | bit } else { self.0 & !bit })
     }
 
-    /// The same item at another place.
+    /// The slot of the same item at another location.
     pub(crate) fn at(self, loc: u64) -> Self {
         Self((self.0 & (STATE_MASK | (TAG_MASK << LOC_BITS))) | (loc & LOC_MASK))
     }

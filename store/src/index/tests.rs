@@ -1,4 +1,4 @@
-//! The index alone, its items played by hashes: `loc` is the key, its hash a mix of it.
+//! Tests of the index alone: `loc` stands for an item's key, and its hash is a mix of `loc`.
 
 use super::locked::Full;
 use super::*;
@@ -29,8 +29,8 @@ mod alone {
     use memory::quiescence::Quiescence;
     use std::collections::{BTreeSet, HashSet};
 
-    /// How many slots stand at home, in their other line, and in overflow lines; none anywhere
-    /// else, none twice, and the group's word tells of each.
+    /// Number of slots at home, in their other line, and in overflow lines. Checks that no slot is
+    /// anywhere else or twice, and that the group's word has its bit.
     fn count_checked(index: &Index) -> [usize; 3] {
         let width = index.width();
         let mut counts = [0; 3];
@@ -89,7 +89,7 @@ mod alone {
     #[test]
     fn what_was_found_without_a_lock_is_taken_under_it_while_it_names_the_same_item() {
         let index = Index::new(8 << 20, 16, Remembered::None).expect("address space");
-        // Location 0 too, which an empty slot also has.
+        // Includes location 0, which an empty slot also has.
         for loc in [0, 7] {
             insert(&index, loc).expect("room");
             let found = index.likely(hash_of(loc)).expect("there");
@@ -129,7 +129,7 @@ mod alone {
         assert!(home > 45_000 && overflown < 6_000, "{home}, {other}, {overflown}");
     }
 
-    /// Line by line, through several splits that are undone, and back again.
+    /// Line by line, through several splits that are undone, twice.
     #[test]
     fn it_contracts_as_it_grew_and_keeps_every_item() {
         let index = Index::new(8 << 20, 16, Remembered::Both).expect("address space");
@@ -151,7 +151,7 @@ mod alone {
                     assert_eq!(count_checked(&index).iter().sum::<usize>(), left);
                 }
             }
-            // What stays are overflow lines that are free.
+            // Free overflow lines stay.
             assert!(index.bytes() < start + most / 8, "{start}, {most}, {}", index.bytes());
             assert_eq!(index.step_back(), Step::NotNow, "it is as at the start");
         }
@@ -238,7 +238,7 @@ mod alone {
         assert!((first..window * 20).all(|loc| has(&index, loc)));
         assert!(!(0..first).any(|loc| has(&index, loc)));
         let [home, other, overflown] = count_checked(&index);
-        // It is as full as growth lets it be, and more.
+        // It is fuller than growth would let it be.
         assert!(home * 10 > (home + other + overflown) * 7, "{home}, {other}, {overflown}");
     }
 
@@ -256,7 +256,7 @@ mod alone {
         assert!((0..1000).all(|loc| has(&index, loc) == there.contains(&loc)));
     }
 
-    /// Through many a line more, and several splits.
+    /// Adds many lines, with several splits.
     #[test]
     fn growth_forgets_nothing() {
         let index = Index::new(8 << 20, 8, Remembered::Probation).expect("address space");
@@ -264,7 +264,7 @@ mod alone {
         assert_eq!(index.bytes(), plain + ghost::WORDS * 8, "its memory is counted");
         index.grant(4 << 20);
         let count = 60_000;
-        // Few enough that no word has to let one go.
+        // Few enough that no word has to forget one.
         let gone = count..count + 12;
         gone.clone().for_each(|loc| index.lock(hash_of(loc)).remember(Queue::Probation));
         for loc in 0..count {
@@ -282,7 +282,7 @@ mod alone {
         assert!(known < 130, "{known} that were never remembered");
     }
 
-    /// Marks of segments of a thousand keys, every third of which is dead.
+    /// Marks of segments of 1,024 keys; every third segment is dead.
     fn thirds() -> Marks {
         let mut marks = Marks::new(1024, 10);
         (0..1024).step_by(3).for_each(|segment| marks.set(segment, true));
@@ -293,7 +293,7 @@ mod alone {
         (loc >> 10).is_multiple_of(3)
     }
 
-    /// In the middle of growth, of lines more and of splits, and once nothing grows.
+    /// Passes while lines are added and groups split, and while nothing grows.
     #[test]
     fn a_pass_empties_what_is_dead_and_nothing_else_while_the_index_grows() {
         for grows in [false, true] {
@@ -330,7 +330,7 @@ mod alone {
         }
     }
 
-    /// Of overflow lines that many keys of one home line fill, a few or most or all go.
+    /// Removes a few, most or all slots of the overflow lines, which keys of one home line fill.
     #[test]
     fn a_pass_leaves_overflow_lines_full_but_for_the_first() {
         let home = |loc: &u64| hash_of(*loc) >> 61 == 3;

@@ -1,8 +1,8 @@
-//! Emptying the slots of many items that go together, at the least cost for each.
+//! Empties the slots of many items that go together, at the least cost per item.
 //!
 //! Where: the walk through a segment whose items have expired.
-//! Invariant: the group's lock is held, as for any change of a slot; a slot that is not quickly
-//! found is left to `Locked`.
+//! Invariant: the group's lock is held, as for any change of a slot; a slot that is not found
+//! quickly is left to `Locked`.
 //! Source: the lookup in `Locked::find`, by location.
 
 use super::slot::{Slot, tag};
@@ -10,7 +10,7 @@ use super::width::Address;
 use super::{Index, OVERFLOW_AT, probe};
 use memory::sync::{AtomicU64, Ordering};
 
-/// What came of a slot.
+/// The result of an attempt to empty a slot.
 pub(crate) enum Unlinked {
     /// The slot was this one, and is empty now.
     Gone(Slot),
@@ -21,9 +21,9 @@ pub(crate) enum Unlinked {
 }
 
 impl Index {
-    /// Empties the slot of the item at `loc` if it stands in its home line or its other one, and if
-    /// `is_dead`, called under the group's lock, says so. Does not look in overflow lines: nobody
-    /// has brought those near, and a walk has many items to look for.
+    /// Empties the slot of the item at `loc` if it is in its home line or its other one, and if
+    /// `is_dead`, called under the group's lock, returns true. Does not look in overflow lines:
+    /// they are not prefetched, and a walk has many items to look for.
     #[inline]
     pub(crate) fn unlink_near(
         &self,
@@ -36,7 +36,7 @@ impl Index {
         let Some(word) = self.lock_group(address.group()) else { return Unlinked::Elsewhere };
         let mut is_it = |slot: Slot| slot.loc() == loc;
         let mut unlinked = Unlinked::Elsewhere;
-        // As long as the width is the same, so is the address.
+        // The address is unchanged while the width is.
         if self.width() == width
             && let Some(found) = probe(self.line(address, address.home(tag)), tag, &mut is_it)
                 .or_else(|| probe(self.line(address, address.other(tag)), tag, &mut is_it))
@@ -57,7 +57,7 @@ impl Index {
         self.lines.line(address.line(line))
     }
 
-    /// Brings near what `unlink_near` looks at first.
+    /// Prefetches the line that `unlink_near` looks at first.
     #[inline]
     pub(crate) fn prefetch_to_unlink(&self, hash: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));
@@ -65,8 +65,8 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag)));
     }
 
-    /// Brings near the line that `unlink_near` looks at second, if the item at `loc` is not at
-    /// home. (Four items of five are at home.) To be called when the home line is near.
+    /// Prefetches the line that `unlink_near` looks at second, if the item at `loc` is not at home.
+    /// (Four items of five are at home.) To be called once the home line is in the cache.
     #[inline]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));

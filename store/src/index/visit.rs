@@ -1,11 +1,11 @@
-//! All slots, group by group, in an order that growing and contracting leave as it is.
+//! Visits all slots, group by group, in an order that growth and contraction do not change.
 //!
 //! Where: a dump, which goes on between the requests of many turns.
 //! Invariant: slots are visited in the order of their keys' hashes read backwards, bit by bit. A
-//! group has the hashes that end in its number, so in that order its hashes stand together, and
-//! those of the groups into which it splits stand together too. So a visit that has come to some
-//! place in the order has met every slot before that place and none behind it, however wide the
-//! index has been meanwhile.
+//! group has the hashes that end in its number, so in that order its hashes are contiguous, and
+//! those of the groups into which it splits are contiguous too. Therefore a visit that has come to
+//! some place in the order has met every slot before that place and none behind it, whatever widths
+//! the index has had meanwhile.
 //! Source: Redis's `dictScan` (P. Noordhuis), by groups under their locks.
 
 use super::locked::Locked;
@@ -18,12 +18,11 @@ use memory::sync::{AtomicU64, Ordering};
 pub(crate) struct Place(u64);
 
 impl Place {
-    /// The place of a key's hash.
     pub(crate) fn of(hash: u64) -> Self {
         Self(hash.reverse_bits())
     }
 
-    /// The part of all places before this one, 0 to 1.
+    /// The part of all places that are before this one, 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "about")]
     pub(crate) fn part(self) -> f64 {
         self.0 as f64 / u64::MAX as f64
@@ -31,13 +30,13 @@ impl Place {
 }
 
 impl Index {
-    /// Locks the group that has the hashes at `place` and behind it.
+    /// Locks the group that has the hashes from `place` on.
     pub(crate) fn lock_at(&self, place: Place) -> Locked<'_> {
         self.lock(place.0.reverse_bits())
     }
 
-    /// Asks for the lines of the group at `place`, and for what `near` brings near of each of its
-    /// slots. The group is not locked: what is brought near may be of no use.
+    /// Prefetches the lines of the group at `place`, and calls `near` with each of its slots to
+    /// prefetch more. The group is not locked, so that a prefetch may be useless.
     pub(crate) fn prefetch_at(&self, place: Place, mut near: impl FnMut(Slot)) {
         let address = self.width().address(place.0.reverse_bits());
         for line in 0..address.lines {
@@ -50,7 +49,6 @@ impl Index {
 }
 
 impl Locked<'_> {
-    /// The place of the group's first hash.
     pub(crate) fn first_place(&self) -> Place {
         Place::of(self.address.group)
     }
@@ -61,7 +59,7 @@ impl Locked<'_> {
         self.first_place().0.checked_add(hashes).map(Place)
     }
 
-    /// Shows all slots of the group.
+    /// Calls `show` with all slots of the group.
     pub(crate) fn visit(&self, mut show: impl FnMut(Slot)) {
         let mut show_line = |line: &[AtomicU64]| {
             // Acquire, as in `At::slot`.

@@ -1,9 +1,9 @@
-//! How wide the index is, and which lines of it a hash has.
+//! The width of the index, and the lines that a hash has at that width.
 //!
 //! Where: the first step of every lookup and of every change.
 //! Invariant: the address of a hash follows from the hash and the width, and its two lines follow
-//! from the address and the tag. So a slot can be moved without a look at its item's key, except
-//! where a group splits.
+//! from the address and the tag. Therefore a slot can be moved without reading its item's key,
+//! except where a group splits.
 //! Source: linear hashing (Litwin, 1980), by groups of 8 to 15 lines so that memory never doubles
 //! at once; two lines for each key as in d-left hashing (Broder and Mitzenmacher, 2001).
 
@@ -16,13 +16,13 @@ pub(super) const LINES_MAX: u64 = MOST as u64;
 const LEAST: usize = 8;
 const MOST: usize = 15;
 
-/// All tags are cut into this many parts, and a part has its home in one line.
+/// Number of parts into which the tags are cut. All tags of a part have one home line.
 const PARTS: usize = 256;
-/// The line in which each part of all tags is at home: in a group of 8 lines, of 9, ... of 15. When
-/// a group gets a line more, only tags that are then at home in the new line move.
+/// The home line of each part, in a group of 8 lines, of 9, ... of 15. When a group gets one line
+/// more, the only tags that move are those whose home is then the new line.
 static HOMES: [[u8; PARTS]; 8] = homes();
 
-/// How far the index has grown: it has `2^groups_log` groups of `lines` lines, of which the first
+/// The width of the index: it has `2^groups_log` groups of `lines` lines, of which the first
 /// `stepped` have one line more or, where that would be 16, are two groups of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
@@ -32,7 +32,7 @@ pub(super) struct Width {
 }
 
 impl Width {
-    /// The width of `lines` lines, or of the fewest.
+    /// The width of at least `lines` lines, and at least `LINES_MIN`.
     pub(super) fn of_lines(lines: u64) -> Self {
         let total = lines.max(LINES_MIN);
         let groups_log = (total / LINES_MIN).ilog2();
@@ -49,7 +49,7 @@ impl Width {
         u64::from(self.groups_log) | (self.lines << 8) | (self.stepped << 16)
     }
 
-    /// The number of all home lines.
+    /// Number of all home lines.
     pub(super) fn total_lines(self) -> u64 {
         (self.lines << self.groups_log) + self.stepped
     }
@@ -90,8 +90,7 @@ impl Width {
     pub(super) fn address(self, hash: u64) -> Address {
         let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
         let group = group_of(self.groups_log);
-        // An addition and no branch, which would be mispredicted: whether a group has stepped is as
-        // good as chance.
+        // No branch, which would be mispredicted: whether a group has stepped is random.
         let lines = self.lines + u64::from(group < self.stepped);
         if lines > LINES_MAX {
             let groups_log = self.groups_log + 1;
@@ -101,7 +100,7 @@ impl Width {
     }
 }
 
-/// The address of a hash: its group, and over how many lines the group is spread.
+/// The address of a hash: its group, and the number of lines over which the group is spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) group: u64,
@@ -110,26 +109,23 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// The line of the group in which a tag is at home.
     #[inline]
     pub(super) fn home(self, tag: u64) -> u64 {
         self.homes().home(tag)
     }
 
-    /// The other line that a tag may be in.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
         self.homes().other(tag)
     }
 
-    /// The lines of the group in which tags are at home.
     #[inline]
     pub(super) fn homes(self) -> Homes {
         Homes::of(self.lines)
     }
 
-    /// The index of a group's line. Lines stand in planes: a plane has one line of each group, so
-    /// that a line that is added stands behind all others.
+    /// The index of a group's line. Lines are ordered by plane: a plane has one line of each group,
+    /// so that an added line comes after all others.
     #[inline]
     pub(super) fn line(self, home: u64) -> usize {
         index((home << self.groups_log) + self.group)
@@ -140,7 +136,7 @@ impl Address {
     }
 }
 
-/// For a group of some number of lines: the line in which a tag is at home, and its other line.
+/// The map from a tag to its home line and its other line, in a group of a given number of lines.
 #[derive(Clone, Copy)]
 pub(super) struct Homes {
     row: &'static [u8; PARTS],
@@ -153,14 +149,13 @@ impl Homes {
         Self { row: &HOMES[index(lines % 8)], lines }
     }
 
-    /// The line in which a tag is at home: its highest bits say it.
+    /// The home line of a tag, chosen by the tag's highest bits.
     #[inline]
     pub(super) fn home(self, tag: u64) -> u64 {
         u64::from(self.row[index(tag >> (TAG_BITS - PARTS.ilog2())) % PARTS])
     }
 
-    /// The line in which a tag may stand when its home is full: its lowest bits say it. It is never
-    /// the home line.
+    /// A tag's second line, chosen by its lowest bits; never the home line.
     #[inline]
     pub(super) fn other(self, tag: u64) -> u64 {
         let (home, other) = (self.home(tag), u64::from(self.row[index(tag) % PARTS]));
@@ -186,8 +181,7 @@ const fn homes() -> [[u8; PARTS]; 8] {
         let mut row = homes[lines - LEAST - 1];
         let (mut taken, mut at) = (0, 0);
         while taken < PARTS / lines {
-            // A part of the fullest line, in steps of seven: so the parts taken are spread over its
-            // tags.
+            // Takes parts of the fullest line, in steps of seven, to spread them over its tags.
             let (mut fullest, mut line) = (0, 1);
             while line < lines - 1 {
                 if parts[line] > parts[fullest] {
@@ -240,7 +234,7 @@ mod tests {
             for tag in 1..=TAG_MASK {
                 let [before, after] = [lines, lines + 1].map(|lines| Homes::of(lines).home(tag));
                 assert!(before == after || after == lines, "{tag}");
-                // Nor has a line less, but for what it takes with it and what is at home there.
+                // Nor does a line less move tags, except those whose home or other line it was.
                 let [before_other, other] =
                     [lines, lines + 1].map(|lines| Homes::of(lines).other(tag));
                 assert!(after == lines || other == lines || other == before_other, "{tag}");

@@ -1,30 +1,30 @@
-//! A value put straight into a reply, together with what stands around it.
+//! Copies a value straight into a reply, together with the parts of the reply around it.
 //!
 //! Where: nearly every hit, see `read`.
-//! Invariant: room for all pieces is made at once, and the buffer's length ends behind what was
-//! written.
+//! Invariant: room for all pieces is reserved at once, and the buffer's length ends behind the last
+//! byte written.
 //! Source: none; whole registers are stored, which costs less than to check for room each time.
 
 use super::Item;
 use super::pieces::copy_out;
 use crate::verbs::{Around, Word};
 
-/// Bytes of all words.
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
 impl Item<'_> {
-    /// Appends the value, all of which is in the log, and what stands `around` it, with `key` if
-    /// that is to be shown. The item may be rewritten meanwhile: the caller finds out.
+    /// Appends the value, which lies in the log as a whole, and the words of `around`, with `key`
+    /// if that is to be shown. The item may be rewritten meanwhile: the caller checks that
+    /// afterwards.
     #[inline(always)]
     pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &Around, key: &[u8]) {
         let value_bytes = self.shape.log_bytes as usize;
         let key_bytes = if around.key { key.len() } else { 0 };
         let Around { before: [one, two, three, four], between: [five, six], behind, .. } = *around;
         out.reserve(WORDS_BYTES + key_bytes + value_bytes);
-        // SAFETY: there is room for seven words, the key and the value behind what `out` has, and
+        // SAFETY: there is room for seven words, the key and the value behind the end of `out`, and
         // each step writes one of these and goes no further than it has written. The value is
-        // copied as in `copy_value`; loading the key's bytes as the same atomics does no harm.
-        // What has been written lies between `start` and the end.
+        // copied as in `copy_value`; loading the key's bytes as the same atomics does no harm. All
+        // bytes between `start` and the end are written.
         unsafe {
             let start = out.as_mut_ptr().add(out.len());
             let mut at = put(put(put(put(start, one), two), three), four);
@@ -40,10 +40,10 @@ impl Item<'_> {
     }
 }
 
-/// Writes a word, and returns where its text ends.
+/// Writes a word, and returns the end of its text.
 ///
 /// # Safety
-/// There is room for a whole one.
+/// There is room for a whole word.
 #[inline(always)]
 unsafe fn put(at: *mut u8, word: Word) -> *mut u8 {
     if word.bytes == 0 {

@@ -1,13 +1,13 @@
 //! Copies of bytes that another column may be rewriting: a value, or a field of a header.
 //!
-//! Where: readers copy by `copy_out`, writers by `copy_in`, see `rewrite`.
-//! Invariant: whatever is shared is accessed by relaxed atomics only, and no two accesses to one
-//! byte differ in size: on x86-64 all are of one byte, elsewhere place and length alone decide the
-//! cut into pieces, which are aligned and cover each byte once. So it is under shuttle, where other
-//! threads may go on between two pieces.
+//! Where: readers copy by `copy_out`, writers by `copy_in`; see `rewrite`.
+//! Invariant: shared bytes are accessed by relaxed atomics only, and no two accesses to one byte
+//! differ in size. On x86-64 all are of one byte. Elsewhere, and under shuttle, where other threads
+//! may run between two pieces, address and length alone decide the cut into pieces, which are
+//! aligned and cover each byte once.
 //! The atomics are relaxed: each load may see any of the stores of `copy_in` and `cut::copy_in` to
-//! its piece, and which of them belong together is for the fences to say that stand around the
-//! copies, in `Locked::rewrite` and `Found::is_unchanged`.
+//! its piece. The fences around the copies, in `Locked::rewrite` and `Found::is_unchanged`, decide
+//! which of them belong together.
 //! Source: Boehm, as in `rewrite`; on "bytewise atomic memcpy" see C++'s P1478.
 
 #![allow(unsafe_code, reason = "atomics over bytes in the mapping")]
@@ -20,8 +20,8 @@ pub(super) use cut::{copy_in, copy_out, load_2, load_4, load_8};
 
 /// A loop of relaxed loads and stores of single bytes, in the processor's own instructions.
 ///
-/// A compiler turns no loop of atomics into wider ones; but it is the hardware that keeps bytes
-/// whole, and on x86-64 it does so in accesses of any width, as ordered as those of one byte.
+/// A compiler does not merge a loop of atomics into wider ones; but the hardware keeps bytes whole,
+/// and x86-64 does so in accesses of any width, ordered like those of one byte.
 #[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 mod whole {
     use memory::plant::{Fault, is};
@@ -69,8 +69,8 @@ mod whole {
     load!(load_4, u32, "mov {piece:e}, [{from}]");
     load!(load_8, u64, "mov {piece}, [{from}]");
 
-    /// Copies `bytes` bytes, of which others may load those at `from`, and load or store those at
-    /// `to`, or the other way round. Some are copied twice.
+    /// Copies `bytes` bytes. Others may load those at `from`, and load or store those at `to`, or
+    /// the other way round, meanwhile. Some bytes are copied twice.
     ///
     /// # Safety
     /// The bytes at `from` may be loaded and those at `to` stored, both as atomics of one byte;
@@ -121,13 +121,13 @@ mod cut {
     use memory::sync::plain_access;
     use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-    /// Calls `each` with the places and lengths of the pieces of `bytes` bytes from `at`, in order:
-    /// each as long as its place allows, up to eight bytes, and aligned to its length.
+    /// Calls `each` with the address and length of each piece of `bytes` bytes from `at`, in order.
+    /// A piece is as long as its address allows, up to eight bytes, and aligned to its length.
     #[inline(always)]
     pub(super) fn pieces(at: *const u8, bytes: usize, mut each: impl FnMut(*mut u8, usize)) {
         let (mut at, mut left) = (at.cast_mut(), bytes);
-        // Up to a multiple of eight. Where less is left than a step takes, `at` is aligned to that
-        // step already, and the steps down at the end are smaller.
+        // Up to a multiple of eight. If fewer bytes are left than a step takes, `at` is aligned to
+        // that step already, and the steps down at the end are smaller.
         for step in [1, 2, 4] {
             if at.addr() & step != 0 && left >= step {
                 each(at, step);
@@ -157,8 +157,8 @@ mod cut {
         let relaxed = Ordering::Relaxed;
         pieces(from, bytes, |from, piece| {
             plain_access(from, piece, false);
-            // SAFETY: the caller's, for a piece lies within the bytes and is aligned; `to` steps
-            // through as many bytes.
+            // SAFETY: the caller's, since a piece lies within the bytes and is aligned; `to`
+            // advances by as many bytes.
             unsafe {
                 match piece {
                     1 => to.write(AtomicU8::from_ptr(from).load(relaxed)),
@@ -196,7 +196,7 @@ mod cut {
     load!(load_4, u32);
     load!(load_8, u64);
 
-    /// Copies `bytes` bytes to where others may be loading by `copy_out`.
+    /// Copies `bytes` bytes to a place from which others may be loading by `copy_out`.
     ///
     /// # Safety
     /// The bytes at `to` may be stored by atomics of the pieces' sizes; those at `from` are the
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Under schedules, `cut` alone runs.
+    /// Under shuttle only `cut` runs.
     #[test]
     fn whole_and_cut_copy_the_same_whatever_the_bytes_and_wherever_they_lie() {
         const ROOM: usize = 4096;

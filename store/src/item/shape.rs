@@ -1,9 +1,9 @@
-//! What determines an item's layout, and the two to four bytes that say it.
+//! The properties that determine an item's layout, and the two to four bytes that encode them.
 //!
 //! Where: the first bytes of every item; lookups read them, and `write` makes them.
-//! Invariant: a shape has one form, the shortest that takes it, so that equal shapes are equal
-//! bytes. The length of the key stands in the first two bytes whatever the form, and is 0 in a void
-//! record alone.
+//! Invariant: a shape has one form, the shortest that fits it, so that equal shapes are equal
+//! bytes. In every form the length of the key is in the first two bytes; it is 0 only in a void
+//! record.
 //!
 //! ```text
 //!   form   low bits first
@@ -13,46 +13,43 @@
 //!   long   000:3  klen:8  opts:5   vlen:16   u32   vlen 65535: a u32 follows
 //!   void   000:3  klen:8  extent:21          u32   klen 0; its extent, these four bytes included
 //! ```
-//! Whether items have a CAS unique is for their store to say; only one of eight bytes is marked.
+//! The store's configuration says whether items have a CAS unique; only one of eight bytes is
+//! marked.
 
 #![allow(unsafe_code, reason = "reads an item's first bytes in the mapping")]
 
 use crate::policy::room::REWRITTEN_BYTES_MAX;
 use memory::frames::is_chunk;
 
-/// It has an exptime.
 pub(crate) const EXP: u8 = 1;
-/// It has client flags.
 pub(crate) const FLAGS: u8 = 2;
-/// Its CAS unique has eight bytes.
+/// The item's CAS unique has eight bytes.
 const CAS8: u8 = 4;
-/// Its key was given in base64.
+/// The key was given in base64.
 pub(crate) const KEY_BINARY: u8 = 8;
-/// Its value but the last part is in frames, or all of it in chunks of the arena. Only in the long
-/// form.
+/// The value is in frames but for its last part, or in chunks as a whole. Only in the long form.
 const CHAINED: u8 = 16;
 
-/// The forms' low bits, and a mask to tell them by.
+/// The forms' low bits. A form's bit is 1 where the forms before it have 0.
 const SHORT: u32 = 0b1;
 const MEDIUM: u32 = 0b10;
 const WIDE: u32 = 0b100;
 const LONG: u32 = 0b000;
-/// The longest key and value that a form takes.
+/// Most bytes of a key and of a value in a form.
 const SHORT_KLEN_MAX: u32 = (1 << 6) - 1;
 const SHORT_VLEN_MAX: u32 = (1 << 9) - 1;
 const MEDIUM_VLEN_MAX: u32 = (1 << 12) - 1;
-/// In the long form: the value's length follows.
+/// The marker, in the long form, that the value's length follows.
 const VLEN_FOLLOWS: u32 = (1 << 16) - 1;
 /// The bit of a void's word at which its extent begins.
 const VOID_EXTENT_AT: u32 = 11;
-/// Bytes of the smallest void, its word, and of the largest whose extent the word can say. Items
-/// are larger than the smallest.
+/// Bytes of the smallest void, which is one word, and of the largest, whose extent the word can
+/// encode. Items are larger than the smallest void.
 pub(super) const VOID_BYTES_MIN: u32 = 4;
 pub(super) const VOID_BYTES_MAX: u32 = (1 << (32 - VOID_EXTENT_AT)) - 1;
-/// Bytes of the stamp of the last access.
 const STAMP_BYTES: u32 = 2;
 
-/// Bytes of the optional fields by `opts`, beside a CAS unique of four bytes.
+/// Bytes of the optional fields by `opts`, without a CAS unique of four bytes.
 const FIELDS: [u8; 32] = {
     let mut table = [0; 32];
     let mut opts = 0;
@@ -67,40 +64,39 @@ const FIELDS: [u8; 32] = {
     table
 };
 
-/// How a CAS unique is kept.
+/// The encoding of a CAS unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CasWidth {
-    /// Not at all (`-C`).
+    /// The item has none (`-C`).
     None,
-    /// As a distance from the segment's base.
+    /// Four bytes: a distance from the segment's base.
     Short,
-    /// In full.
+    /// Eight bytes: the unique itself.
     Long,
 }
 
-/// What the items of a store have in common.
+/// The properties that all items of a store share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
-    /// They have CAS uniques.
+    /// True if items have CAS uniques.
     pub(crate) cas: bool,
-    /// A frame's.
     pub(crate) frame_bytes: u32,
 }
 
-/// What determines an item's layout.
+/// The properties that determine an item's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) key_bytes: u32,
-    /// The whole value, frames included.
+    /// The length of the whole value, frames included.
     pub(crate) value_bytes: u32,
-    /// The part of it in the log.
+    /// The length of the value's part in the log.
     pub(crate) log_bytes: u32,
     opts: u8,
     has_cas: bool,
 }
 
 impl Shape {
-    /// Of an item whose value is in the log.
+    /// The shape of an item whose value is in the log.
     #[inline]
     pub(crate) fn new(key_bytes: u32, value_bytes: u32, cas: CasWidth) -> Self {
         let plain =
@@ -108,19 +104,17 @@ impl Shape {
         plain.with_cas(cas)
     }
 
-    /// The shape with the field or mark of `bit` if `on`, else without.
+    /// The shape with the field or mark of `bit` if `on`, otherwise without it.
     #[inline]
     pub(crate) fn with(self, bit: u8, on: bool) -> Self {
         Self { opts: if on { self.opts | bit } else { self.opts & !bit }, ..self }
     }
 
-    /// With a CAS unique of this width.
     #[inline]
     pub(crate) fn with_cas(self, cas: CasWidth) -> Self {
         Self { has_cas: cas != CasWidth::None, ..self.with(CAS8, cas == CasWidth::Long) }
     }
 
-    /// With only `log_bytes` of the value in the log.
     #[inline]
     pub(crate) fn in_frames(self, log_bytes: u32) -> Self {
         Self { log_bytes, ..self.with(CHAINED, true) }
@@ -145,32 +139,32 @@ impl Shape {
         self.opts & FLAGS != 0
     }
 
-    /// Its key was given in base64.
+    /// True if the key was given in base64.
     #[inline]
     pub(crate) fn key_binary(&self) -> bool {
         self.opts & KEY_BINARY != 0
     }
 
-    /// A part of its value is in frames.
+    /// True if a part of the value is in frames, or all of it in chunks.
     #[inline]
     pub(crate) fn is_chained(&self) -> bool {
         self.opts & CHAINED != 0
     }
 
-    /// May an item of this shape be rewritten in place? Its whole value is in the log, and is no
-    /// longer than what readers copy.
+    /// True if an item of this shape may be rewritten in place: its whole value is in the log, and
+    /// is no longer than what readers copy.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         !self.is_chained() && self.log_bytes as usize <= REWRITTEN_BYTES_MAX
     }
 
-    /// Bytes it takes, frames included.
+    /// Bytes the item takes, frames included.
     #[inline]
     pub(crate) fn all_bytes(&self) -> u64 {
         u64::from(self.extent()) + u64::from(self.value_bytes - self.log_bytes)
     }
 
-    /// Bytes it takes in the log.
+    /// Bytes the item takes in the log.
     #[inline]
     pub(crate) fn extent(&self) -> u32 {
         self.first().fields_at() + self.field_bytes() + self.key_bytes + self.log_bytes
@@ -183,7 +177,6 @@ impl Shape {
         cas_bytes + u32::from(FIELDS[usize::from(self.opts & 31)])
     }
 
-    /// The first bytes of such an item.
     #[inline]
     pub(super) fn first(&self) -> First {
         let Self { key_bytes, value_bytes, opts, .. } = *self;
@@ -205,29 +198,29 @@ impl Shape {
     }
 }
 
-/// What stands before an item's stamp.
+/// The bytes before an item's stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct First {
     pub(super) word: u32,
-    /// Of the word.
+    /// The length of the word.
     pub(super) bytes: u32,
-    /// Where it follows the word.
+    /// The value's length, if it follows the word.
     pub(super) vlen: Option<u32>,
 }
 
 impl First {
-    /// Where the fields begin, behind the stamp.
+    /// The offset of the fields, behind the stamp.
     #[inline]
     fn fields_at(self) -> u32 {
         self.bytes + if self.vlen.is_some() { 4 } else { 0 } + STAMP_BYTES
     }
 }
 
-/// What an item's first bytes say.
+/// The decoded first bytes of an item.
 #[derive(Clone, Copy)]
 pub(super) struct Read {
     pub(super) shape: Shape,
-    /// Where the fields begin, behind the stamp.
+    /// The offset of the fields, behind the stamp.
     pub(super) fields_at: u32,
     pub(super) key_at: u32,
 }
@@ -253,10 +246,10 @@ pub(super) unsafe fn read(at: *const u8, layout: Layout) -> Read {
     unsafe { read_shorter(at, layout).unwrap_or_else(|| read_long(at, layout)) }
 }
 
-/// As `read`, of an item in any form but the long one, which has its value in the log.
+/// Like `read`, but `None` for an item in the long form. All other forms have the value in the log.
 ///
 /// # Safety
-/// As `read`.
+/// See `read`.
 #[inline(always)]
 pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Read> {
     // SAFETY: every form has two bytes.
@@ -274,10 +267,10 @@ pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Read>
     (word & WIDE != 0).then(|| Read::new(layout, lengths, 3))
 }
 
-/// As `read`, of an item in the long form.
+/// Like `read`, but only for an item in the long form.
 ///
 /// # Safety
-/// As `read`.
+/// See `read`.
 #[inline(never)]
 unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
     // SAFETY: the long form has four bytes, and its value's length behind them where they say so.
@@ -292,9 +285,9 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
     };
     if read.shape.is_chained() {
         let first_frame_at = read.key_at as usize - 4;
-        // SAFETY: `write` puts the first frame's number last of the fields, so right before the
-        // key: `key_at` counts it among them, for the options say `CHAINED`, and is at least 4 + 2
-        // + 4. It lies within the item, which the caller says was written here, and is never
+        // SAFETY: `write` puts the first frame's number last of the fields, and so right before the
+        // key: `key_at` counts it among them, since the options say `CHAINED`, and is at least 4 +
+        // 2 + 4. It lies within the item, which the caller says was written here, and is never
         // rewritten.
         let first_frame = unsafe { at.add(first_frame_at).cast::<u32>().read_unaligned() };
         read.shape.log_bytes = match is_chunk(u32::from_le(first_frame)) {
@@ -305,7 +298,7 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
     read
 }
 
-/// The extent of the void at `at`. `None`: an item is there.
+/// The extent of the void at `at`. `None`: there is an item.
 ///
 /// # Safety
 /// A record was written there.
@@ -368,8 +361,9 @@ mod tests {
             for shape in shapes(layout) {
                 let first = shape.first();
                 assert_eq!(first.word.checked_shr(8 * first.bytes).unwrap_or(0), 0, "{shape:?}");
-                // What follows must not be looked at: read it as all ones, and as zeros. But the
-                // first frame's number says whether all of the value is in the arena.
+                // Bytes behind the first must not be read, except the first frame's number, which
+                // says whether the whole value is in the arena: fill the others with ones, and with
+                // zeros.
                 let chunked = shape.is_chained().then(|| (shape.in_frames(0), 7 | 1 << 31));
                 let framed = [Some((shape, 7_u32)), chunked].into_iter().flatten();
                 for ((shape, first_frame), behind) in framed.flat_map(|it| [(it, 0xff), (it, 0)]) {
@@ -448,7 +442,7 @@ mod tests {
         let plain = Shape::new(20, 20, CasWidth::Short);
         assert_eq!(plain.extent(), 48);
         assert_eq!(Shape::new(20, 20, CasWidth::None).extent(), 44);
-        // An exptime or client flags: five more, one for the form.
+        // An exptime or client flags take five more bytes, one of them for the form.
         assert_eq!([plain.with(EXP, true).extent(), plain.with(FLAGS, true).extent()], [53, 53]);
     }
 }

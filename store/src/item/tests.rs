@@ -1,4 +1,4 @@
-//! Items written, read and rewritten, of every form, at every place.
+//! Items of every form are written, read and rewritten at every place.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -8,7 +8,7 @@ use super::*;
 const LAYOUTS: [Layout; 2] =
     [Layout { cas: false, frame_bytes: 4096 }, Layout { cas: true, frame_bytes: 4096 }];
 
-/// Where items count their CAS uniques from.
+/// The base of the items' CAS uniques.
 const BASE: u64 = 1_000_000_000_000;
 
 fn region() -> Region {
@@ -31,14 +31,14 @@ fn shapes(layout: Layout) -> impl Iterator<Item = Shape> {
                 .with(EXP, bit(1))
                 .with(FLAGS, bit(2))
                 .with(KEY_BINARY, bit(3));
-            // What is as long as this is always in frames.
+            // Values longer than this are always in frames.
             let framed = bit(4) || value > 10_000;
             if framed { shape.in_frames(value % layout.frame_bytes) } else { shape }
         })
     })
 }
 
-/// The item of `shape` and `fields` at `loc`, and a void behind it.
+/// Writes an item of `shape` and `fields` at `loc`, and a void behind it.
 fn written<'r>(
     region: &'r Region,
     loc: u64,
@@ -144,7 +144,7 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
     }
 }
 
-/// In release builds as well, which overwrote the first bytes of the key.
+/// Also in release builds, which overwrote the first bytes of the key.
 #[test]
 #[should_panic(expected = "an item that has room for an exptime")]
 fn an_exptime_is_written_over_nothing_else() {

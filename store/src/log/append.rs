@@ -1,4 +1,4 @@
-//! Appending: a place in the open segment of an item's queue, and of its class if it expires.
+//! Appends to the open segment of an item's queue, and of its class if it expires.
 //!
 //! Where: every item that a verb writes or a drain spares.
 //! Invariant: a segment takes items only in the flush epoch for which it was opened. An appender
@@ -15,15 +15,15 @@ use memory::sync::Ordering;
 
 /// The exptimes of an item stored without one, and of an item that gets one later.
 const NEVER: [u32; 2] = [0, EXPTIME_TO_COME];
-/// The part of all segments that may be open for items that expire. Where more than `FREE_PART` of
-/// all segments are free, it is the larger part instead.
+/// One segment in this many may be open for items that expire. While more than one segment in
+/// `FREE_PART` is free, one in `TIMED_PART_WHILE_FREE` may.
 pub(super) const TIMED_PART: u32 = 16;
 const TIMED_PART_WHILE_FREE: u32 = 8;
 const FREE_PART: u32 = 8;
 
 impl Log {
-    /// Takes `bytes` for an item that will expire at `exptime` (0: never) from an open segment of a
-    /// queue; opens another if more than `keep` are free.
+    /// Reserves `bytes` for an item that will expire at `exptime` (0: never) in an open segment of
+    /// a queue; opens another if more than `keep` are free.
     pub(crate) fn reserve(
         &self,
         queue: policy::Queue,
@@ -43,7 +43,6 @@ impl Log {
         Some(place)
     }
 
-    /// As `reserve`, for an item that does not expire.
     fn reserve_untimed(
         &self,
         queue: policy::Queue,
@@ -68,13 +67,13 @@ impl Log {
             match open.compare_exchange(segment, fresh, opened, before) {
                 Ok(_) => self.displaced(segment, fresh),
                 // Sealed, not given back: another column may have appended to it already, by a
-                // number that the segment had before.
+                // number that it kept from an earlier use of the segment.
                 Err(_) => self.seal(fresh),
             }
         }
     }
 
-    /// To be called when an appender has replaced `segment`, which was full or another appender's.
+    /// Seals `segment`, which an appender has replaced because it was full or another appender's.
     /// The segment may have been drained since and opened again for this appender: then nobody else
     /// would seal it.
     fn displaced(&self, segment: u32, by: u32) {
@@ -83,8 +82,7 @@ impl Log {
         }
     }
 
-    /// As `reserve`, for an item that expires: from the segment of its class, or of a class of
-    /// longer lives.
+    /// Like `reserve`, but for an item that expires: in its class, or a class of longer lives.
     fn reserve_timed(
         &self,
         queue: policy::Queue,
@@ -94,7 +92,7 @@ impl Log {
     ) -> Option<Place> {
         let timed = &self.lane(queue).timed;
         let stripe = self.stripe_of[appender];
-        let now = self.now.load(Ordering::Relaxed); // a number to look at
+        let now = self.now.load(Ordering::Relaxed); // a number by itself
         let own = class_of(exptime.saturating_sub(now));
         let mut class = own;
         loop {
@@ -106,7 +104,7 @@ impl Log {
                 {
                     return Some(place);
                 }
-                // The segment is full, or was another class's all along: this class has none now.
+                // The segment is full, or was another class's all along: this class now has none.
                 if timed.replace(stripe, class, segment, NONE) {
                     self.displaced(segment, NONE);
                 }
@@ -127,7 +125,7 @@ impl Log {
         }
     }
 
-    /// May another segment be opened for a class of items that expire?
+    /// True if another segment may be opened for a class of items that expire.
     fn may_open_timed(&self, stripe: usize) -> bool {
         let [main, probation] = &self.lanes;
         let open = main.timed.count(stripe) + probation.timed.count(stripe);
@@ -138,8 +136,7 @@ impl Log {
         open < all / part / stripes
     }
 
-    /// Opens a free segment, of the appender's node or near it, for a queue, if more than `keep`
-    /// are free.
+    /// Opens a free segment on the appender's node or near it, if more than `keep` are free.
     fn open(&self, queue: policy::Queue, appender: usize, kind: u64, keep: u32) -> Option<u32> {
         let segments = &self.memory.segments;
         let segment = segments.take_near(keep, segments.nodes().of_column(appender))?;
@@ -153,8 +150,7 @@ impl Log {
         Some(segment)
     }
 
-    /// Takes `bytes` of an open segment. `None`: the segment was full, or of an earlier epoch, and
-    /// is sealed now.
+    /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
         match self.try_reserve(segment, bytes) {
             Reserved::At(offset) => Some(self.place(segment, offset, bytes)),
@@ -166,8 +162,8 @@ impl Log {
         }
     }
 
-    /// Seals one of the open segments of items that expire, if there are more of them than there
-    /// may be where memory is short, so that the rest of its memory can be used.
+    /// Seals one open segment of items that expire, if there are more of them than are allowed
+    /// while memory is short, so that the rest of its memory can be used.
     pub(crate) fn trim_timed(&self) {
         let all = self.memory.present();
         let open = || self.lanes.iter().flat_map(|lane| lane.timed.all());
@@ -195,7 +191,7 @@ mod tests {
     use memory::nodes::Nodes;
     use memory::segments::State::{Draining, Frames, Open, Sealed};
 
-    /// The segments that hold items or their frames, of each node.
+    /// Number of segments of each node that hold items or their frames.
     fn held(store: &Store) -> [usize; 2] {
         let segments = &store.memory().segments;
         [0, 1].map(|node| {
@@ -218,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_a_column_stores_lies_on_its_node_as_long_as_that_has_room() {
-        // 512 segments of 32 KiB.
+        // Makes 512 segments of 32 KiB.
         let config = Config {
             memory_bytes: 16 << 20,
             item_bytes_max: 1 << 20,
@@ -234,7 +230,7 @@ mod tests {
             let [mut one, mut other] = [store.column(), store.column()];
             other.offline();
             let value = vec![7; value_bytes];
-            // A quarter of the memory, and another one: of two nodes a half each.
+            // A quarter of the memory, and another one: a half of each of two nodes.
             let quarter = u32::try_from((4 << 20) / value_bytes).unwrap();
             set(&mut one, 0..quarter, exptime, &value);
             let [none, some] = held(&store);

@@ -1,7 +1,7 @@
 //! Checks that each segment of the log is where it will be looked for.
 //!
 //! Where: the store's audit, in tests and debug builds, while no column works.
-//! Invariant: the check changes nothing, and ends whatever faults it finds.
+//! Invariant: the check changes nothing, and terminates whatever faults it finds.
 //! Source: none.
 
 use super::{Log, NONE};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 impl Log {
     /// Appends the faults of the log's segments to `faults`: an open segment must be an appender's,
-    /// a sealed one whole and in its queue, and each queue's count that of its segments.
+    /// a sealed one whole and in its queue, and each queue's count must be that of its segments.
     pub(crate) fn audit(&self, faults: &mut Vec<String>) {
         let named = self.named();
         let mut counts = [0_u32; 2];
@@ -49,7 +49,7 @@ impl Log {
         }
     }
 
-    /// Segments to which somebody appends, or did.
+    /// Segments to which some column appends, or did.
     fn named(&self) -> BTreeSet<u32> {
         let mut named = BTreeSet::new();
         for lane in &self.lanes {

@@ -1,15 +1,16 @@
-//! When a segment is to be searched for expired items.
+//! The seconds in which segments are to be searched for expired items.
 //!
-//! Where: whoever seals a segment, walks it or shortens an item's life notes it; the harvest asks.
+//! Where: noted by whoever seals a segment, walks it or shortens an item's life; read by the
+//! harvest.
 //! Invariant: a segment with an item that expires is noted in the calendar, unless somebody has
-//! claimed the segment, who will note it.
+//! claimed the segment and will note it.
 //! Source: see `calendar`.
 
 use super::Log;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// A segment is not walked sooner after a walk because an item's life was shortened.
+/// Fewest seconds between two walks of a segment, if the life of an item was shortened.
 const WALK_SECONDS_MIN: u32 = 60;
 
 impl Log {
@@ -20,9 +21,9 @@ impl Log {
         }
     }
 
-    /// When a sealed segment is to be walked: when all its items have expired, if they expire
-    /// nearly together; else when about an eighth of those that expire have. `None`: no item
-    /// expires.
+    /// The second in which a sealed segment is to be walked: when all its items have expired, if
+    /// they expire nearly together; otherwise when about an eighth of those that expire have.
+    /// `None`: no item expires.
     pub(crate) fn first_due(&self, segment: u32) -> Option<u32> {
         let there = self.segment(segment);
         let (first, last) = (there.min_exp(), there.max_exp());
@@ -40,9 +41,9 @@ impl Log {
     pub(crate) fn unclaim(&self, segment: u32, due: Option<u32>) {
         let there = self.segment(segment);
         there.set_state(State::Sealed);
-        // Nobody sees the last item of a segment go that a pass has left uncounted: so the segment
-        // is due at once, and the harvest has its live items moved.
-        let now = self.now.load(Ordering::Relaxed); // a number to look at
+        // In a segment that a pass has left uncounted, nobody sees the last item go. Therefore the
+        // segment is due at once, and the harvest has its live items moved.
+        let now = self.now.load(Ordering::Relaxed); // a number by itself
         let soon = there.is_uncounted().then_some(now + 1);
         let due = due.into_iter().chain(soon).min();
         self.calendar.note_unclaimed(&self.memory.segments, segment, due.unwrap_or(u32::MAX));
@@ -54,7 +55,7 @@ impl Log {
         self.calendar.note(&self.memory.segments, segment, due);
     }
 
-    /// A segment to be walked in second `now`; it is due until it is claimed or noted anew.
+    /// A segment to be walked in second `now`; it stays due until it is claimed or noted anew.
     pub(crate) fn due(&self, now: u32) -> Option<u32> {
         loop {
             // Each round returns a segment, or notes an open one for later.
@@ -64,13 +65,13 @@ impl Log {
                 return Some(segment);
             }
             match there.max_exp() {
-                // Nothing is linked in it yet.
+                // No item is linked in it yet.
                 0 => self.note_due(segment, now + 1),
                 last if last > now => self.note_due(segment, last),
                 _ => {
                     self.seal(segment);
                     if there.is(State::Open) {
-                        // Somebody else is about to.
+                        // Another column is about to seal it.
                         self.note_due(segment, now + 1);
                     }
                 }
@@ -78,8 +79,8 @@ impl Log {
         }
     }
 
-    /// To be called when the exptime of the item at `loc`, which was `before`, has become `exptime`
-    /// (0: never), under the lock of its group and after `raise_exp`.
+    /// Notes that the exptime of the item at `loc` changed from `before` to `exptime` (0: never).
+    /// To be called under the lock of its group and after `raise_exp`.
     #[inline]
     pub(crate) fn changed_exp(&self, loc: u64, before: u32, exptime: u32) {
         if exptime != 0 && (before == 0 || before > exptime) {

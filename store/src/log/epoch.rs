@@ -1,8 +1,7 @@
-//! The flush word: it says which items a flush has taken, or will take in a given second.
+//! The flush word: says which items a flush has taken, or will take in a given second.
 //!
-//! Where: every lookup asks whether the item found may be flushed; each segment that is opened
-//! takes the epoch.
-//! Invariant: one word has the epoch, the flush that is pending, and whether segments of an earlier
+//! Where: every lookup checks it for the item found; each segment that is opened takes the epoch.
+//! Invariant: one word has the epoch, the pending flush, and a bit set while segments of an earlier
 //! epoch may be left; each change of it is one step. A segment has the epoch in which it was
 //! opened, and takes no item in a later epoch.
 //! Source: memcached's `settings.oldest_live` (1.6.45).
@@ -22,7 +21,7 @@ const AT_MAX: u32 = u32::MAX >> AT_AT;
 const AT: u64 = (AT_MAX as u64) << AT_AT;
 const EPOCH_AT: u32 = 32;
 
-/// The word, as it was read.
+/// The flush word as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flushed(u64);
 
@@ -32,12 +31,12 @@ impl Flushed {
         (self.0 >> EPOCH_AT) as u32
     }
 
-    /// The second in which a flush takes all items stored until then; 0: no flush is pending.
+    /// The second in which a pending flush takes all items stored until then; 0: none is pending.
     pub(crate) fn at(self) -> u32 {
         ((self.0 & AT) >> AT_AT) as u32
     }
 
-    /// May there be a segment of an earlier epoch?
+    /// True if there may be a segment of an earlier epoch.
     pub(crate) fn is_sweeping(self) -> bool {
         self.0 & SWEEPING != 0
     }
@@ -47,18 +46,18 @@ impl Flushed {
         Self((self.0 & !AT) | (u64::from(at.min(AT_MAX)) << AT_AT))
     }
 
-    /// The word after everything stored until now is flushed; a pending flush is done with that.
+    /// The word after all items stored until now are flushed, which includes a pending flush.
     pub(crate) fn next(self) -> Self {
         Self((u64::from(self.epoch().wrapping_add(1)) << EPOCH_AT) | SWEEPING)
     }
 
-    /// The word when no segment of an earlier epoch is left.
+    /// The word once no segment of an earlier epoch is left.
     pub(crate) fn swept(self) -> Self {
         Self(self.0 & !SWEEPING)
     }
 }
 
-/// The word, as all columns share it.
+/// The flush word, shared by all columns.
 #[derive(Debug, Default)]
 pub(crate) struct Flush(AtomicU64);
 
@@ -68,7 +67,7 @@ impl Flush {
         Flushed(self.0.load(Ordering::Acquire)) // pairs with the Release in `change`
     }
 
-    /// May a linked item be flushed?
+    /// True if a linked item may be flushed.
     #[inline]
     pub(crate) fn may_hide(&self) -> bool {
         self.now().0 & (AT | SWEEPING) != 0
@@ -81,8 +80,7 @@ impl Flush {
             let changed = change(self.now().0);
             return changed.map(|word| self.0.store(word, Ordering::Release)).is_some();
         }
-        // Release pairs with the Acquire in `now`: a column that sees the epoch sees all that was
-        // stored before.
+        // Release pairs with the Acquire in `now`: who sees the epoch sees all stored before.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 }
@@ -108,7 +106,7 @@ mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
 
-    /// One flushes at once, the other puts a flush off: both are done.
+    /// One thread flushes at once, the other sets a later flush: both changes are made.
     #[test]
     fn two_changes_at_once_are_both_made() {
         loom::model(|| {

@@ -1,5 +1,5 @@
-//! The segments that compaction fills: for each drain token open ones, which inherit a position in
-//! the queue from the segments whose items they get.
+//! The segments that compaction fills: for each drain token a few open ones, which inherit a
+//! position in the queue from the segments whose items they get.
 //!
 //! Where: each item that a compaction moves.
 //! Invariant: a moved item does not become younger: the segment to which it is moved takes the
@@ -17,7 +17,7 @@ use memory::sync::{AtomicU32, AtomicU64, Ordering};
 #[repr(align(64))]
 pub(super) struct Out {
     pub(super) segment: AtomicU32,
-    /// `u64::MAX`: none is kept.
+    /// The kept position; `u64::MAX`: none.
     position: AtomicU64,
 }
 
@@ -28,8 +28,8 @@ impl Out {
 }
 
 impl Log {
-    /// Opens a free segment, of the queue and the birth of `from`, and of its node or near it, for
-    /// items that compaction moves out of `from`.
+    /// Opens a free segment for items that compaction moves out of `from`: of the queue and the
+    /// birth of `from`, and of its node or one near it.
     fn open_as(&self, from: u32) -> Option<u32> {
         let segments = &self.memory.segments;
         let segment = segments.take_near(0, segments.node_of(from))?;
@@ -38,7 +38,7 @@ impl Log {
         Some(segment)
     }
 
-    /// Takes `bytes` for an item that compaction moves out of the segment `from`: of the segment
+    /// Reserves `bytes` for an item that compaction moves out of the segment `from`, in the segment
     /// that the holder of `token` fills for segments of the same queue and kind.
     pub(crate) fn reserve_out(&self, token: usize, from: u32, bytes: u32) -> Option<Place> {
         let lane = self.lane_of(from);
@@ -71,8 +71,8 @@ impl Log {
         u32::try_from(left).unwrap_or(0)
     }
 
-    /// To be called when `segment`, which is drained, leaves the queue: its position is kept for
-    /// the segment to which its items went, unless that has an older one.
+    /// Keeps the position of `segment`, which is drained and leaves the queue, for the segment to
+    /// which its items went, unless that has an older one.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
         let (queue, out) = (self.queue(segment), self.out(token, segment));
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
@@ -124,8 +124,8 @@ impl Log {
         self.retire_if_dead(segment);
     }
 
-    /// To be called when `token` is given back and nobody will take it again: seals the segments
-    /// that its holder fills.
+    /// Seals the segments that the holder of `token` fills. To be called when `token` is given back
+    /// and nobody will take it again.
     pub(crate) fn seal_outs(&self, token: usize) {
         for lane in &self.lanes {
             lane.outs[token].iter().for_each(|out| self.seal_out(lane, out));

@@ -4,10 +4,10 @@
 //! Invariant: a place is the only right to write its bytes, and it ends in exactly one commit: of
 //! the item written there (`Written`), or of a void. Both consume it.
 //!
-//! A place that is dropped instead fails in builds with debug assertions, which the tests, the
-//! explored schedules and the soak test are. A release build has no such check: the compiler would
-//! test at each way out of an append whether its place is still there. Such a fault costs memory,
-//! not soundness: the place's segment is never wholly committed, and so never drained.
+//! A dropped place fails an assertion in debug builds, with which the tests, the explored schedules
+//! and the soak test run. A release build has no such check: it would need a test at each way out
+//! of an append. Such a fault costs memory, not soundness: the place's segment is never wholly
+//! committed, and so never drained.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -30,8 +30,7 @@ pub(crate) struct Place {
 pub(crate) struct Written(Place);
 
 impl Place {
-    /// The place of `bytes` bytes at `loc` in `segment`, which a reservation has just given to the
-    /// caller.
+    /// Makes a place of `bytes` bytes at `loc` in `segment`, just reserved by the caller.
     pub(super) fn new(segment: u32, loc: u64, bytes: u32) -> Self {
         Self { segment, loc, bytes }
     }
@@ -48,7 +47,7 @@ impl Place {
         self.bytes
     }
 
-    /// Ends the place; returns its segment and its bytes.
+    /// Ends the place. Returns its segment and its bytes.
     fn end(self) -> (u32, u32) {
         let ended = (self.segment, self.bytes);
         std::mem::forget(self);
@@ -57,7 +56,7 @@ impl Place {
 }
 
 impl Written {
-    /// The place, to be voided, of an item that no slot will name.
+    /// The place of an item that no slot will name, to be voided.
     pub(crate) fn take_back(self) -> Place {
         self.0
     }
@@ -88,12 +87,12 @@ impl Log {
         let base = self.segment(place.segment).cas_base();
         // SAFETY: the bytes are those of a place. They were reserved by adding to their segment's
         // cursor, so no other place has any of them; no slot names them and no walk comes to them
-        // before they are committed, which consumes the place. They are as many as `extent`.
+        // before they are committed, which consumes the place. Their number is `extent`.
         unsafe { item::write(&self.memory.region, place.loc, shape, fields, base) };
         Written(place)
     }
 
-    /// Commits an item that is linked: whoever drains the segment may meet it from now on.
+    /// Commits an item that is linked: a drain of the segment may meet it from now on.
     pub(crate) fn commit(&self, written: Written) {
         self.committed(written.0);
     }

@@ -4,7 +4,8 @@
 //! Where: the append that finds a segment full, a flush, a change of the limit; the last commit and
 //! the last unlink.
 //! Invariant: one caller seals a segment, and one retires it. A segment that is sealed, wholly
-//! committed and without a live item is retired at once, by whoever made the last of these true.
+//! committed and without a live item is retired at once, by the caller that made the last of these
+//! true.
 //! Source: none.
 
 use super::{CLASS_AT, KIND, Lane, Log, TIMED};
@@ -38,8 +39,8 @@ impl Log {
         }
     }
 
-    /// Closes a segment, by a reservation of more than it has. True: that sealed the segment, and
-    /// the caller must queue it.
+    /// Closes a segment by reserving more than it has. True: it is sealed, the caller must queue
+    /// it.
     pub(super) fn close(&self, segment: u32) -> bool {
         let segment_bytes = self.memory.region.segment_bytes();
         self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed
@@ -65,7 +66,8 @@ impl Log {
     }
 
     /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink
-    /// each come here after their own change; the fence makes the last of them see the others'.
+    /// each call this after their own change; the fence makes the last of them see the changes of
+    /// the others.
     pub(crate) fn retire_if_dead(&self, segment: u32) {
         fence(Ordering::SeqCst); // pairs with itself in the other callers
         let there = self.segment(segment);

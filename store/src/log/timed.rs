@@ -1,10 +1,10 @@
-//! Open segments for items that expire, by how long they live: items stored together die together,
-//! and their segment is free without a move.
+//! Open segments for items that expire, by length of life: items stored together die together, and
+//! their segment is free without a move.
 //!
 //! Where: the log asks here for the segment to which an item with an exptime is appended.
-//! Invariant: an item goes to its class, else to a class of longer lives, so that no item makes a
-//! segment last longer than the segment's class; only where there is no such class does it go to
-//! the items that do not expire.
+//! Invariant: an item goes to its class or else to a class of longer lives, so that no item makes a
+//! segment last longer than the segment's class; only if there is no such class does it go to the
+//! items that do not expire.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021).
 //!
 //! The lives in one class differ by a quarter at most. The memory of a segment comes back when its
@@ -16,17 +16,16 @@ use memory::nodes::Nodes;
 use memory::segments::NONE;
 use memory::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// The number of classes. A word has a bit for each.
+/// Number of classes. A word has a bit for each.
 pub(super) const CLASSES: u32 = 64;
-/// Lives up to this many seconds have a class of their own.
+/// Lives up to this many seconds have a class each.
 const SINGLE_SECONDS: u32 = 8;
-/// The first class of a third of an octave.
+/// The first class that is a third of an octave.
 const FIRST_PART: u32 = SINGLE_SECONDS - 1;
-/// Where the second and the third part of an octave begin: cube roots of two, of `OCTAVE`.
+/// The beginnings of the second and the third part of an octave: cube roots of two, times `OCTAVE`.
 const OCTAVE: u64 = 1 << 16;
 const PARTS: [u64; 2] = [82_570, 104_032];
 
-/// The class of a life of `seconds`.
 pub(super) fn class_of(seconds: u32) -> u32 {
     if seconds < SINGLE_SECONDS {
         return seconds.max(1) - 1;
@@ -37,8 +36,7 @@ pub(super) fn class_of(seconds: u32) -> u32 {
     (FIRST_PART + 3 * (octave - SINGLE_SECONDS.ilog2()) + part).min(CLASSES - 1)
 }
 
-/// Which of so many stripes each appender has: where there are enough, none that one of another
-/// node has.
+/// The stripe of each appender. If there are enough `stripes`, no two nodes share one.
 pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[usize]> {
     let (of_nodes, stripes) = (nodes.count(), stripes as usize);
     let mut seen = vec![0; of_nodes];
@@ -46,7 +44,7 @@ pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[us
         if stripes < of_nodes {
             return appender % stripes;
         }
-        // Every `of_nodes`th one is of a node.
+        // Every `of_nodes`th stripe belongs to one node.
         let node = nodes.of_column(appender);
         let rank = seen[node] % (stripes / of_nodes);
         seen[node] += 1;
@@ -55,7 +53,7 @@ pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[us
     (0..appenders as usize).map(stripe).collect()
 }
 
-/// The open segments of one queue, by class, several of each where many columns append.
+/// The open segments of one queue, by class; several of a class if many columns append.
 #[derive(Debug)]
 pub(super) struct Timed {
     open: Box<[AtomicU32]>,
@@ -89,13 +87,12 @@ impl Timed {
         (longer != 0).then(|| longer.trailing_zeros())
     }
 
-    /// The number of a stripe's open segments.
+    /// Number of a stripe's open segments.
     pub(super) fn count(&self, stripe: usize) -> u32 {
         self.some[stripe].load(Ordering::Relaxed).count_ones() // a hint
     }
 
-    /// Has `segment` be the open segment of a class instead of `before`. False: another column has
-    /// replaced `before` already.
+    /// Replaces a class's open segment `before`. False: another column has done so already.
     pub(super) fn replace(&self, stripe: usize, class: u32, before: u32, segment: u32) -> bool {
         // AcqRel: Release pairs with the Acquire in `of`.
         let at = self.at(stripe, class);
@@ -107,20 +104,19 @@ impl Timed {
         replaced
     }
 
-    /// To be called when the `segment` of this class is sealed.
+    /// Closes the class whose open segment is `segment`, which is sealed.
     pub(super) fn close(&self, class: u32, segment: u32) {
         for stripe in 0..self.stripes() {
             self.replace(stripe, class, segment, NONE);
         }
     }
 
-    /// Every open segment.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
         // Acquire: as in `of`.
         self.open.iter().map(|at| at.load(Ordering::Acquire)).filter(|segment| *segment != NONE)
     }
 
-    /// Sets the hint whether a class has an open segment. If two columns do so at once, the hint
+    /// Sets the hint to say if a class has an open segment. If two columns do so at once, the hint
     /// may stay wrong until the class's next segment is opened or sealed.
     fn mark(&self, stripe: usize, class: u32) {
         let some = &self.some[stripe];
@@ -164,7 +160,7 @@ mod tests {
             if next != class {
                 (class, first) = (next, seconds);
             }
-            // A whole number of seconds is the most that a class may be wider.
+            // Rounding to whole seconds makes a class wider by less than a second.
             assert!(seconds < first + 1 + first * 27 / 100, "{seconds} with {first}");
         }
     }

@@ -1,28 +1,25 @@
-//! The sampled keys in the order of their last use, and the bytes that lie between two uses of a
-//! key.
+//! The sampled keys in the order of their last use, and the bytes between two uses of a key.
 //!
-//! Where: `mrc` tells it of lookups and stores of sampled keys, under its lock.
+//! Where: `mrc` reports lookups and stores of sampled keys to it, under its lock.
 //! Invariant: each use has a place, later uses a later one; a key has only the place of its last
 //! use. The tree holds the sums of the bytes of the keys in the places. When all places are used,
-//! the keys move to the first ones; half as many uses as there may be keys lie between two such
-//! moves, so a use's share of one is bounded.
+//! the keys move to the first ones; between two such moves there are half as many uses as there may
+//! be keys, so the share of one use in a move is bounded.
 //! Source: Olken, "Efficient methods for calculating the success function of fixed space
 //! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
 //!
-//! The stack is packed, because it is much of a small store's memory: a place takes 16 bytes, an
-//! entry of the table that says where a key's place is 2, and a block's sum 8.
+//! The stack is packed, because it is a large part of a small store's memory: a place takes 16
+//! bytes, an entry of the table from keys to places 2, and a block's sum 8.
 
-/// Places in a block: within it bytes are added up one by one.
+/// Number of places in a block. Inside a block, bytes are added up one by one.
 const BLOCK: usize = 16;
-/// An empty entry of `at`.
+/// The value of an empty entry of `at`.
 const NOWHERE: u16 = u16::MAX;
-/// Bytes of the system's pages.
 const PAGE_BYTES: usize = 4 << 10;
-/// Spreads the hashes, which are all small: 2^64 over the golden ratio (Knuth, The Art of Computer
-/// Programming, section 6.4).
+/// Multiplier that spreads the hashes, which are all small: 2^64 over the golden ratio (Knuth, The
+/// Art of Computer Programming, section 6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What a use found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touched {
     /// The key is not in the stack, or its item has expired.
@@ -37,14 +34,13 @@ pub(super) enum Touched {
 /// The keys in the order of their last use.
 #[derive(Debug)]
 pub(super) struct Stack {
-    /// The hash of the key in each place; 0 where no key is.
+    /// The hash of the key in each place; 0 in an empty place.
     hashes: Box<[u64]>,
-    /// What is stored of the key in each place: {exptime: 32, bytes: 32}.
+    /// The stored item of the key in each place: {exptime: 32, bytes: 32}.
     stored: Box<[u64]>,
     /// Partial sums of the blocks' bytes, from index 1 on.
     sums: Box<[u64]>,
-    /// The place of each key, in a hash table with linear probing. At most half of its entries, and
-    /// one more, are in use.
+    /// The place of each key, by linear probing. At most half of the entries, and one, are in use.
     at: Box<[u16]>,
     keys: usize,
     /// The place of the next use.
@@ -54,9 +50,9 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// A stack for `keys` keys and one more. `keys` is below 40,000.
+    /// Makes a stack for `keys` keys and one more. `keys` is below 40,000.
     pub(super) fn new(keys: usize) -> Self {
-        // Of these, half as many as there may be keys are free after the keys have moved.
+        // Half as many places as there may be keys are free after the keys have moved.
         let places = (keys + 1) * 3 / 2;
         debug_assert!(places < usize::from(NOWHERE), "places have 16 bits");
         Self {
@@ -80,7 +76,7 @@ impl Stack {
         places + size_of_val(&*self.sums) + size_of_val(&*self.at)
     }
 
-    /// Takes note of a use of the key of `hash` at time `now`: the key is the youngest then.
+    /// Notes a use of the key of `hash` at time `now`, which makes the key the youngest.
     pub(super) fn touch(&mut self, hash: u64, now: u32) -> Touched {
         let hash = hash.max(1);
         let Some(at) = self.find(hash) else {
@@ -96,7 +92,7 @@ impl Stack {
         if expired { Touched::New } else { Touched::Reused { bytes_between } }
     }
 
-    /// Takes note that an item of the key of `hash` was stored: the key is the youngest then.
+    /// Notes that an item of the key of `hash` was stored, which makes the key the youngest.
     pub(super) fn store(&mut self, hash: u64, bytes: u32, exptime: u32) {
         self.remove(hash);
         self.push(hash.max(1), (u64::from(exptime) << 32) | u64::from(bytes));
@@ -156,7 +152,7 @@ impl Stack {
         self.add(place, bytes_of(stored));
     }
 
-    /// Removes the key that entry `at` of the table names from its place and from the table.
+    /// Removes the key of entry `at` of the table, from its place and from the table.
     fn take(&mut self, at: usize) {
         let place = usize::from(self.at[at]);
         self.add(place, bytes_of(self.stored[place]).wrapping_neg());
@@ -176,8 +172,7 @@ impl Stack {
         self.at[hole] = NOWHERE;
     }
 
-    /// Moves the keys whose hashes are below `below` to the first places, in their order, and
-    /// removes the others.
+    /// Moves the keys with hashes below `below` to the first places, in order; removes the rest.
     fn restart(&mut self, below: u64) {
         self.sums.fill(0);
         self.at.fill(NOWHERE);
@@ -192,7 +187,7 @@ impl Stack {
         }
     }
 
-    /// Adds to the sum of bytes of a place's block.
+    /// Adds bytes to the sum of a place's block.
     fn add(&mut self, place: usize, bytes: u64) {
         let mut node = place / BLOCK + 1;
         while let Some(sum) = self.sums.get_mut(node) {
@@ -214,7 +209,7 @@ impl Stack {
     }
 }
 
-/// The bytes of what is stored in a place.
+/// The bytes of the item stored in a place.
 fn bytes_of(stored: u64) -> u64 {
     stored & u64::from(u32::MAX)
 }
@@ -248,7 +243,7 @@ mod tests {
         assert_eq!((stack.keys(), stack.touch(1, 1)), (0, Touched::New));
     }
 
-    /// Against a list of keys that is searched from its end.
+    /// Compares the stack with a list of keys that is searched from its end.
     #[test]
     fn any_order_of_uses_is_as_a_list_says() {
         let (mut stack, mut list, mut random) = (Stack::new(50), Vec::new(), 7_u64);

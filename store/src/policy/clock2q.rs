@@ -1,22 +1,22 @@
-//! Clock2Q: probation and main queue as in 2Q, each a CLOCK whose youngest part does not count, and
-//! shares that follow the keys that come back.
+//! Clock2Q: probation and main queue like in 2Q, each a CLOCK whose youngest part does not count,
+//! and shares that follow the keys that return.
 //!
-//! Where: see `policy`. Invariant: with items of one size, size has no say; neither queue's share
-//! goes below its least.
-//! Source: Clock2Q+ (2025): hits soon after an insertion come in bursts and say nothing of what
-//! comes later, so that those in the first part of probation do not count. Ours: the same in the
-//! main queue, counters of two bits, and size against the mean, as in GDSF: where a hit is a hit,
-//! one large item is worth less than the small ones that its room would hold. The share of
-//! probation is ARC's p: what returns though it had left probation says that it was too short,
-//! what returns to main, that main was.
+//! Where: see `policy`. Invariant: among items of one size, size has no influence; neither queue's
+//! share goes below its least.
+//! Source: Clock2Q+ (2025): hits soon after an insertion come in bursts and do not predict later
+//! hits, so hits in the first part of probation do not count. Ours: the same in the main queue,
+//! counters of two bits, and size against the mean, like in GDSF: if all hits are equal, one large
+//! item is worth less than the small ones that its room would hold. The share of probation is ARC's
+//! p: a key that returns after leaving probation shows that probation was too short, a key that
+//! returns after leaving main, that main was.
 //! The numbers were tuned on traces, see `kvblaster simulate`; all lie on wide plateaus.
 
 use super::{Drained, Policy, Queue, Remembered, Share};
 
-/// The probation queue's share of all live bytes, at least and at most.
+/// The smallest and the largest share of the probation queue in all live bytes.
 const PROBATION_LEAST: f64 = 0.05;
 const PROBATION_MOST: f64 = 0.9;
-/// What comes back moves the share by this part of its size.
+/// The part of a returning item's size by which it moves the share.
 const STEP: f64 = 0.5;
 
 pub(super) struct Clock2Q;
@@ -55,7 +55,7 @@ impl Policy for Clock2Q {
     }
 }
 
-/// Hits that a large item must show beyond the one that any must.
+/// Number of hits that a large item must show beyond the one that every item must.
 fn extra_hits(item: Drained) -> u8 {
     let (bytes, mean_bytes) = (u64::from(item.bytes), u64::from(item.mean_bytes));
     if mean_bytes == 0 {
@@ -64,7 +64,7 @@ fn extra_hits(item: Drained) -> u8 {
     u8::from(4 * bytes > 5 * mean_bytes) + u8::from(2 * bytes > 5 * mean_bytes)
 }
 
-/// Small enough to be given a round in the main queue on trust.
+/// True if the item is small enough for a round in the main queue on trust.
 fn is_small(item: Drained) -> bool {
     2 * u64::from(item.bytes) < u64::from(item.mean_bytes)
 }

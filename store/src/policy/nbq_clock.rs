@@ -1,4 +1,4 @@
-//! NbQ-CLOCK: what was used since it was last looked at is spared.
+//! NbQ-CLOCK: spares items that were used since the last look at them.
 //!
 //! Where: see `policy`. Invariant: an item is spared at most as often as its counter says.
 //! Source: the KV-Cache paper, section 4.2.3: an object with a reference counter above zero is

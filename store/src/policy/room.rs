@@ -1,72 +1,71 @@
-//! The numbers of making room: what an append pays, which segment is compacted, when a policy must
-//! let items go.
+//! Numbers of making room: an append's work, the segment to compact, when items must go.
 //!
-//! Where: the store's `room`, `log` and `rewrite` go by them, and so does the simulator's model.
-//! Invariant: as in `policy`, there is no memory and no clock; the caller gives all counts.
+//! Where: the store's `room`, `log` and `rewrite` use them, and so does the simulator's model.
+//! Invariant: like `policy`, this has no memory and no clock; the caller gives all counts.
 
 use super::{Pressure, Queue};
 
-/// A slice of work is at least this many bytes of records.
+/// Fewest bytes of records in a slice of work.
 pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
-/// A slice of work is at most this many bytes of records.
+/// Most bytes of records in a slice of work.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
-/// A segment of which less than this is dead, in percent, is not worth compacting. Segments are
-/// compacted when more than `DEAD_PERCENT_MAX` of all bytes is dead, so the segment with most dead
-/// bytes has at least this part of them dead.
+/// Fewest dead bytes of a segment worth compacting, in percent. Segments are compacted when more
+/// than `DEAD_PERCENT_MAX` of all bytes is dead, so the segment with most dead bytes has at least
+/// this part of them dead.
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
-/// The longest value that may be rewritten in place, while others look.
+/// The longest value that may be rewritten in place while others read it.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
-/// An item is rewritten in place this many times before it is appended anew.
+/// Number of times an item is rewritten in place before it is appended anew.
 pub const VERSION_MAX: u8 = 7;
 
-/// An append pays this many times its size, and up to ten times more as free segments run out.
+/// Factor of an append's work to its size; rises by up to ten as free segments run out.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
-/// Compaction comes before eviction while more than this part of all segments is dead, in percent.
+/// Compaction comes before eviction while more than this part of all bytes is dead, in percent.
 const DEAD_PERCENT_MAX: u64 = 3;
-/// The dead part of a segment is counted in units of this part of the segment.
+/// Number of units in which the dead part of a segment is counted.
 const WORTH_PARTS: u64 = 1 << 10;
-/// A policy must let go when it has spared more bytes than it freed, by this part of all memory.
+/// One byte in this many of all memory is the debt from which on a policy must let items go.
 const DEBT_PART: u64 = 16;
-/// A byte that is freed makes up for this many that were spared.
+/// Number of spared bytes for which one freed byte makes up.
 const DEBT_PAID: u64 = 3;
 
-/// Free segments that only drains may take, of which there are `drains` at a time.
+/// Number of free segments that only drains may take; `drains` is their number at a time.
 #[inline]
 #[must_use]
 pub fn keep(drains: u32) -> u32 {
     drains + 1
 }
 
-/// With fewer free segments every append pays for room; `drains` is how many there are at a time.
+/// Number of free segments below which appends pay, with this many drains at a time.
 #[inline]
 #[must_use]
 pub fn high(drains: u32) -> u32 {
     2 * drains + 3
 }
 
-/// How many times its size an append pays where `free` segments are fewer than `high`.
+/// The factor of an append's work to its size while `free` segments are fewer than `high`.
 #[inline]
 #[must_use]
 pub fn pay_factor(free: u32, high: u32) -> u32 {
     PAY_FACTOR + PAY_FACTOR_MORE * (high - free) / high
 }
 
-/// Is enough of `all_bytes` dead for compaction to come before eviction?
+/// True if enough of `all_bytes` is dead for compaction to come before eviction.
 #[inline]
 #[must_use]
 pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {
     dead_bytes * 100 > all_bytes * DEAD_PERCENT_MAX
 }
 
-/// How much a segment's compaction is worth; 0 if too little of the segment is dead. `age` is the
-/// number of segments of its queue that were opened since its items were stored.
+/// The worth of a segment's compaction; 0 if too little of the segment is dead. `age` is the number
+/// of segments of its queue that were opened since its items were stored.
 ///
 /// Cost and benefit (Rosenblum and Ousterhout, 1992) say `(1 - u) * age / (1 + u)`, where the part
 /// `u` is live: items that were not overwritten for long will not be soon, so the room won lasts.
-/// Here the dead part, `1 - u`, has the third power instead of the first. With the first power half
-/// as many bytes again are moved where all keys are overwritten alike, for age tells nothing there,
-/// and no fewer where some keys are hot (`bench store -- overwrite --hot-percent`).
+/// Here the dead part, `1 - u`, has the third power instead of the first. The first power moves
+/// half as many bytes again if all keys are overwritten alike, since age then says nothing, and no
+/// fewer if some keys are hot (`bench store -- overwrite --hot-percent`).
 #[must_use]
 pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
@@ -76,7 +75,7 @@ pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     dead.pow(3).saturating_mul(age + 1) / (2 * WORTH_PARTS - dead)
 }
 
-/// A look at sealed segments for the one whose compaction is worth most; of equals, the first.
+/// The search for the sealed segment whose compaction is worth most; among equals, the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deadest {
     best: Option<u32>,
@@ -84,7 +83,7 @@ pub struct Deadest {
 }
 
 impl Deadest {
-    /// Looks at one more `segment`; `worth` is as the function of this name says.
+    /// Looks at one more `segment`; `worth` is the result of the function of that name.
     #[inline]
     pub fn look(&mut self, segment: u32, worth: u64) {
         if worth > self.worth {
@@ -109,8 +108,8 @@ pub fn either(victim: Queue) -> [Queue; 2] {
     }
 }
 
-/// The first segment of a queue, in the order in which they are opened, whose hits do not count.
-/// `birth` is the segment opened last, and the queue has `segments` segments.
+/// The order of the first segment of a queue in which hits do not count. `birth` is the order of
+/// the segment opened last, and the queue has `segments` segments.
 #[inline]
 #[must_use]
 pub fn young_from(birth: u64, segments: u32, window_percent: u32) -> u64 {
@@ -118,7 +117,7 @@ pub fn young_from(birth: u64, segments: u32, window_percent: u32) -> u64 {
     (birth + 1).saturating_sub(window)
 }
 
-/// What drains have spared beyond what they freed.
+/// Bytes that drains have spared beyond those that they freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Debt {
     bytes: u64,
@@ -126,27 +125,27 @@ pub struct Debt {
 }
 
 impl Debt {
-    /// How hard room is needed, of `all_bytes` of memory.
+    /// The pressure in a store of `all_bytes` of memory.
     #[inline]
     #[must_use]
     pub fn pressure(&self, all_bytes: u64) -> Pressure {
         Pressure { in_debt: self.bytes > all_bytes / DEBT_PART, stuck: self.is_stuck }
     }
 
-    /// An item was spared.
+    /// Notes that an item was spared.
     #[inline]
     pub fn spared(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// An item was freed.
+    /// Notes that an item was freed.
     #[inline]
     pub fn freed(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(DEBT_PAID * bytes);
         self.is_stuck = false;
     }
 
-    /// A whole drain freed nothing.
+    /// Notes that a whole drain freed nothing.
     #[inline]
     pub fn in_vain(&mut self) {
         self.is_stuck = true;

@@ -1,13 +1,13 @@
-//! S3-FIFO: a small queue where new items prove themselves, a large one, and a memory of who left.
+//! S3-FIFO: a small queue where new items prove themselves, a large one, and a ghost.
 //!
 //! Where: see `policy`. Invariant: the probation queue is drained while it holds more than its
-//! share, so that one-time items pass through a tenth of the memory only.
+//! share, so that one-time items pass through only a tenth of the memory.
 //! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023; the counter
 //! is NbQ-CLOCK's.
 
 use super::{Drained, Policy, Queue, Remembered, Share};
 
-/// An item that was used this many times in probation goes on to the main queue.
+/// Number of uses in probation from which on an item goes to the main queue.
 const PROMOTED_FROM: u8 = 2;
 
 pub(super) struct S3Fifo;

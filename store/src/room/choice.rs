@@ -1,5 +1,4 @@
-//! The choice of the segment to work on next: one with expired items, one worth compacting, or the
-//! oldest of its queue.
+//! Chooses the next segment: with expired items, worth compacting, or the oldest of its queue.
 //!
 //! Where: making room, when no walk is under way.
 //! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
@@ -14,32 +13,30 @@ use crate::policy::room::{Deadest, either, is_too_dead, worth};
 use crate::sweep::Sweep;
 use memory::segments::{Segment, State};
 
-/// A segment is walked for expired items first when this part of its bytes may have expired.
+/// A segment is walked for expired items first if more than one byte in this many may have expired.
 const EXPIRED_PART: u64 = 8;
-/// Bytes that an item's key and fields never exceed.
+/// Upper bound of the bytes of an item's key and fields.
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
-/// Most segments that one look for a segment to compact looks at.
+/// Most segments that are looked at to find one to compact.
 const CANDIDATES_MAX: u32 = 1024;
-/// In a store of more segments, a look goes to random segments until this many of those that it has
-/// seen could be compacted.
+/// Candidates after which a look ends in a store of more segments, by random choice.
 const CANDIDATES_SAMPLED: u32 = 64;
-/// Most choices in a row: another column may claim the segment that was chosen.
+/// Most choices in a row: another column may claim the chosen segment first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
-/// What a look at the sealed segments has found.
+/// The findings of a look at the sealed segments.
 struct Choice {
     /// The segment whose compaction is worth most, if any is worth it.
     best: Option<u32>,
-    /// An estimate of all dead bytes. It does not count the bytes at a segment's end that were too
-    /// few for an item: compaction would leave as many, and never come to an end.
+    /// An estimate of all dead bytes, without the bytes at a segment's end that were too few for an
+    /// item: compaction would leave as many, and never end.
     dead_bytes: u64,
     /// A segment many of whose items are likely to have expired.
     expired: Option<u32>,
 }
 
 impl Room {
-    /// Claims the next segment to drain. Items that are moved go to the segment that the holder of
-    /// `token` fills.
+    /// Claims the next segment to drain. Moved items go to the segment that `token` fills.
     pub(super) fn claim(&mut self, view: View<'_>, token: u32) -> Option<(u32, Aim)> {
         if let Some(harvested) = harvested(view) {
             return Some(harvested);
@@ -67,8 +64,7 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // Other columns are at the best segments, or retired segments will be room: no reason
-            // to evict.
+            // Others work on the best segments, or retired ones will be room: no reason to evict.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
             }
@@ -93,7 +89,7 @@ impl Room {
         oldest.map(|segment| (segment, Aim::Evict))
     }
 
-    /// As `claim`, but only a segment of which at least `dead_percent` is dead.
+    /// Like `claim`, but only for a segment of which at least `dead_percent` is dead.
     pub(super) fn claim_dead(
         &mut self,
         view: View<'_>,
@@ -118,7 +114,7 @@ impl Room {
         None
     }
 
-    /// Of some sealed segments, from a random one on, the one whose compaction frees most.
+    /// The segment whose compaction frees most, among some sealed segments from a random one on.
     fn choose_dead(&mut self, view: View<'_>, dead_percent: u64) -> Option<u32> {
         let segments = &view.memory().segments;
         let count = segments.count();
@@ -143,8 +139,7 @@ impl Room {
         deadest.best()
     }
 
-    /// Claims a segment with expired items, where nothing may be evicted; a segment at most once a
-    /// second.
+    /// Claims a segment with expired items, if nothing may be evicted; each once a second.
     fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         let count = view.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random.below(count) };
@@ -157,7 +152,6 @@ impl Room {
         })
     }
 
-    /// Looks for segments to work on.
     fn choose(&mut self, view: View<'_>) -> Choice {
         let segments = &view.memory().segments;
         let segment_bytes = u64::from(view.memory().region.segment_bytes());
@@ -194,8 +188,8 @@ pub(super) fn harvested(view: View<'_>) -> Option<(u32, Aim)> {
     Some((segment, sweep.map_or(Aim::Compact, Aim::Sweep)))
 }
 
-/// About how many bytes of a segment's linked items have expired, if its items expire evenly from
-/// the earliest exptime to the latest.
+/// Estimates the expired bytes of a segment's linked items, assuming that its items expire evenly
+/// from the earliest exptime to the latest.
 fn expired_bytes(there: &Segment, now: u32) -> u64 {
     let (first, last) = (u64::from(there.min_exp()), u64::from(there.max_exp()));
     let now = u64::from(now);
@@ -206,7 +200,6 @@ fn expired_bytes(there: &Segment, now: u32) -> u64 {
 }
 
 impl Store {
-    /// Is there room to move all live items of a segment?
     fn has_room_to_move(&self, token: u32, segment: u32) -> bool {
         let segments = &self.memory().segments;
         segments.free() > 0

@@ -1,7 +1,7 @@
-//! A walk through a claimed segment, in slices, and what becomes of the segment afterwards.
+//! A walk through a claimed segment, in slices, and the segment's next state.
 //!
-//! Where: making room and background work go on with their column's walk; a column that sleeps
-//! parks it.
+//! Where: making room and background work continue their column's walk; a column that sleeps parks
+//! it.
 //! Invariant: records cover a drainable segment up to its end, and the walk steps from one to the
 //! next; each walk holds one of the store's tokens, and gives it back when it ends.
 //! Source: the KV-Cache paper, section 4.2.3.
@@ -16,16 +16,16 @@ use crate::sweep::Sweep;
 use memory::plant::{self, Fault};
 use memory::sync::{Ordering, fence};
 
-/// What a walk through a segment is for.
+/// The purpose of a walk through a segment.
 #[derive(Debug)]
 pub(super) enum Aim {
-    /// Move all live items together: no item is lost.
+    /// Moves all live items together: no item is lost.
     Compact,
-    /// Spare or evict, as the policy says.
+    /// Spares or evicts items, as the policy decides.
     Evict,
-    /// Unlink dead items, leave the others where they are.
+    /// Unlinks dead items and leaves the others where they are.
     Sweep(Sweep),
-    /// Copy values whose frames lie scattered from this segment on, leave the others.
+    /// Copies values with frames in segments from this one on, and leaves the others.
     Repack(u32),
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct Drain {
     pub(super) mean_bytes: u32,
 }
 
-/// How far a slice of a walk came.
+/// The place at which a slice of a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slice {
-    /// Not to the segment's end.
+    /// Before the segment's end.
     Part,
-    /// To the segment's end.
+    /// At the segment's end.
     Through,
-    /// No further: there is no room for the next item that it would move.
+    /// At an item that it would move, but for which there is no room.
     NoRoom,
 }
 
@@ -57,7 +57,7 @@ impl Drain {
         self.token as usize
     }
 
-    /// Walks on through the claimed segment for about `budget` bytes. Returns how many it walked.
+    /// Walks on through the claimed segment for about `budget` bytes. Returns the bytes walked.
     pub(super) fn slice(&mut self, view: View<'_>, debt: &mut Debt, budget: u32) -> (u32, Slice) {
         let memory = view.memory();
         let end = memory.segments.get(self.segment).end();
@@ -81,8 +81,7 @@ impl Drain {
                     if !self.drain_item(view, debt, &item, loc) {
                         return (done, Slice::NoRoom);
                     }
-                    // The frames that it freed count as well, or far more would be evicted than was
-                    // needed.
+                    // Freed frames count as well; otherwise far more than needed would be evicted.
                     let freed = self.freed_bytes - before;
                     done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
                     item.extent()
@@ -94,13 +93,13 @@ impl Drain {
         (done, Slice::Part)
     }
 
-    /// Ends a walk that is through.
+    /// Ends a walk that has reached the segment's end.
     pub(super) fn finish(self, view: View<'_>, debt: &mut Debt) {
         match self.aim {
             Aim::Sweep(sweep) => sweep.swept(view),
             Aim::Repack(_) => view.log.unclaim(self.segment, view.log.first_due(self.segment)),
-            // In this case and the next the segment's live bytes may still fall: a column that has
-            // unlinked an item counts it a moment later.
+            // In this case and the next the segment's live bytes may still fall: a column counts an
+            // unlinked item a moment after unlinking it.
             Aim::Compact => {
                 view.log.inherit(self.token as usize, self.segment);
                 view.log.retire(self.segment);
@@ -141,8 +140,7 @@ impl Store {
             let token = (!taken).trailing_zeros();
             (token < self.tokens_max()).then(|| taken | (1 << token))
         };
-        // Acquire pairs with the Release in `give_token`: this column sees which segment the last
-        // holder was filling.
+        // Acquire pairs with the Release in `give_token`: the last holder's segment is seen.
         let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         Some((!old).trailing_zeros())
     }

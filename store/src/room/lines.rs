@@ -1,8 +1,7 @@
-//! Room in the index: another line for a key that needs one, and fewer lines where there are few
-//! items.
+//! Room in the index: another line for a key that needs one, and fewer lines for few items.
 //!
 //! Where: an append whose key finds no place in the index; background work.
-//! Invariant: a segment goes from the index back to the log only when the index has given as much
+//! Invariant: a segment goes from the index back to the log only once the index has given as much
 //! memory back to the system, and all columns have passed a quiescent point since they may have
 //! read that memory.
 //! Source: none.
@@ -16,11 +15,11 @@ use memory::segments::State;
 
 /// Most steps back in one slice of background work.
 const SLICE_STEPS: u32 = 32;
-/// Most segments that one slice looks at, for one that was granted to the index.
+/// Most segments that one slice looks at to find one that was granted to the index.
 const LOOKS_MAX: u32 = 256;
 
 impl Room {
-    /// A slice of contraction, in the background. True: there is more.
+    /// Does a slice of contraction, in the background. True: there is more to do.
     pub(crate) fn contract_index(&mut self, view: View<'_>) -> bool {
         if view.index.is_passing() {
             return false;
@@ -39,7 +38,7 @@ impl Room {
         gave || view.index.wants_to_shrink()
     }
 
-    /// Takes the memory of a segment back from the index, if the index can do without it.
+    /// Takes a segment's memory back from the index. False: the index cannot do without it.
     fn ungrant_index(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         let bytes = memory.region.segment_bytes() as usize;
@@ -90,18 +89,17 @@ impl Room {
         made
     }
 
-    /// Has items leave where there is no address space for another overflow line: the smallest
-    /// items use up that address space before they fill the memory. Returns why the key that needs
-    /// a line is refused.
+    /// Evicts items to free overflow lines if there is no address space for another line: the
+    /// smallest items use up that address space before they fill the memory. Returns why the key
+    /// that needs a line is refused.
     #[cold]
     fn make_slots(&mut self, view: View<'_>) -> Refused {
         let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();
         if is_made { Refused::Later } else { Refused::NoMemory }
     }
 
-    /// To be called before a place is taken for the key of `hash`: if the index lacked a line for
-    /// the key before, makes room for the line first. Otherwise each attempt would leave a void in
-    /// the log.
+    /// Makes room for a line if the index lacked one for the key of `hash` before. To be called
+    /// before a place is taken for the key; otherwise each attempt would leave a void in the log.
     #[inline]
     pub(crate) fn make_line_first(
         &mut self,

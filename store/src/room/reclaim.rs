@@ -1,7 +1,7 @@
-//! Drained segments become free, once no column can be reading them.
+//! Frees drained segments once no column can be reading them.
 //!
 //! Where: whenever room is looked for, and in idle moments.
-//! Invariant: a segment is reused only when all columns have passed a quiescent point since it was
+//! Invariant: a segment is reused only once all columns have passed a quiescent point since it was
 //! retired. Debug builds overwrite it first, so that tests see who still reads it.
 //! Source: quiescent-state-based reclamation, see `memory::quiescence`.
 
@@ -35,14 +35,13 @@ impl View<'_> {
     }
 }
 
-/// In debug builds overwrites a segment that is about to be reused, so that tests see who still
-/// reads it.
+/// Overwrites, in debug builds, a segment about to be reused, so that tests see who reads it.
 fn poison(store: &Store, segment: u32) {
     if cfg!(debug_assertions) {
         let region = &store.memory().region;
         // SAFETY: all columns have passed a quiescent point since the segment was retired, and it
-        // is not free yet, so this call alone has it. (A test plants that this is not so, and must
-        // see it.)
+        // is not free yet, so this call alone has it. (A test plants the opposite, and must see
+        // it.)
         unsafe {
             let at = region.at(region.start(segment));
             plain_access(at, region.segment_bytes() as usize, true);

@@ -1,8 +1,8 @@
-//! What becomes of an item that a walk meets: it is dropped, evicted, spared or moved.
+//! Decides for each item that a walk meets: it is dropped, evicted, spared or moved.
 //!
 //! Where: each item of a segment that is compacted or drained.
-//! Invariant: an item's slot is found by location, and changes under its group's lock. When a walk
-//! is through, no slot names an item in its segment. A moved item is whole, and linked at its new
+//! Invariant: an item's slot is found by location, and changes under its group's lock. At the end
+//! of a walk no slot names an item in its segment. A moved item is whole, and linked at its new
 //! place, before its old bytes count as dead.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK).
 
@@ -19,8 +19,7 @@ use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 impl Drain {
-    /// Does with the item at `loc` what is to become of it. False: the item stays, for there is no
-    /// room to move it.
+    /// Drops, evicts, spares or moves the item at `loc`. False: there is no room to move it.
     pub(super) fn drain_item(
         &mut self,
         view: View<'_>,
@@ -40,7 +39,7 @@ impl Drain {
             return true;
         };
         let bytes = item.all_bytes();
-        // What is seen under the lock counts: an item that proves alive is judged as a live one.
+        // The fate under the lock decides: an item that proves alive is treated as a live one.
         if view.fate(item, loc) != Fate::Live
             && (self.drop_dead(view, debt, (hash, loc, bytes))
                 || plant::is(Fault::DrainDropsTheLiving))
@@ -85,7 +84,7 @@ impl Drain {
         policy.judge(item, debt.pressure(view.memory_bytes() as u64))
     }
 
-    /// Unlinks an item that is dead. False: it is not dead, or not linked any more.
+    /// Unlinks an item that is dead. False: it is not dead, or no longer linked.
     fn drop_dead(
         &mut self,
         view: View<'_>,
@@ -102,7 +101,7 @@ impl Drain {
         true
     }
 
-    /// Evicts the item at a location, if it is still linked, and has the ghost remember it.
+    /// Evicts the item at a location, if it is still linked, and notes it in the ghost.
     fn evict(&mut self, view: View<'_>, debt: &mut Debt, (hash, loc, bytes): (u64, u64, u64)) {
         let mut locked = view.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return };

@@ -1,8 +1,8 @@
-//! Work that makes room: a column's walk through a segment goes on, or the next one begins.
+//! Work that makes room: continues a column's walk through a segment, or begins the next one.
 //!
 //! Where: an append that pays, and idle moments.
 //! Invariant: a walk begins only while a free segment is kept for the items that it moves. A column
-//! has one walk at a time; while the column sleeps, any other may go on with the walk.
+//! has one walk at a time; while the column sleeps, any other may continue the walk.
 //! Source: the KV-Cache paper, section 4.2.3.
 
 use super::Room;
@@ -20,8 +20,8 @@ impl Room {
         })
     }
 
-    /// As `make_room`, where enough segments are free: only dead items go, and only segments of
-    /// which at least `dead_percent` is dead are compacted.
+    /// Like `make_room`, but for when enough segments are free: only dead items go, and only
+    /// segments of which at least `dead_percent` is dead are compacted.
     pub(crate) fn make_reusable(&mut self, view: View<'_>, budget: u32, dead_percent: u64) -> bool {
         self.stop_evicting(view);
         self.work_off(view, budget, |room| {
@@ -33,7 +33,7 @@ impl Room {
         })
     }
 
-    /// Makes room ahead of need, where free segments run low. False: there is nothing to do.
+    /// Makes room ahead of need, if free segments run low. False: there is nothing to do.
     pub(crate) fn make_ahead(&mut self, view: View<'_>, budget: u32) -> bool {
         let segments = &view.memory().segments;
         let is_low = segments.free() + segments.limbo() < view.high();
@@ -68,13 +68,12 @@ impl Room {
         done > 0
     }
 
-    /// Goes on with a walk in an idle moment. False: none is under way.
+    /// Continues a walk in an idle moment. False: none is under way.
     pub(crate) fn go_on(&mut self, view: View<'_>, budget: u32) -> bool {
         if !self.take_parked(view) {
             return false;
         }
-        // An eviction ends when it is needed no more: the items in the rest of its segment may have
-        // frames of many segments.
+        // An eviction ends once it is not needed: its segment's items may have frames anywhere.
         let segments = &view.memory().segments;
         let has_room = segments.free() + segments.limbo() >= view.high();
         if has_room && view.lacking() == 0 {
@@ -85,7 +84,7 @@ impl Room {
         true
     }
 
-    /// Walks on for about `budget` bytes. Returns how many it walked.
+    /// Walks on for about `budget` bytes. Returns the bytes walked.
     fn slice(&mut self, view: View<'_>, budget: u32) -> u32 {
         let Some(mut drain) = self.drain.take() else { return 0 };
         let (done, slice) = drain.slice(view, &mut self.debt, budget);
@@ -97,13 +96,12 @@ impl Room {
         done
     }
 
-    /// Begins a walk through a segment that the harvest has gathered. False: as `begin`.
+    /// Begins a walk through a segment that the harvest has gathered. False: see `begin`.
     pub(crate) fn begin_harvested(&mut self, view: View<'_>) -> bool {
         self.begin(view, |_, _| harvested(view))
     }
 
-    /// Begins a walk through the segment that `claim` gives. False: there is none, or too many
-    /// other walks are under way.
+    /// Begins a walk through the segment from `claim`. False: there is none, or no free token.
     fn begin(
         &mut self,
         view: View<'_>,
@@ -128,7 +126,7 @@ impl Room {
         true
     }
 
-    /// A slice of the work that brings the store within the limit. True: there is more to do now.
+    /// Does a slice of the work that brings the store within the limit. True: there is more now.
     pub(crate) fn adjust(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         if memory.present() == memory.allowed() {
@@ -142,13 +140,13 @@ impl Room {
         if view.excess() == 0 {
             return memory.excess() > 0 && view.index_gives();
         }
-        // Segments that wait for other columns will be enough.
+        // The segments that wait for other columns will be enough.
         if view.lacking() == 0 || stuck.load(Ordering::Relaxed) == view.handle.now {
             return false;
         }
         let made = self.make_room(view, SLICE_BYTES_MAX);
         if !made {
-            stuck.store(view.handle.now, Ordering::Relaxed); // looked for again in another second
+            stuck.store(view.handle.now, Ordering::Relaxed); // tried again in another second
         }
         made
     }
@@ -160,7 +158,7 @@ impl Room {
         }
     }
 
-    /// As `stop_evicting`, if frames brought together would win as much as the eviction.
+    /// Like `stop_evicting`, but only if bringing frames together would win as much.
     fn stop_for_repack(&mut self, view: View<'_>) {
         let evicts = |drain: &Drain| matches!(drain.aim, Aim::Evict);
         if self.drain.as_ref().is_some_and(evicts) && view.scattered().is_some() {
@@ -168,8 +166,7 @@ impl Room {
         }
     }
 
-    /// To be called before a column sleeps: leaves its walk, with the token, to whichever column
-    /// needs room next.
+    /// Leaves the column's walk to others, with its token. To be called before the column sleeps.
     pub(crate) fn park_drain(&mut self, view: View<'_>) {
         let Some(drain) = self.drain.take() else { return };
         match view.parked.try_lock() {
@@ -178,7 +175,7 @@ impl Room {
         }
     }
 
-    /// Takes over a walk that another column has parked. False: there is none.
+    /// Takes over a walk that another column has parked. False: there is no walk to do.
     fn take_parked(&mut self, view: View<'_>) -> bool {
         // Relaxed: a hint; each parked walk has a token.
         if self.drain.is_none()

@@ -1,10 +1,11 @@
-//! Tests that hold under every eviction policy run once under each.
+//! Runs tests that hold under every eviction policy once under each.
 //!
-//! Invariant: a policy added to the store is tested without a word here; a failure names it.
+//! Invariant: a policy added to the store is tested without a change here; a failure names the
+//! policy.
 
 use store::policy::Eviction;
 
-/// Runs `test` under each policy, in a thread that has its name: a panic shows it.
+/// Runs `test` under each policy, in a thread with the policy's name, which a panic shows.
 pub(crate) fn policy(test: impl Fn(Eviction) + Sync) {
     for (name, eviction) in Eviction::ALL {
         let ended = std::thread::scope(|scope| {
@@ -15,7 +16,7 @@ pub(crate) fn policy(test: impl Fn(Eviction) + Sync) {
     }
 }
 
-/// A test of each name, which runs the function of that name under each policy.
+/// Makes a test of each name, which runs the function of that name under each policy.
 macro_rules! policies {
     ($($test:ident,)+) => {
         mod under_each_policy {

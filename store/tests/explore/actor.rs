@@ -1,7 +1,7 @@
-//! A column at work, and what all of them share.
+//! A column at work, and the state that all columns of a schedule share.
 //!
 //! Where: one in each thread of a schedule, and the keeper before and after them.
-//! Invariant: what is done to a key is noted with the moments before and after it.
+//! Invariant: each operation on a key is noted with the moments before and after it.
 //! Source: none.
 
 use crate::linear::Call;
@@ -20,24 +20,25 @@ use store::{
     MetaStep, Pinned, Put, Refused, Stored, Value, Verb, Wants, Word,
 };
 
-/// Longer values are not received by a ring.
+/// Longest value that a ring receives.
 const RECEIVED_BYTES_MAX: usize = 1700;
 
-/// What all columns of a schedule share.
+/// The state that all columns of a schedule share.
 pub(crate) struct World {
     pub(crate) script: Script,
     pub(crate) moment: AtomicU64,
-    /// {lane, key, call}; of all keys where there is none. Columns, the keeper, then evictions.
+    /// {lane, key, call}; without a key, a call that concerns all keys. The lanes are those of
+    /// columns, of the keeper, then of evictions.
     pub(crate) calls: Mutex<Vec<(usize, Option<usize>, Call)>>,
     pub(crate) clocks: Vec<AtomicU32>,
     pub(crate) latest: Mutex<Vec<(u64, u32)>>,
     /// The CAS unique last seen of each key.
     pub(crate) seen: Vec<AtomicU64>,
-    /// The values made so far.
+    /// Number of values made.
     pub(crate) made: AtomicU64,
     pub(crate) wrong: Mutex<Vec<String>>,
     pub(crate) refused: AtomicU32,
-    /// Keys in no history that were set before the columns began.
+    /// Number of keys without a history that were set before the columns began.
     pub(crate) filled: AtomicU32,
 }
 
@@ -84,7 +85,7 @@ impl World {
         self.wrong.lock().unwrap().push(what);
     }
 
-    /// Bytes that are nobody else's.
+    /// A value whose bytes differ from all others'.
     fn value(&self, act: &PutAct) -> Vec<u8> {
         let made = self.made.fetch_add(1, SeqCst);
         let bytes = usize::try_from(act.bytes).unwrap();
@@ -108,14 +109,14 @@ impl World {
     }
 }
 
-/// A column, and what it holds.
+/// A column, and the frames that it holds.
 pub(crate) struct Actor {
     pub(crate) world: Arc<World>,
     pub(crate) column: Column,
     pub(crate) lane: usize,
     pub(crate) now: u32,
     pub(crate) pins: Vec<(Vec<u8>, Pinned)>,
-    /// Values are received before they are stored.
+    /// The ring that receives values before they are stored.
     pub(crate) ring: Option<Ring>,
 }
 
@@ -143,7 +144,7 @@ fn whole(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// A touch that has found nothing.
+/// The event of a touch that found nothing.
 fn missed(exptime: u32) -> Event {
     Event::MetaGet { steps: vec![MetaStep::Touch(exptime)], win: false, hit: None }
 }
@@ -230,7 +231,7 @@ impl Actor {
         }
     }
 
-    /// False: there is no room.
+    /// Sets a key without a history. False: there is no room.
     pub(crate) fn fill(&mut self, key: u32, bytes: usize, exptime: u32) -> bool {
         let (name, value) = (fill_name(key), fill_value(key, bytes));
         let put = Put { exptime, ..Put::new(Verb::Set, &name) };
@@ -247,7 +248,7 @@ impl Actor {
             KeyAct::Get(look) => Event::Get(self.get(key, *look)),
             KeyAct::Touch(exptime) => match self.column.touch(&name(key), *exptime) {
                 Ok(true) => Event::Touched(*exptime),
-                // Without room it may have stayed as it was.
+                // Without room the item may be unchanged.
                 Ok(false) | Err(_) => missed(*exptime),
             },
             KeyAct::GetAndTouch(exptime) => self.get_and_touch(key, *exptime),
@@ -396,7 +397,7 @@ impl Actor {
                 }
                 _ => self.column.put(&put, Body::Bytes(&value)),
             },
-            // As a server does, which has the rest swallowed.
+            // Like a server, which discards the rest of the value.
             Some(Err(refused)) => {
                 if act.verb == Verb::Set && refused != Refused::Later {
                     self.column.delete(&name);
@@ -415,7 +416,7 @@ impl Actor {
         Event::Put { verb: act.verb, given, cas, cas_in: act.cas_in, stale: act.stale, came }
     }
 
-    /// A value that arrives piece by piece.
+    /// Makes a draft of a value that arrives piece by piece.
     fn arrived(&mut self, act: &PutAct, value: &[u8]) -> Option<Result<Draft, Refused>> {
         if !act.draft || (value.len() as u64) <= FRAME_BYTES {
             return None;

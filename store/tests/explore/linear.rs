@@ -1,17 +1,17 @@
-//! Is there an order of a key's events that explains all their answers?
+//! Searches for an order of a key's events that explains all their answers.
 //!
 //! Where: after each schedule, for each key.
 //! Invariant: an event comes after those that had ended before it began; each lane's are in order.
-//! What is hidden to the latest clock may go at any time. A flush of a second to come is seen by
-//! what is under way meanwhile, or not yet: whose clock is there already has looked whether the key
-//! was flushed at one moment, and what it writes is seen from another on.
-//! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with the states met
-//! remembered (Lowe, 2017).
+//! An item that is hidden by the latest clock may go at any time. A call under way while a flush of
+//! a later second is requested may see the request or not: a column whose clock has reached that
+//! second checks for the flush at one moment, and its write becomes visible at another.
+//! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with the visited
+//! states remembered (Lowe, 2017).
 
 use crate::model::{Event, Rules, State, is_hidden};
 use std::collections::HashSet;
 
-/// Something done, between two moments.
+/// An operation, between two moments.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) began: u64,
@@ -21,14 +21,14 @@ pub(crate) struct Call {
     pub(crate) event: Event,
 }
 
-/// States looked at before a history is left undecided.
+/// Number of states after which a history is left undecided.
 const STATES_MAX: usize = 1 << 20;
 
-/// What came of it.
+/// The result of the search.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Explained,
-    /// No order does; that far came the longest.
+    /// No order explains the answers; this is how far each lane came at most.
     Wrong(Vec<usize>),
     Undecided,
 }
@@ -40,8 +40,7 @@ fn latest(clocks: &Clocks, moment: u64) -> u32 {
     clocks.iter().take_while(|(from, _)| *from <= moment).map(|(_, now)| *now).max().unwrap_or(0)
 }
 
-/// Did somebody ask for a flush of a second to come while this call was under way, which asked for
-/// none?
+/// True if a later second's flush was requested during this call, which is no flush.
 fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
     let is_flush = |event: &Event| matches!(event, Event::Flush(_) | Event::Tick);
     let is_it = |other: &Call| {
@@ -51,7 +50,7 @@ fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
     !is_flush(&call.event) && lanes.iter().flatten().any(is_it)
 }
 
-/// Looks for an order of what each of `lanes` did, one after the other.
+/// Searches for an order of the calls of all `lanes`; those of a lane are in order.
 pub(crate) fn explain(lanes: &[Vec<Call>], clocks: &Clocks, rules: Rules) -> Verdict {
     let mut met = HashSet::new();
     let mut open = vec![(vec![0; lanes.len()], State::default())];

@@ -1,8 +1,8 @@
-//! The store under schedules drawn at random: each key's history must be that of a register, and
-//! in the end everything must be where it should be.
+//! The store under random schedules: each key's history must be that of a register, and in the end
+//! everything must be where it should be.
 //!
 //! Where: `make explore`; empty without `--cfg shuttle`.
-//! Invariant: as of `testing::schedules`.
+//! Invariant: see `testing::schedules`.
 //! Source: shuttle (github.com/awslabs/shuttle); "Testing and Verifying Concurrent Objects" (Wing
 //! and Gong, 1993).
 
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use testing::schedules::{self, Explored};
 
-/// Seconds of each kind, where nothing is said.
+/// Seconds of each kind, unless the environment says otherwise.
 const SECONDS: u64 = 60;
 
 fn explore(kind: Kind) {

@@ -1,15 +1,15 @@
-//! What one key may answer: a register with a value, a CAS unique, client flags and an exptime.
+//! The model of one key: a register with a value, a CAS unique, client flags and an exptime.
 //!
-//! Where: each key's history is held against it, see `linear`.
-//! Invariant: what expires is counted by the clock of the column that asks; what any column's clock
-//! says is dead may be gone for all of them.
+//! Where: each key's history is compared with it, see `linear`.
+//! Invariant: expiry is decided by the clock of the column that asks; an item that is dead by any
+//! column's clock may be gone for all of them.
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
 use std::sync::Arc;
 use store::{Counted, Deleted, MetaStep, Refused, Stored, Verb, Vivify};
 
-/// A value: what is told of it is its beginning, and where it goes on otherwise.
+/// A value; its debug form shows repeated words once, with their lengths.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Bytes(pub(crate) Arc<[u8]>);
 
@@ -37,27 +37,27 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
-/// What a key has.
+/// An item that a key has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Item {
     pub(crate) value: Bytes,
     pub(crate) flags: u32,
-    /// `None`: not known yet.
+    /// The CAS unique; `None`: unknown.
     pub(crate) cas: Option<u64>,
     pub(crate) exptime: u32,
     pub(crate) stale: bool,
     pub(crate) won: bool,
 }
 
-/// A key's state.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct State {
     pub(crate) item: Option<Item>,
-    /// The second of a flush to come; 0: none.
+    /// The second of a pending flush; 0: none.
     pub(crate) pending: u32,
 }
 
-/// What a read has seen.
+/// The result of a read.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) value: Bytes,
@@ -65,7 +65,7 @@ pub(crate) struct Seen {
     pub(crate) cas: u64,
 }
 
-/// What a meta get has seen beside it.
+/// A meta get's result: a get's, plus meta flags.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaSeen {
     pub(crate) seen: Seen,
@@ -76,7 +76,7 @@ pub(crate) struct MetaSeen {
     pub(crate) vivified: bool,
 }
 
-/// What was asked and what came of it.
+/// A request and its answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Get(Option<Seen>),
@@ -93,7 +93,7 @@ pub(crate) enum Event {
         stale: bool,
         came: Result<Stored, Refused>,
     },
-    /// A touch that has found something, and one that has told what.
+    /// A touch that found an item, and one that returned it.
     Touched(u32),
     GotAndTouched(Seen, u32),
     Delete {
@@ -117,36 +117,36 @@ pub(crate) enum Event {
         came: Result<Counted, Refused>,
     },
     Evicted,
-    /// Of all keys.
+    /// A flush, which concerns all keys.
     Flush(Option<u32>),
     /// The column's clock goes on to `now`.
     Tick,
 }
 
-/// What the store was made with.
+/// The properties of the store on which answers depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) has_cas: bool,
-    /// Clients make none.
+    /// True if clients give no CAS uniques.
     pub(crate) rising_cas: bool,
-    /// There may be no room.
+    /// True if there may be no room.
     pub(crate) may_refuse: bool,
 }
 
-/// Is it hidden to a column whose clock says `now`?
+/// True if the item is hidden to a column whose clock says `now`.
 pub(crate) fn is_hidden(state: &State, now: u32) -> bool {
     let Some(item) = &state.item else { return false };
     (item.exptime != 0 && item.exptime <= now) || (state.pending != 0 && now >= state.pending)
 }
 
 impl Item {
-    /// With a CAS unique that was seen; `None`: it has another.
+    /// The item with the CAS unique that was seen; `None`: it has another.
     fn seen_with(&self, cas: u64) -> Option<Item> {
         let is_it = self.cas.is_none_or(|own| own == cas);
         is_it.then(|| Item { cas: Some(cas), ..self.clone() })
     }
 
-    /// With the CAS unique that was asked for, if any was.
+    /// The item with the CAS unique that was asked for, if any was.
     fn matches(&self, cas: Option<u64>) -> Option<Item> {
         cas.map_or_else(|| Some(self.clone()), |cas| self.seen_with(cas))
     }
@@ -162,7 +162,7 @@ impl Item {
 }
 
 impl Rules {
-    /// The states that the event may lead to from this one; none: it cannot have come so.
+    /// The states to which the event may lead from this one; none: the event cannot have happened.
     pub(crate) fn after(self, state: &State, now: u32, event: &Event) -> Vec<State> {
         let there = state.item.as_ref().filter(|_| !is_hidden(state, now));
         let to = |item: Option<Item>| vec![State { item, ..state.clone() }];
@@ -178,7 +178,7 @@ impl Rules {
                 some(item.map(|item| timed(item, exptime)))
             }
             Event::MetaGet { steps, win, hit } => self.meta(state, there, (steps, *win), hit),
-            // What is refused leaves no older value to be read.
+            // A refused set leaves no older value.
             Event::Put { verb: Verb::Set, came: Err(Refused::NoMemory), .. } => {
                 if self.may_refuse {
                     to(None)
@@ -258,7 +258,7 @@ impl Rules {
                     won: item.won,
                     ..given.clone()
                 }),
-                // Not known: it may have been either.
+                // The item's CAS unique is unknown: it may have been either.
                 None if !stale => Some(given.clone()),
                 None => {
                     let stale =
@@ -289,7 +289,7 @@ impl Rules {
         due.map(|item| State { item: Some(item), ..state.clone() }).into_iter().collect()
     }
 
-    /// The item stored, if the CAS unique and the length are what they may be.
+    /// The item stored, if its CAS unique and its length are possible.
     fn stored(
         self,
         there: Option<&Item>,
@@ -301,7 +301,7 @@ impl Rules {
         self.with_cas(there, item, got, cas_in)
     }
 
-    /// With the CAS unique it got, if that may be.
+    /// The item with the CAS unique that it got, if that is possible.
     fn with_cas(
         self,
         there: Option<&Item>,
@@ -400,7 +400,7 @@ impl Rules {
         let vivifies = steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
         let to = |item| vec![State { item: Some(item), ..state.clone() }];
         let Some(hit) = hit else {
-            // Without room an exptime cannot be added, nor an item made.
+            // Without room, no exptime can be added and no item made.
             return match (there, vivifies) {
                 (None, false) => vec![state.clone()],
                 _ if self.may_refuse => vec![state.clone()],

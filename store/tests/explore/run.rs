@@ -1,7 +1,7 @@
-//! One schedule: a store is filled, columns do what the script says, and all is looked at.
+//! Runs one schedule: fills a store, lets columns follow the script, and checks everything.
 //!
-//! Where: in shuttle's hands, over and over.
-//! Invariant: nothing here depends on time, addresses or chance: a seed runs the same again.
+//! Where: called by shuttle, over and over.
+//! Invariant: nothing here depends on time, addresses or chance: a seed gives the same run again.
 //! Source: none.
 
 use crate::actor::{Actor, World, fill_name, name};
@@ -18,17 +18,17 @@ use std::sync::atomic::Ordering::SeqCst;
 use store::{Config, Start, Store};
 use testing::Random;
 
-/// Background work in the end, at most.
+/// Most calls of background work at the end.
 const MAINTAINED_MAX: usize = 100_000;
 
-/// A schedule's outcome: what is wrong.
+/// A schedule's outcome: the faults, and counts.
 pub(crate) struct Outcome {
     pub(crate) wrong: Vec<String>,
     pub(crate) evictions: u64,
     pub(crate) undecided: u64,
 }
 
-/// Runs what the script says under the schedule at hand.
+/// Runs the script under the current schedule.
 pub(crate) fn run(script: &Script) -> Outcome {
     let columns = script.acts.len();
     let config = Config {
@@ -78,7 +78,7 @@ pub(crate) fn run(script: &Script) -> Outcome {
     Outcome { wrong, evictions: store.stats().evictions, undecided }
 }
 
-/// What a column's thread does.
+/// The work of a column's thread.
 fn work(mut actor: Actor) {
     let world = Arc::clone(&actor.world);
     actor.column.online();
@@ -87,7 +87,7 @@ fn work(mut actor: Actor) {
     actor.unpin();
 }
 
-/// Evictions are events of the keys evicted, in lanes of their own.
+/// Notes evictions as events of the evicted keys, in lanes of their own.
 fn note_evictions(world: &Arc<World>) {
     let world = Arc::clone(world);
     let keys: Vec<_> = (0..world.script.keys).map(name).collect();
@@ -142,7 +142,7 @@ fn prepare(keeper: &mut Actor, store: &Store) {
     world.refused.store(0, SeqCst);
 }
 
-/// Looks at everything, once nothing moves any more. Returns how many histories are undecided.
+/// Checks everything, once no column works. Returns the number of undecided histories.
 fn look(keeper: &mut Actor, store: &Store) -> u64 {
     let world = Arc::clone(&keeper.world);
     let faults = |when: &str| {
@@ -196,7 +196,7 @@ fn look(keeper: &mut Actor, store: &Store) -> u64 {
     undecided
 }
 
-/// Holds each key's history against the model.
+/// Compares each key's history with the model. Returns the number of undecided histories.
 fn histories(world: &World) -> u64 {
     let script = &world.script;
     let calls = world.calls.lock().unwrap();
@@ -221,7 +221,7 @@ fn histories(world: &World) -> u64 {
     undecided
 }
 
-/// A history that nothing explains, in the order of its beginnings.
+/// Shows a history that no order explains, sorted by the beginnings of its calls.
 fn told(key: usize, history: &[Vec<Call>], furthest: &[usize]) -> String {
     let mut lines = Vec::new();
     for (lane, calls) in history.iter().enumerate() {

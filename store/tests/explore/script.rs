@@ -1,50 +1,50 @@
-//! What the columns of one schedule do, drawn from its seed.
+//! The operations of one schedule's columns, drawn from its seed.
 //!
 //! Where: before a schedule begins; printed when it fails.
-//! Invariant: a script follows from its seed and its kind alone.
+//! Invariant: a script depends on its seed and its kind alone.
 
 use store::policy::Eviction;
 use store::{MetaStep, Verb, Vivify};
 use testing::Random;
 
-/// The clock at the start: times before and behind it differ in more than their lowest byte.
+/// The clock at the start. Times before and after it differ in more than their lowest byte.
 pub(crate) const START: u32 = 253;
-/// The columns' clocks are so many seconds apart at most.
+/// Most seconds between the columns' clocks.
 pub(crate) const APART_SECONDS_MAX: u32 = 2;
-/// Bytes of a segment, and of a frame, in stores that are explored.
+/// Bytes of a segment, and of a frame, in the explored stores.
 pub(crate) const SEGMENT_BYTES: usize = 4 << 10;
 pub(crate) const FRAME_BYTES: u64 = 512;
-/// Keys whose histories are checked.
+/// Most keys whose histories are checked.
 pub(crate) const KEYS_MAX: usize = 8;
 
-/// What a schedule is to meet.
+/// The conditions that a schedule explores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// There is room for everything.
     Roomy,
-    /// Something must go for whatever comes.
+    /// Each new item needs room that must be made.
     Tight,
-    /// As `Tight`, while the limit goes up and down.
+    /// Like `Tight`, but the limit goes up and down.
     Limits,
     /// The index grows and contracts; there is room.
     Index,
 }
 
-/// A CAS unique to be given.
+/// The CAS unique that a request gives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cas {
     None,
     /// The one last seen of the key.
     Seen,
-    /// So much less or more than that.
+    /// The one last seen, plus this.
     Off(i64),
 }
 
-/// How a key is read.
+/// The way in which a key is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
     Plain,
-    /// Held for a while before it is compared.
+    /// Holds the value for a while before it is compared.
     Held,
     Into,
     Around,
@@ -54,14 +54,14 @@ pub(crate) enum Look {
 pub(crate) struct PutAct {
     pub(crate) verb: Verb,
     pub(crate) bytes: u64,
-    /// The value is a number.
+    /// The number that is the value, if it is one.
     pub(crate) number: Option<u64>,
     pub(crate) flags: u32,
     pub(crate) exptime: u32,
     pub(crate) cas: Cas,
     pub(crate) cas_in: Option<u64>,
     pub(crate) stale: bool,
-    /// It arrives piece by piece.
+    /// True if the value arrives piece by piece.
     pub(crate) draft: bool,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct MetaAct {
     pub(crate) bump: bool,
 }
 
-/// What a column does to a key.
+/// An operation on a key.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyAct {
     Get(Look),
@@ -103,32 +103,32 @@ pub(crate) enum KeyAct {
     MetaGet(MetaAct),
 }
 
-/// What a column does.
+/// A step of a column.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Key(usize, KeyAct),
     /// Holds the frames of a key's value.
     Pin(usize),
     Unpin,
-    /// In so many seconds; `None`: now.
+    /// Flushes in this many seconds; `None`: now.
     Flush(Option<u32>),
     CallOff,
-    /// A second on.
+    /// Moves the clock on by a second.
     Tick,
     Quiesce,
     Maintain(u32),
     Sleep,
-    /// So many segments may be in use.
+    /// Limits the memory to this many segments.
     Limit(usize),
-    /// Keys that are in no history: from this one so many, with values of so many bytes.
+    /// Sets keys without a history: the first, their number, and the bytes of their values.
     Fill(u32, u32, usize),
     Clear(u32, u32),
     Peek(u32),
-    /// So many keys get an exptime.
+    /// Gives keys an exptime: the first key, the number of keys, and the exptime.
     Extend(u32, u32, u32),
 }
 
-/// All of it.
+/// The operations and the settings of one schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) kind: Kind,
@@ -136,27 +136,27 @@ pub(crate) struct Script {
     pub(crate) cas: bool,
     pub(crate) segments: usize,
     pub(crate) keys: usize,
-    /// Before the columns begin: keys in no history, and the bytes of their values, up to a bound.
+    /// Keys without a history set at first: at most this many, with values of this length.
     pub(crate) fill: (u32, usize),
-    /// Of these, one in so many is large, and one expires.
+    /// One of these in this many is large, and one in this many expires.
     pub(crate) fill_large: u64,
     pub(crate) fill_timed: u64,
-    /// One in so many is gone again.
+    /// One in this many is deleted again.
     pub(crate) fill_holes: u64,
-    /// What is done to each key among them.
+    /// The first operation on each key, among these.
     pub(crate) first: Vec<KeyAct>,
-    /// The columns' clocks, before `START`.
+    /// Seconds that each column's clock is behind `START`.
     pub(crate) behind: Vec<u32>,
     pub(crate) acts: Vec<Vec<Act>>,
-    /// Client-made CAS uniques are among them.
+    /// True if some CAS uniques are made by clients.
     pub(crate) own_cas: bool,
-    /// Values lie in so many chunks of an arena, from so many bytes on; and stay where they were
-    /// received, if so.
+    /// The arena: its number of chunks, the bytes of the shortest value in it, and true if values
+    /// stay where they were received.
     pub(crate) arena: Option<(u32, usize, bool)>,
     pub(crate) seed: u64,
 }
 
-/// What is done, beside getting and setting.
+/// The mix of operations, beside get and set.
 struct Mix {
     flush: bool,
     timed: bool,
@@ -164,9 +164,9 @@ struct Mix {
     meta: bool,
     own_cas: bool,
     limits: bool,
-    /// Mostly, lives are prolonged while segments are walked.
+    /// True if most operations prolong lives while segments are walked.
     prolongs: bool,
-    /// All values of one length.
+    /// The one length of all values, if there is one.
     fixed: Option<u64>,
     fill: u64,
     fill_keys: u32,
@@ -323,7 +323,7 @@ impl Mix {
             },
             cas_in: self.cas_in(random),
             stale: is_cas && self.meta && random.one_in(2),
-            // What comes in one piece may lie in the arena.
+            // A value in one piece may lie in the arena.
             draft: bytes > FRAME_BYTES && !(self.has_arena && random.one_in(2)),
         }
     }

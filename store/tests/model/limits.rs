@@ -1,35 +1,34 @@
-//! The limit of memory: what it promises at every moment, and once all that it asks for is done.
+//! The memory limit: its promises at every moment, and once all its work is done.
 //!
-//! Invariant: an item is evicted only when there was little room; once nothing is left to be done,
-//! no more is in use than may be.
+//! Invariant: an item is evicted only when there was little room; once no work is left, no more is
+//! in use than the limit allows.
 
 use crate::ops::COLUMNS;
 use crate::run::Run;
 use store::{OutOfBounds, Usage};
 
-/// An item's header, rounded up.
+/// Bytes of an item's header, rounded up.
 const HEAD_BYTES: usize = 64;
-/// Segments that hold nothing yet, or are kept free, or are open for each queue and each class of
-/// items that expire.
+/// Number of segments that are empty, kept free, or open for a queue or a class.
 const OPEN_SEGMENTS: usize = 16;
-/// Or so much of the memory is open for items that expire.
+/// One byte in this many of the memory may be open for items that expire.
 const TIMED_PART: usize = 8;
-/// As few as a limit may leave.
+/// Fewest segments that a limit leaves to items.
 const SEGMENTS_MIN: usize = 16;
-/// Rounds of background work, a second apart: what was given up is tried again in each.
+/// Rounds of background work, a second apart: each tries again what was given up.
 const ROUNDS: usize = 4;
 
-/// Was there room for everything at all times?
+/// Says if there was room for everything at all times.
 #[derive(Default)]
 pub(crate) struct Room {
     /// Most bytes of items at any time.
     peak_bytes: usize,
-    /// Not always: items may have been evicted.
+    /// True if room was short at some time, so that items may have been evicted.
     tight: bool,
 }
 
 impl Run {
-    /// The limit becomes so many tenths of the first, if that is within bounds.
+    /// Sets the limit to this many tenths of the first, if that is within bounds.
     pub(crate) fn limit(&mut self, tenths: u8) -> Result<(), String> {
         let segment = segment_bytes(&self.usage()?);
         let (first, before) = (self.memory_bytes, self.store.memory_bytes());
@@ -46,7 +45,7 @@ impl Run {
         }
     }
 
-    /// All background work, and what then holds.
+    /// Does all background work, and checks what then holds.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
         self.unpin()?;
         let at = self.at;
@@ -77,7 +76,7 @@ impl Run {
         Ok(())
     }
 
-    /// Nothing is evicted while there is room, and no gauge leaves its bounds.
+    /// Checks that nothing is evicted while there is room, and that gauges are within their bounds.
     pub(crate) fn check_room(&mut self) -> Result<(), String> {
         let usage = self.usage()?;
         let memory = self.store.memory_bytes();
@@ -96,7 +95,7 @@ impl Run {
             ("bytes in probation", stats.probation_bytes, stats.bytes),
             ("bytes", stats.bytes, usage.live_bytes + usage.frame_bytes + usage.arena_bytes),
             ("percent", stats.probation_percent, 100),
-            // Counted as they die, and found by looking at all segments.
+            // One sum counts bytes as they die, the other by looking at all segments.
             ("dead bytes counted", stats.dead_bytes, usage.dead_bytes),
             ("dead bytes found", usage.dead_bytes, stats.dead_bytes),
         ];
@@ -106,12 +105,12 @@ impl Run {
         }
     }
 
-    /// Bytes of all items in the map, at most.
+    /// Upper bound of the bytes of all items in the map.
     fn item_bytes(&self) -> usize {
         self.items.iter().map(|(key, item)| key.len() + item.value.0.len() + HEAD_BYTES).sum()
     }
 
-    /// The account, if it counts every segment once.
+    /// The account, after a check that it counts every segment once.
     fn usage(&self) -> Result<Usage, String> {
         let usage = self.store.usage();
         let most = (16 * self.memory_bytes) as u64 / usage.segment_bytes;
@@ -122,7 +121,7 @@ impl Run {
     }
 }
 
-/// Segments that are in use or free to be used.
+/// Number of segments that are in use or free.
 fn present(usage: &Usage) -> usize {
     let log = usage.segments_open + usage.segments_sealed + usage.segments_limbo;
     let others = usage.segments_frames + usage.segments_free + usage.segments_index;

@@ -1,7 +1,7 @@
-//! Everything a column offers, against a simple map under a virtual clock: every reply is compared.
+//! Compares every reply of a column with that of a simple map under a virtual clock.
 //!
-//! Invariant: where memory is short a miss is allowed only if the store counted an eviction since
-//! the item was last seen; a wrong, expired, flushed or resurrected value never is.
+//! Invariant: if memory is short, a miss is allowed only if the store counted an eviction since the
+//! item was last seen; a wrong, expired, flushed or resurrected value never is.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -37,7 +37,7 @@ each::policies! {
     where_the_arena_is_full_only_what_was_evicted_is_missed,
 }
 
-/// Operations of one run.
+/// Most operations of one run.
 const OPS: usize = 220;
 
 fn config(eviction: Eviction, memory_mb: usize) -> Config {
@@ -51,14 +51,14 @@ fn config(eviction: Eviction, memory_mb: usize) -> Config {
     }
 }
 
-/// Runs `cases` random histories, or as many as PROPTEST_CASES says, against a store of `config`.
-/// There are as many of each as there are policies.
+/// Runs `cases` random histories, or PROPTEST_CASES if that is set, against a store of `config`.
+/// Each test runs once for each policy.
 fn check(config: &Config, cases: u32, drawn: Drawn) {
     check_in(config, None, cases, drawn);
 }
 
-/// As `check`, with an arena of so many chunks, for values of so many bytes and more, in which what
-/// has been received may stay.
+/// Like `check`, but with an arena: its number of chunks, the bytes of the shortest value in it,
+/// and true if values stay where they were received.
 fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, drawn: Drawn) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(cases);
@@ -75,7 +75,7 @@ fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, dra
     tried.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Values up to so many KiB; the limit stays.
+/// Values of up to `large_kb` KiB; the limit stays.
 fn drawn(large_kb: usize, fills: bool) -> Drawn {
     Drawn { large: large_kb << 10, fills, limits_from: None }
 }

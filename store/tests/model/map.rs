@@ -1,12 +1,12 @@
-//! The model: what each operation on a key answers and leaves, for an item that is there or not.
+//! The model: the reply and the item that each operation on a key leaves, with an item or without.
 //!
-//! Invariant: nothing here looks at the store; a CAS unique the store chose is put in afterwards.
+//! Invariant: nothing here reads the store; a CAS unique that the store chose is put in afterwards.
 
 use crate::ops::{Cas, DeltaOp, Exp, KeyOp, MetaDeleteOp, MetaGetOp, PutOp, Step};
 use std::{fmt, rc::Rc};
 use store::{Refused, Verb};
 
-/// A value, shown shortened.
+/// A value whose debug form is shortened.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Text(pub Rc<Vec<u8>>);
 
@@ -27,11 +27,11 @@ pub(crate) struct Item {
     pub(crate) fetched: bool,
     pub(crate) stale: bool,
     pub(crate) won: bool,
-    /// When it was last used.
+    /// The second in which it was last used.
     pub(crate) used: u32,
-    /// Perhaps already gone: under a flush called off after it had come.
+    /// True if the item may be gone already: a flush that had taken effect was called off.
     pub(crate) maybe: bool,
-    /// Evictions counted when it was last seen.
+    /// Number of evictions when it was last seen.
     pub(crate) evictions: u64,
 }
 
@@ -76,15 +76,15 @@ impl Reply {
     }
 }
 
-/// What an operation comes to.
+/// The result of an operation.
 pub(crate) struct Outcome {
     pub(crate) reply: Reply,
     pub(crate) item: Option<Item>,
-    /// The item's CAS unique is one the store chose now.
+    /// True if the item's CAS unique is one that the store chose now.
     pub(crate) fresh: bool,
 }
 
-/// What does not depend on the key.
+/// The state that does not depend on the key.
 #[derive(Clone, Copy)]
 pub(crate) struct World {
     pub(crate) now: u32,
@@ -104,7 +104,7 @@ impl Exp {
 }
 
 impl Cas {
-    /// As a number, for an item that has `cas`.
+    /// The unique as a number, for an item that has `cas`.
     pub(crate) fn of(self, cas: u64) -> u64 {
         match self {
             Self::None => 0,
@@ -120,7 +120,7 @@ impl World {
         Outcome { reply, item, fresh: false }
     }
 
-    /// What becomes of the item, which is live.
+    /// The result of an operation on a live item, or on a key without one.
     pub(crate) fn expect(
         &self,
         key: &[u8],
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// When an item was last used that is read now: that is noted once a minute.
+    /// The second to note as the last use of an item that is read now: it is noted once a minute.
     pub(crate) fn read(&self, item: &Item) -> u32 {
         if self.now - item.used > 60 { self.now } else { item.used }
     }
@@ -187,14 +187,14 @@ impl World {
         self.counted(key, value_bytes, flags) > self.item_bytes_max
     }
 
-    /// An item's bytes, as memcached counts them.
+    /// Bytes of an item, as memcached counts them.
     fn counted(&self, key: &[u8], value_bytes: usize, flags: u32) -> usize {
         let flags = if flags == 0 { 0 } else { 4 };
         let cas = if self.cas { 8 } else { 0 };
         key.len() + value_bytes + 51 + flags + cas
     }
 
-    /// Stored: the item gets the CAS unique asked for, or one of the store's.
+    /// The result of storing an item, which gets the CAS unique asked for, or one of the store's.
     fn stored(&self, mut item: Item, cas_in: Option<u64>) -> Outcome {
         let fresh = cas_in.is_none() && self.cas;
         item.cas = if self.cas { cas_in.unwrap_or(0) } else { 0 };
@@ -253,7 +253,7 @@ impl World {
                 (Item { exptime: exp.at(self.now), ..new }, initial, 0)
             }
             Some(old) => {
-                // memcached's longest item of one chunk.
+                // memcached keeps a longer item in several chunks.
                 let is_chunked = self.counted(key, old.value.0.len(), old.flags) > 512 << 10;
                 if old.value.0.is_empty() || is_chunked {
                     return keep(Reply::NonNumeric);
@@ -361,7 +361,7 @@ impl World {
     }
 }
 
-/// What strtoull makes of the values this test uses.
+/// Reads a number like strtoull, as far as the values of this test need it.
 fn number(value: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(value).ok()?.trim_start_matches(' ');
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,14 +1,14 @@
-//! What the model test does to the store: operations, and how they are drawn.
+//! The operations of the model test, and their distribution.
 
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use store::Verb;
 
-/// Keys that the operations share; few, so that they meet.
+/// Number of keys that the operations share; few, so that they meet.
 pub(crate) const KEYS: usize = 6;
-/// Columns used in turn from the one thread.
+/// Number of columns, used in turn by the one thread.
 pub(crate) const COLUMNS: usize = 3;
 
-/// An exptime, told from the time of the operation.
+/// An exptime, relative to the time of the operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Exp {
     Never,
@@ -16,7 +16,7 @@ pub(crate) enum Exp {
     In(u32),
 }
 
-/// A CAS unique, told from the one the item has.
+/// A CAS unique, relative to the one that the item has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cas {
     None,
@@ -29,11 +29,11 @@ pub(crate) enum Cas {
 pub(crate) enum Val {
     Text(&'static str),
     Number(u64),
-    /// So many letters.
+    /// This many letters.
     Letters(usize),
-    /// Letters, as many as a frame or a whole number of them holds, and this many more or fewer.
+    /// Letters: as many as this number of frames holds, plus a few more or fewer.
     Frames(usize, i8),
-    /// A number, and spaces up to as many bytes as these frames hold and this many more or fewer.
+    /// A number, and spaces up to the bytes of this many frames, plus a few more or fewer.
     Padded(u64, usize, i8),
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct PutOp {
     pub(crate) cas_in: Option<u64>,
     pub(crate) stale: bool,
     pub(crate) binary: bool,
-    /// As a draft, filled in pieces of this length.
+    /// The length of the pieces in which a draft is filled; `None`: no draft.
     pub(crate) draft: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct MetaDeleteOp {
     pub(crate) flags: u32,
 }
 
-/// On one key.
+/// An operation on one key.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyOp {
     Put(PutOp),
@@ -103,32 +103,31 @@ pub(crate) enum KeyOp {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Key(usize, KeyOp),
-    /// `None`: now. `Some`: this many seconds from now, or -1: called off, or -2: a second ago.
+    /// `None`: now. `Some`: this many seconds from now; -1: called off; -2: a second ago.
     Flush(Option<i8>),
     Tick(u32),
     Use(usize),
     Sleep(usize),
     Maintain(u8),
-    /// So many sets of other keys, with values of this length.
+    /// Sets this many other keys, with values of this length.
     Fill(u16, u16),
-    /// Holds a value in frames, for the rest of the run at most.
+    /// Holds a value in frames, at most for the rest of the run.
     Pin(usize),
     Unpin,
-    /// The limit of memory becomes so many tenths of the first.
+    /// Sets the memory limit to this many tenths of the first.
     Limit(u8),
-    /// Everything that can be done in the background is done.
+    /// Does all background work.
     Settle,
 }
 
-/// Which operations are drawn.
+/// The operations to draw.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drawn {
-    /// Values are shorter.
+    /// Values are shorter than this.
     pub(crate) large: usize,
-    /// Other keys crowd them out.
+    /// True if many other keys are set, which crowd the shared ones out.
     pub(crate) fills: bool,
-    /// The limit of memory goes up and down, never below so many tenths of the first but where it
-    /// would be refused.
+    /// The least limit in tenths of the first, except refused limits; `None`: it stays.
     pub(crate) limits_from: Option<u8>,
 }
 
@@ -156,7 +155,7 @@ fn seldom_cas() -> BoxedStrategy<Cas> {
     prop_oneof![4 => Just(Cas::None), 1 => cas()].boxed()
 }
 
-/// `E`: mostly none; else small, huge, or near what the store counts itself.
+/// `E`: mostly none; otherwise small, huge, or near the store's own count.
 fn cas_in() -> BoxedStrategy<Option<u64>> {
     prop_oneof![
         8 => Just(None),
@@ -276,7 +275,7 @@ fn limit(from: u8) -> BoxedStrategy<Op> {
     .boxed()
 }
 
-/// One operation.
+/// Draws one operation.
 pub(crate) fn op(Drawn { large, fills, limits_from }: Drawn) -> BoxedStrategy<Op> {
     let flush = prop_oneof![Just(None), (-2..20_i8).prop_map(Some)];
     let ticks = prop_oneof![4 => 1..5_u32, 1 => 5..200_u32, 1 => 200..10_000_u32];

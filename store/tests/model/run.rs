@@ -1,4 +1,4 @@
-//! One run: each operation is done to the store and to the map, and the replies compared.
+//! One run: does each operation on the store and on the map, and compares the replies.
 
 use crate::limits::Room;
 use crate::map::{Item, Meta, Outcome, Reply, Text, World};
@@ -12,7 +12,7 @@ use store::{
     Pinned, Put, Refused, Start, Store, Stored, Value, Verb, Vivify,
 };
 
-/// Other keys that `Op::Fill` sets in turn.
+/// Number of other keys, which `Op::Fill` sets in turn.
 const FILL_KEYS: u32 = 900;
 
 pub(crate) struct Run {
@@ -22,7 +22,7 @@ pub(crate) struct Run {
     pub(crate) at: usize,
     pub(crate) world: World,
     pub(crate) evict: bool,
-    /// The first limit.
+    /// The first memory limit.
     pub(crate) memory_bytes: usize,
     pub(crate) room: Room,
     pub(crate) items: HashMap<Vec<u8>, Item>,
@@ -32,13 +32,13 @@ pub(crate) struct Run {
     pinned: Vec<(Pinned, Text)>,
     filled: u32,
     arena: Option<Arc<Arena>>,
-    /// What is received before it is stored.
+    /// The ring that receives values before they are stored.
     ring: Option<Ring>,
 }
 
 impl Run {
-    /// With an arena of so many chunks, for values of so many bytes and more, in which what has
-    /// been received may stay.
+    /// Makes a run, with an arena if `chunks` gives its number of chunks, the bytes of the shortest
+    /// value in it, and true if values stay where they were received.
     pub(crate) fn new(config: &Config, chunks: Option<(u32, usize, bool)>) -> Self {
         let arena = chunks.map(|(chunks, _, keeps)| {
             Arc::new(Arena::new(3, chunks, 2048).expect("memory").keeping(keeps))
@@ -100,8 +100,7 @@ impl Run {
         self.check_room()
     }
 
-    /// The column in use, awake. The others sleep: there is only one thread, so none of them would
-    /// get anywhere.
+    /// The column in use, awake. The others sleep, since one thread cannot pass their points.
     pub(crate) fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
@@ -137,7 +136,7 @@ impl Run {
         };
         self.column().flush(at);
         if self.flush_at.take().is_some_and(|at| now >= at) {
-            // What it had flushed is back, unless it was found dead meanwhile.
+            // Items that it had flushed are back, unless they were found dead meanwhile.
             self.items.values_mut().for_each(|item| item.maybe = true);
         }
         match at {
@@ -170,14 +169,14 @@ impl Run {
         Ok(())
     }
 
-    /// Drops from the map what is dead, or was evicted.
+    /// Drops from the map an item that is dead or was evicted.
     fn resolve(&mut self, key: &[u8]) -> Result<(), String> {
         let now = self.world.now;
         let Some(item) = self.items.get(key) else { return Ok(()) };
         let flushed = self.flush_at.is_some_and(|at| now >= at);
         if flushed || (item.exptime != 0 && item.exptime <= now) {
             self.items.remove(key);
-            // Found dead, it stays away though the flush be called off.
+            // An item found dead stays away, even if the flush is called off.
             return match self.probe(key) {
                 Some(_) => Err("what is dead was found".into()),
                 None => Ok(()),
@@ -193,7 +192,7 @@ impl Run {
         Ok(())
     }
 
-    /// A look that changes nothing: the CAS unique.
+    /// Looks without changing anything. Returns the CAS unique.
     fn probe(&mut self, key: &[u8]) -> Option<u64> {
         let get =
             MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
@@ -270,8 +269,8 @@ impl Run {
         }))
     }
 
-    /// Without eviction an operation may find no room; the item is then as it was, or, after a set,
-    /// gone.
+    /// True if an operation found no room, which may happen without eviction; the item is then
+    /// unchanged or, after a set, gone.
     fn refused(&mut self, key: &[u8], op: &KeyOp, reply: &Reply) -> bool {
         let there = self.items.contains_key(key);
         let touches = matches!(op, KeyOp::Gat(_) | KeyOp::Touch(_));
@@ -288,8 +287,7 @@ impl Run {
 
     fn check_idle(&self, idle: u32, item: &Item) -> Result<(), String> {
         let truth = self.world.now - item.used;
-        // What is older than the store's background work keeps up with is not compared: this model
-        // seldom lets it work.
+        // Idle times beyond the reach of background work are not compared: here it seldom runs.
         let error_max = if truth <= 8192 { 0 } else { 255 };
         match truth > 32_000 || (idle <= truth && idle + error_max >= truth) {
             true => Ok(()),
@@ -297,7 +295,7 @@ impl Run {
         }
     }
 
-    /// Puts the CAS unique that the store chose into the outcome, and compares.
+    /// Puts the CAS unique that the store chose into the outcome, and compares the replies.
     fn agree(
         &mut self,
         outcome: &mut Outcome,
@@ -319,10 +317,10 @@ impl Run {
         }
     }
 
-    /// A CAS unique of the store's own is new, and higher than the one before.
+    /// Checks that a CAS unique of the store's own is new, and higher than the one before.
     fn check_fresh(&self, cas: u64, old: Option<&Item>) -> Result<(), String> {
         let low = old.map_or(0, |old| old.cas);
-        // Above what the store counts to, a client chose it.
+        // A unique above the store's count was chosen by a client.
         let lower = cas <= low && low < 1 << 40 && !self.uniques.contains(&(low | 1 << 63));
         if cas == 0 || self.uniques.contains(&cas) || lower {
             return Err(format!("CAS unique {cas} after {low} is not new"));
@@ -330,7 +328,7 @@ impl Run {
         Ok(())
     }
 
-    /// What is in the store now is in the map.
+    /// Updates the map to the store's new state.
     fn adopt(&mut self, key: &[u8], outcome: Outcome) -> Result<(), String> {
         let Some(mut item) = outcome.item else {
             self.items.remove(key);
@@ -338,7 +336,7 @@ impl Run {
         };
         let old = self.items.get(key).cloned();
         if outcome.fresh && outcome.reply == Reply::Deleted {
-            // Marked stale: the new unique was not told.
+            // The item was marked stale, and its new unique was not told.
             let dead = item.exptime != 0 && item.exptime <= self.world.now;
             match self.probe(key) {
                 Some(cas) => {
@@ -353,7 +351,7 @@ impl Run {
         if changed && outcome.fresh {
             self.uniques.insert(item.cas);
         } else if changed {
-            // Chosen by a client: remembered as such, for it orders nothing.
+            // Chosen by a client: marked as such, since it orders nothing.
             self.uniques.insert(item.cas | 1 << 63);
         }
         item.evictions = self.store.stats().evictions;
@@ -384,7 +382,7 @@ impl Run {
         Ok(())
     }
 
-    /// The accounts, once nothing moves any more.
+    /// Checks the accounts, once all work is done.
     pub(crate) fn end(mut self) -> Result<(), String> {
         self.unpin()?;
         let mut keys: Vec<_> = (0..crate::ops::KEYS).map(key_of).collect();
@@ -409,11 +407,11 @@ impl Run {
         if let Some(arena) = &self.arena {
             same("chunks left", arena.free(), arena.chunks() - arena.ring_chunks())?;
         }
-        // Frames are an eighth of a segment, or 16 KiB of 256.
+        // A frame is an eighth of a segment, or 16 KiB of 256.
         let segment =
             if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };
         let hash = usize::try_from(stats.hash_bytes).unwrap();
-        // Open: what columns append to, and an eighth of all for items that expire.
+        // Open segments: those that columns append to, and an eighth of all for items that expire.
         let open = segment * (2 + 2 * COLUMNS) + self.memory_bytes / 8;
         let most = hash.next_multiple_of(segment) + open;
         match self.store.used_bytes() <= most {
@@ -430,7 +428,7 @@ fn same<T: PartialEq + Debug>(what: &str, theirs: T, ours: T) -> Result<(), Stri
     }
 }
 
-/// The last one is as long as a key may be.
+/// The key of this number; the last one has the greatest length.
 fn key_of(key: usize) -> Vec<u8> {
     let mut name = format!("key{key}").into_bytes();
     if key == 5 {
@@ -443,7 +441,7 @@ fn fill_key(key: u32) -> Vec<u8> {
     format!("fill{key}").into_bytes()
 }
 
-/// Does an operation and brings the answer into the model's form, with the idle time of a meta get.
+/// Does an operation. Returns the reply in the model's form, and the idle time of a meta get.
 trait Replies {
     fn reply(
         &mut self,

@@ -1,15 +1,14 @@
-//! Asking again where the store says that it has no room yet, as a server's column does between two
-//! of its loops.
+//! Repeats a request while the store has no room yet, like a column between two loops.
 //!
-//! Invariant: what is asked again changed nothing; and it is not asked for ever.
+//! Invariant: a repeated request changed nothing before; and it is not repeated for ever.
 
 use store::{Column, Refused};
 
-/// So often nobody is told to come later unless somebody hangs: others pass a quiescent point every
-/// few operations.
+/// Most repetitions. Others pass a quiescent point every few operations, so a request that is still
+/// told `Later` shows that somebody hangs.
 const ASKS_MAX: u32 = 1 << 20;
 
-/// Asks until it is not told to come later any more, a quiescent point in between.
+/// Repeats a request until its answer is not `Later`, with a quiescent point in between.
 pub(crate) fn at_last<R>(
     column: &mut Column,
     mut ask: impl FnMut(&mut Column) -> Result<R, Refused>,

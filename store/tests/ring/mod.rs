@@ -1,7 +1,7 @@
-//! A ring of an interface, as far as the store sees one: chunks that are received into in turn.
+//! A ring of an interface, as far as the store sees one: chunks that receive data in turn.
 //!
 //! Where: under tests of the store with an arena that keeps.
-//! Invariant: whatever the ring lets go of is written over at once, as a kernel may.
+//! Invariant: each chunk that the ring lets go of is overwritten at once, like by a kernel.
 
 #![allow(
     unsafe_code,
@@ -13,21 +13,20 @@ use memory::arena::Arena;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Chunks that nobody else receives into.
+/// A ring: chunks that nobody else receives into.
 pub(crate) struct Ring {
     arena: Arc<Arena>,
     chunks: VecDeque<u32>,
 }
 
 impl Ring {
-    /// One of so many, between which the chunks are divided that rings begin with.
+    /// Makes ring `number` of `rings`, between which the arena's ring chunks are divided.
     pub(crate) fn new(arena: &Arc<Arena>, number: u32, rings: u32) -> Self {
         let each = arena.ring_chunks() / rings;
         Self { arena: Arc::clone(arena), chunks: (number * each..(number + 1) * each).collect() }
     }
 
-    /// Receives bytes behind `at` bytes of a chunk, has them shown, and lets go of them. They must
-    /// fit.
+    /// Receives bytes behind `at` bytes of a chunk, shows them, and lets them go. They must fit.
     pub(crate) fn receive<T>(
         &mut self,
         at: usize,
@@ -37,7 +36,7 @@ impl Ring {
         self.receive_all([(at, bytes)], |[shown]| show(shown))
     }
 
-    /// As `receive`, of several packets, which are shown at once.
+    /// Like `receive`, but for several packets, which are shown at once.
     pub(crate) fn receive_all<const N: usize, T>(
         &mut self,
         packets: [(usize, &[u8]); N],

@@ -1,7 +1,7 @@
-//! Columns whose clocks are a second apart: what is dead to one is alive to the other.
+//! Columns whose clocks are a second apart: an item dead to one is alive to the other.
 //!
-//! Invariant: an item that is linked is where its slot says, whoever has drained or moved its
-//! segment meanwhile, and by whatever clock.
+//! Invariant: a linked item is where its slot says, whichever column drained or moved its segment
+//! meanwhile, and by any clock.
 
 use crate::patient::at_last;
 use crate::{THREADS, at_once, config, each, key_of, random, value};
@@ -45,7 +45,7 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
         };
         let steps = if id == 0 { 0 } else { STEPS };
         let all = (0..steps).try_for_each(|_| step(column));
-        // Also where one was refused: the first column waits for it.
+        // Also if a set was refused: the first column waits for the count.
         at_work.fetch_sub(usize::from(id != 0), Ordering::SeqCst);
         all
     });

@@ -1,7 +1,7 @@
 //! Flushes and the clock against sets and touches.
 //!
-//! Invariant: what was set before a flush began is not seen once it has ended, and what was set
-//! after it ended is; what has a time to live is seen until then, and not later.
+//! Invariant: an item set before a flush began is not seen once it has ended, and an item set after
+//! it ended is; an item with a time to live is seen until then, and not later.
 
 use crate::patient::at_last;
 use crate::value;
@@ -16,10 +16,10 @@ each::policies! {
 }
 
 const ROUNDS: u64 = 2500;
-/// Keys of each thread's own.
+/// Number of each thread's own keys.
 const OWN_KEYS: usize = 40;
 
-/// What a thread knows of a key of its own: when its last set began and ended, in phases.
+/// A thread's knowledge of a key of its own: the phases in which its last set began and ended.
 #[derive(Clone, Copy, Default)]
 struct Own {
     version: u64,
@@ -27,7 +27,7 @@ struct Own {
     ended: u64,
 }
 
-/// The first phase in which all of a flush begun after `phase` is past: flush k is phase 2k + 1.
+/// The first phase in which a flush begun after `phase` has surely ended: flush k is phase 2k + 1.
 fn surely_flushed(phase: u64) -> u64 {
     phase.next_multiple_of(2) + 2
 }
@@ -129,7 +129,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                 0 => {
                     let value = value::make(key, 1, 100);
                     let never = Put::new(Verb::Set, &name);
-                    // Half of them get the field by the touch.
+                    // Half of them get the exptime field by a touch.
                     let set = if round % 2 == 0 { never } else { Put { exptime, ..never } };
                     at_last(column, |column| column.put(&set, Body::Bytes(&value)))
                         .map_err(|e| format!("{e:?}"))?;
@@ -138,7 +138,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                 1 | 2 => {
                     let touched = at_last(column, |column| column.touch(&name, exptime));
                     let touched = touched.map_err(|e| format!("{e:?}"))?;
-                    // Others' clocks are no later than this.
+                    // Other columns' clocks are no later than this.
                     let later = clock.load(Ordering::SeqCst);
                     if touched != (now < expires[at]) && later < expires[at] {
                         return Err(format!("touch at {now} of what expires at {}", expires[at]));
@@ -146,7 +146,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                     expires[at] = if touched { exptime } else { 0 };
                 }
                 3 => {
-                    // Another's: reading it races with its owner's touches.
+                    // Another thread's key: reading it races with its owner's touches.
                     let other = self::key((id + 1) % THREADS, at);
                     if let Some(hit) = column.get(&key_of(other)) {
                         value::version(other, &value::bytes(&hit))?;

@@ -1,25 +1,25 @@
-//! The limit of memory, changed by one thread while all of them read and write.
+//! The memory limit, changed by one thread while all of them read and write.
 //!
-//! Invariant: once as little is in use as the limit says, no more is until the limit goes up; and
-//! whatever the limit does, the other tests' laws hold.
+//! Invariant: once the memory in use has come down to the limit, it stays within it until the limit
+//! goes up; and under every limit the other tests' laws hold.
 
 use std::sync::Arc;
 use store::{Column, Store};
 use testing::Random;
 
-/// One step in so many changes the limit.
+/// Number of steps for each change of the limit, on average.
 const STEPS_PER_CHANGE: u64 = 40;
-/// Segments that items keep where the index takes all.
+/// Number of segments that items keep if the index takes all others.
 const SEGMENTS_MIN: u64 = 16;
-/// Seconds of the clock in which background work must have come to an end.
+/// Seconds of the clock within which background work must end.
 const SECONDS: u32 = 4;
 
-/// What a thread does about the limit: the first one changes it.
+/// A thread's part in changing the limit: only the first thread changes it.
 pub(crate) struct Limits {
     store: Arc<Store>,
     /// Limits to choose from, in eighths of a megabyte; none: it stays.
     eighths: &'static [usize],
-    /// Segments that may be in use: as many as at the last change, or fewer since.
+    /// Most segments that may be in use: the number at the last change, or the fewest since.
     most: u64,
 }
 
@@ -29,7 +29,7 @@ impl Limits {
         Self { store: Arc::clone(store), eighths, most: u64::MAX }
     }
 
-    /// Looks whether no more is in use than may be, and changes the limit once in a while.
+    /// Checks that no more is in use than may be, and changes the limit once in a while.
     pub(crate) fn step(&mut self, column: &mut Column, random: &mut Random) -> Result<(), String> {
         if self.eighths.is_empty() {
             return Ok(());
@@ -61,7 +61,7 @@ impl Limits {
     }
 }
 
-/// Where nobody else is at work any more, the limit is kept: the last one, or this one.
+/// Checks, once no other thread works, that the limit is kept: the last one, or `least`.
 pub(crate) fn settle(store: &Arc<Store>, column: &mut Column, least: Option<usize>, now: u32) {
     if let Some(eighths) = least {
         column.limit_memory(eighths << 17).unwrap_or_else(|error| panic!("{error}"));

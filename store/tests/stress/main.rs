@@ -1,9 +1,8 @@
-//! Threads over one store, each with its own column; what they see is checked against what was
-//! done.
+//! Threads over one store, each with its own column; their reads are checked against their writes.
 //!
-//! Invariant: a thread that finds something wrong says so and the test fails; how the threads
-//! interleave is left to the machine, how much they do is not. `STRESS_SEED`, a number, has them do
-//! other things than in other runs.
+//! Invariant: a thread that finds a fault reports it and the test fails. The machine decides how
+//! the threads interleave, but not how much they do. `STRESS_SEED`, a number, changes the random
+//! operations of a run.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -23,7 +22,7 @@ use std::thread;
 use store::policy::Eviction;
 use store::{Column, Config, Store};
 
-/// More threads than the machine has cores, mostly.
+/// Number of threads, mostly more than the machine has cores.
 pub(crate) const THREADS: usize = 4;
 
 pub(crate) fn config(eviction: Eviction, memory_mb: usize) -> Config {
@@ -49,7 +48,7 @@ pub(crate) fn key_of(key: u32) -> [u8; 7] {
     name
 }
 
-/// Runs `work` in every thread at once, and returns what the first found wrong.
+/// Runs `work` in every thread at once. Returns the first fault found.
 pub(crate) fn at_once(
     store: &Arc<Store>,
     work: impl Fn(usize, &mut Column) -> Result<(), String> + Sync,
@@ -73,8 +72,8 @@ pub(crate) fn at_once(
     })
 }
 
-/// What must hold when all threads are through: nothing is lost, nothing leaks. `least`: a limit to
-/// end with, in eighths of a megabyte.
+/// Checks, once all threads have ended, that nothing is lost or leaks. `least`: a limit to end
+/// with, in eighths of a megabyte.
 pub(crate) fn settle(
     store: &Arc<Store>,
     least: Option<usize>,
@@ -99,7 +98,7 @@ pub(crate) fn settle(
     let frame_bytes = column.log_value_bytes_max();
     let segment = if frame_bytes == 16 << 10 { 256 << 10 } else { frame_bytes * 8 };
     let hash = usize::try_from(stats.hash_bytes).unwrap().next_multiple_of(segment);
-    // What each column may have open, in two queues.
+    // Segments that each column may have open, in two queues.
     let most = hash + segment * (2 + 4 * (THREADS + 1));
     assert!(store.used_bytes() <= most, "{} bytes are still in use", store.used_bytes());
 }

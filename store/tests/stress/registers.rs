@@ -1,7 +1,7 @@
 //! Keys as registers: each is written by one thread, version after version, and read by all.
 //!
 //! Invariant: a read begun after a write was acknowledged sees that version or a later one, or
-//! nothing; so what was deleted or replaced never comes back. Without evictions it sees nothing
+//! nothing; a deleted or replaced value never comes back. Without evictions a read sees nothing
 //! only after a delete.
 
 use crate::limits::Limits;
@@ -25,9 +25,9 @@ each::policies! {
     under_changing_limits_nothing_torn_foreign_or_old_is_seen,
 }
 
-/// Keys that all threads read.
+/// Number of keys that all threads read.
 const KEYS: u32 = 240;
-/// Keys set once in a while to crowd out others.
+/// Number of keys that are set now and then to crowd out others.
 const FILL_KEYS: u32 = 40_000;
 
 struct Register {
@@ -42,9 +42,9 @@ struct Run {
     ops: usize,
     large: bool,
     fill: bool,
-    /// All values of a key have the same length, so that they are rewritten in place.
+    /// True if all values of a key have the same length, so that they are rewritten in place.
     fixed: bool,
-    /// What the limit of memory is changed to, in eighths of a megabyte.
+    /// Memory limits to choose from, in eighths of a megabyte.
     eighths: &'static [usize],
 }
 
@@ -101,7 +101,7 @@ impl Run {
         usize::try_from(len).unwrap()
     }
 
-    /// Writes, touches or deletes a key of this thread's own.
+    /// Writes, touches or deletes one of this thread's own keys.
     fn write(&self, id: usize, column: &mut Column, random: &mut Random) -> Result<(), String> {
         let own = u32::try_from(random.below(u64::from(KEYS)) / THREADS as u64).unwrap();
         let key = own * u32::try_from(THREADS).unwrap() + u32::try_from(id).unwrap();
@@ -131,7 +131,7 @@ impl Run {
         match at_last(column, |column| column.put(&put, Body::Bytes(&value))) {
             Ok(Stored::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
             Ok(Stored::NotStored) if verb != Verb::Set => {}
-            // Its older value is gone then.
+            // The key's older value is then gone.
             Err(Refused::NoMemory) if verb == Verb::Set => {
                 register.acknowledged.store(version, Ordering::SeqCst);
             }
@@ -155,7 +155,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reads a key, and holds on to what it found for a while.
+    /// Reads a key, and sometimes holds the hit for a while.
     fn read(&self, column: &mut Column, random: &mut Random) -> Result<(), String> {
         let key = u32::try_from(random.below(u64::from(KEYS))).unwrap();
         let register = &self.registers[key as usize];
@@ -175,7 +175,7 @@ impl Run {
             return Err(format!("{seen}, acknowledged {acknowledged}, begun {begun}"));
         }
         if random.below(8) == 0 {
-            // Stalled with the hit in hand.
+            // Stalls while it holds the hit.
             (0..random.below(30)).for_each(|_| thread::yield_now());
             let again = value::version(key, &value::bytes(&hit))?;
             if again != version {
@@ -261,8 +261,7 @@ fn under_changing_limits_nothing_torn_foreign_or_old_is_seen(eviction: Eviction)
     }
 }
 
-/// The checks above are worth something: with memory reused while readers look at it, or given back
-/// to the system, they fail.
+/// The checks above can fail: they do if memory is reused, or given back, under readers.
 #[test]
 #[cfg(debug_assertions)]
 fn planted_early_reuse_is_caught() {

@@ -1,7 +1,7 @@
-//! Counters, cas loops and appends from many threads: nothing acknowledged is lost.
+//! Counters, cas loops and appends by many threads: nothing acknowledged is lost.
 //!
-//! Invariant: others churn the memory meanwhile, so that items are moved all the time, but nothing
-//! is evicted.
+//! Invariant: other keys are overwritten meanwhile, so that items are moved all the time, but
+//! nothing is evicted.
 
 use crate::limits::Limits;
 use crate::patient::at_last;
@@ -19,13 +19,12 @@ each::policies! {
 }
 
 const KEYS: u32 = 5;
-/// Each thread's successes.
+/// Number of successes of each thread.
 const ROUNDS: usize = 1200;
-/// First limits, in megabytes, what they are changed to, in eighths, and how long the values of
-/// other keys are at most.
+/// The first limit, in megabytes; later ones, in eighths; the longest value of other keys.
 const LIMITS: [(usize, &[usize], u64); 3] =
     [(2, &[], 600), (64, &[], 600), (8, &[36, 64, 40, 100], 2400)];
-/// Other keys, overwritten all the time: less than the smallest memory holds.
+/// Number of other keys, overwritten all the time: fewer than the smallest memory holds.
 const CHURN_KEYS: u64 = 2000;
 
 fn churn(column: &mut Column, random: &mut Random, longest: u64) -> Result<(), String> {
@@ -126,7 +125,7 @@ fn every_acknowledged_cas_counts(eviction: Eviction) {
     }
 }
 
-/// gets and cas, until it succeeds; the key had the CAS unique `lowest` before.
+/// Does get and cas until it succeeds; the key's CAS unique was `lowest` before.
 fn increment(column: &mut Column, key: u32, lowest: &mut u64) -> Result<(), String> {
     let name = key_of(key);
     loop {

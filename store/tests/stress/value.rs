@@ -1,8 +1,8 @@
-//! Values that say whose they are: key, version and length, and bytes that follow from these.
+//! Values that identify themselves: key, version and length, and bytes derived from these.
 
 use store::{Hit, Value};
 
-/// Key, version and length stand before the rest.
+/// Bytes of key, version and length, which come first.
 pub(crate) const HEAD_BYTES: usize = 16;
 
 /// The value of version `version` of `key`, `len` bytes long.
@@ -42,7 +42,7 @@ pub(crate) fn version(key: u32, value: &[u8]) -> Result<u64, String> {
     Ok(version)
 }
 
-/// All bytes of a hit.
+/// The bytes of a hit's value.
 pub(crate) fn bytes(hit: &Hit<'_>) -> Vec<u8> {
     match &hit.value {
         Value::Log(value) => value.to_vec(),

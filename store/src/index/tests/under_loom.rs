@@ -1,7 +1,7 @@
 //! The index under every interleaving that loom can tell apart.
 //!
 //! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
-//! Invariant: what runs is the shipped source.
+//! Invariant: the shipped source runs.
 
 use super::super::width::LINES_MAX;
 use super::*;
@@ -10,10 +10,9 @@ use loom::{sync::Arc, thread};
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // What is done before the threads part counts too.
+    // Operations before the threads start count too.
     builder.max_branches = 20_000;
-    // All of a step's moves against all of a reader's probes would take hours; what is
-    // missing shows early.
+    // All of a step's moves against all of a reader's probes would take hours; faults show early.
     builder.max_duration = Some(std::time::Duration::from_secs(20));
     builder.check(test);
 }
@@ -24,8 +23,7 @@ fn small() -> Arc<Index> {
     Arc::new(index)
 }
 
-/// Nine keys of one home line, in `index`: one is in its other line, so that a lookup looks
-/// twice.
+/// Inserts nine keys of one home line; one is in its other line, so that a lookup looks twice.
 fn crowd(index: &Index) -> Vec<u64> {
     let home = |loc: &u64| hash_of(*loc) >> 61 == 0;
     let crowd: Vec<u64> = (0..).filter(home).take(9).collect();
@@ -33,8 +31,8 @@ fn crowd(index: &Index) -> Vec<u64> {
     crowd
 }
 
-/// Two lines of `index` full of keys that have no others, and one more in an overflow line.
-/// What the first key given leaves behind is filled with the second.
+/// Fills two lines of `index` with keys that have no others, and puts one more in an overflow line.
+/// Removing the first key returned makes room for the second.
 fn spilled(index: &Index) -> (u64, u64) {
     let pair = |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
     let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
@@ -44,20 +42,20 @@ fn spilled(index: &Index) -> (u64, u64) {
     (full[8], spilled)
 }
 
-/// The line that a key is at home in where its group has so many, and its other one.
+/// The home line and the other line of a key, in a group of `lines` lines.
 fn lines_of(loc: u64, lines: u64) -> [u64; 2] {
     let (homes, tag) = (width::Homes::of(lines), tag(hash_of(loc)));
     [homes.home(tag), homes.other(tag)]
 }
 
 /// A key that is there throughout is found, whatever a step moves meanwhile. Fails if
-/// `find_validated` does not compare versions; so do the next, and a removal's.
+/// `find_validated` does not compare versions; the next tests do too, down to the removal's.
 #[test]
 fn a_step_hides_no_key() {
     model(2, || {
         let index = small();
         let crowd = crowd(&index);
-        // In its other line, and then in the line that comes.
+        // The key is in its other line, and then in the new line.
         let goes = |loc: &u64| lines_of(*loc, 8)[0] == 0 && lines_of(*loc, 9)[0] == 8;
         let goes = (0..).filter(goes).find(|loc| !crowd.contains(loc)).expect("some");
         insert(&index, goes).expect("room");
@@ -71,24 +69,24 @@ fn a_step_hides_no_key() {
     });
 }
 
-/// The same when the index contracts and the group is laid out anew.
+/// Like `a_step_hides_no_key`, but the index contracts and the group is laid out anew.
 #[test]
 fn a_step_back_hides_no_key() {
     contracts(9);
 }
 
-/// And when the last line's slots alone move.
+/// Like `a_step_back_hides_no_key`, but only the last line's slots move.
 #[test]
 fn a_line_that_is_folded_hides_no_key() {
     contracts(2);
 }
 
-/// With so many keys at home in the line that goes.
+/// Contracts the index with `count` keys at home in the line that goes.
 fn contracts(count: usize) {
     model(2, move || {
         let index = small();
         assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
-        // Of the line that goes, and the last in its other line, which is not its home then.
+        // Keys at home in the line that goes; the last is in its other line, not its later home.
         let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
         let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
         let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(count).collect();
@@ -103,8 +101,7 @@ fn contracts(count: usize) {
     });
 }
 
-/// Two writers, of whom one goes to a group that is becoming part of another, and to its word
-/// when that is a group's again.
+/// One of two writers goes to a group that is merged away, and to its word once it is back.
 #[test]
 fn a_group_that_went_and_came_back_is_locked_by_one() {
     let upper = |loc: &u64| hash_of(*loc) & 1 == 1;
@@ -127,12 +124,12 @@ fn a_group_that_went_and_came_back_is_locked_by_one() {
     });
 }
 
-/// The same for a key that has another one go to its other line, for it to come home.
+/// Like `a_step_hides_no_key`, but an insertion moves the key to its other line.
 #[test]
 fn an_insertion_hides_no_key_that_makes_place() {
     model(2, || {
         let index = small();
-        // The other line of the ninth is full, that of the others is not.
+        // The ninth key's other line is full, that of the others is not.
         let keys = |home: u64, other: u64| {
             (0..).filter(move |loc| lines_of(*loc, 8) == [home, other]).take(8)
         };
@@ -151,7 +148,7 @@ fn an_insertion_hides_no_key_that_makes_place() {
     });
 }
 
-/// The same for a key that comes from an overflow line because another one goes.
+/// Like `a_step_hides_no_key`, but a removal moves the key home from an overflow line.
 #[test]
 fn a_removal_hides_no_other_key() {
     model(3, || {
@@ -170,7 +167,7 @@ fn a_removal_hides_no_other_key() {
     });
 }
 
-/// Marks that say that all segments of one key are dead.
+/// Marks of a single segment, dead, that has all keys.
 fn all_dead() -> super::super::pass::Marks {
     let mut marks = super::super::pass::Marks::new(1, 39);
     marks.set(0, true);
@@ -184,12 +181,12 @@ fn pass(index: &Index, is_dead: impl Fn(u64) -> bool) {
     }
 }
 
-/// What is dead is gone when a pass is through, though its group splits meanwhile and sends it
-/// to one that was not there when the pass began. Fails if the pass asks only then how many
-/// groups there are.
+/// A dead slot is gone when a pass is complete, even if its group splits meanwhile and sends it to
+/// a group that did not exist when the pass began. Fails if the pass reads the number of groups
+/// only at its beginning.
 #[test]
 fn a_pass_misses_nothing_that_a_split_moves() {
-    // At home in the new half.
+    // Keys at home in the new half.
     let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
     model(3, move || {
         let index = small();
@@ -206,8 +203,8 @@ fn a_pass_misses_nothing_that_a_split_moves() {
     });
 }
 
-/// Nor does the index contract under a pass, which would send a slot back to a group that the
-/// pass has left. Fails if `step_back` does not ask.
+/// The index does not contract under a pass, which would send a slot back to a group that the pass
+/// has left. Fails if `step_back` does not check.
 #[test]
 fn a_pass_misses_nothing_that_would_come_back() {
     let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
@@ -230,8 +227,8 @@ fn a_pass_misses_nothing_that_would_come_back() {
     });
 }
 
-/// A key that comes from an overflow line because a pass empties its own is found throughout.
-/// Fails if the pass does not tell that slots move.
+/// A key is found throughout that moves from an overflow line because a pass empties a slot of its
+/// own line. Fails if the pass does not announce that slots move.
 #[test]
 fn a_pass_hides_no_key() {
     model(3, || {
@@ -249,10 +246,10 @@ fn a_pass_hides_no_key() {
     });
 }
 
-/// A key remembered while its group splits is remembered in the half that is its own now.
+/// A key remembered while its group splits is remembered in the half that it then belongs to.
 #[test]
 fn a_split_forgets_no_key() {
-    // At home in the new half.
+    // A key at home in the new half.
     let key = (0..).find(|loc| hash_of(*loc) & 1 == 1).expect("every other");
     let hash = hash_of(key);
     model(2, move || {
@@ -285,7 +282,7 @@ impl Item {
         Arc::new(Self { index, loc, words: [word(), word()] })
     }
 
-    /// As `Handle::rewrite`; each version writes its number.
+    /// Like `View::rewrite`; each version writes its number.
     fn rewrite(&self) {
         let locked = self.index.lock(hash_of(self.loc));
         let at = locked.find_loc(self.loc).expect("there");
@@ -297,7 +294,7 @@ impl Item {
         );
     }
 
-    /// As `Column::get`, once.
+    /// Like `Column::get`, but tries once.
     fn read(&self) -> Option<u64> {
         let found = self.index.find(hash_of(self.loc), |slot| slot.loc() == self.loc);
         let found = found.expect("there throughout");
@@ -311,8 +308,8 @@ impl Item {
     }
 }
 
-/// What is copied is the version that the slot named, whole, or is known not to be. Fails
-/// without either fence, without `busy`, or without the look at the slot afterwards.
+/// A copy is whole and of the version that the slot named, or is refused. Fails without either
+/// fence, without `busy`, or without the look at the slot afterwards.
 #[test]
 fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
     model(3, || {
@@ -330,7 +327,7 @@ fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
     });
 }
 
-/// The same when the slot moves between two rewritings.
+/// Like the test before, but the slot moves between two rewritings.
 #[test]
 fn nor_is_it_taken_for_whole_when_its_slot_moves() {
     model(2, || {
@@ -358,7 +355,7 @@ fn nor_is_it_taken_for_whole_when_its_slot_moves() {
     });
 }
 
-/// Of two writers of one key each finds it or not, and one slot is left.
+/// Two writers of one key each find it or not, and one slot is left.
 #[test]
 fn writers_of_a_key_exclude_each_other() {
     model(3, || {
