@@ -144,13 +144,13 @@ impl Signs {
 pub enum Pace {
     /// By a schedule, independent of the answers.
     Open {
-        /// Of this thread. NaN: the workload's own gaps.
+        /// The rate of this thread. NaN: the workload's own gaps.
         #[serde(with = "bits")]
         rate_per_s: f64,
         /// To each target.
         connections: u32,
-        /// Of all connections together; a request due beyond that waits, and its waiting is
-        /// measured.
+        /// Most requests outstanding on all connections together; a request due beyond that waits,
+        /// and its waiting is measured.
         outstanding_max: u32,
     },
     /// One request for each answer.

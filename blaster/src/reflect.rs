@@ -99,7 +99,7 @@ pub struct Counts {
     pub answers: AtomicU64,
     /// Sends of values by reference that the kernel has reported as finished.
     pub referred: AtomicU64,
-    /// Those sends whose bytes the kernel has copied nevertheless.
+    /// Sends of values by reference whose bytes the kernel has copied nevertheless.
     pub copied: AtomicU64,
     /// UDP: messages dropped.
     pub dropped: AtomicU64,

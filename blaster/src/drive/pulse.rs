@@ -104,7 +104,7 @@ impl Pulse {
 #[inline]
 fn bucket(ns: u64) -> usize {
     let doubling = (ns | PARTS as u64).ilog2() - PARTS_LOG2;
-    // As many bits are left as a bucket's number has, so the conversion never fails.
+    // The shift leaves only the bits of a bucket's number, so the conversion never fails.
     let part = usize::try_from(ns >> doubling).unwrap_or(BUCKETS);
     (doubling as usize * PARTS + part).min(BUCKETS - 1)
 }

@@ -390,7 +390,7 @@ fn a_stall_of_the_server_is_in_the_open_loops_response_times() {
     assert!(running.counts().stalls.load(Ordering::Relaxed) > 0);
     assert_eq!(get.answered, 2000);
     assert!(get.response_ns.max_ns().unwrap() >= 95_000_000, "{:?}", get.response_ns.max_ns());
-    // Of 2000 a second, about 200 were due during each stall, and half of them waited longer than
+    // About 200 of 2000 a second were due during each stall, and half of them waited longer than
     // half of it; a slow machine can only add to them.
     assert!(get.response_ns.quantile_ns(0.97).unwrap() > 45_000_000);
 }
