@@ -5,7 +5,6 @@
 //! there are at most `TICKS_MAX`.
 //! Source: the usual 1, 2, 5 steps.
 
-/// Most ticks of one axis.
 const TICKS_MAX: u8 = 9;
 /// Number of ticks that a linear axis aims at.
 const TICKS: f64 = 5.0;

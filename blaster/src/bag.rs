@@ -22,7 +22,6 @@ pub struct Bag {
     stretches: Vec<Stretch>,
     /// Receivers. A `Peer` is large and a client needs none, so they are stored apart.
     peers: Vec<Peer>,
-    /// Number of datagrams.
     datagrams: usize,
     /// The datagram that was begun last.
     begun: Begun,

@@ -39,7 +39,6 @@ use crate::workload::{Names, Workload};
 use pulse::Pulse;
 use serde::{Deserialize, Serialize};
 
-/// Most events that one poll of the sockets reports.
 const EVENTS_MAX: usize = 256;
 /// Most connections of one thread to one target.
 pub const CONNECTIONS_MAX: u32 = 60_000;

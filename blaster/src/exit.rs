@@ -48,7 +48,6 @@ impl Exit {
     }
 }
 
-/// The table, for `--help`.
 pub(crate) fn table() -> String {
     let mut out = "Exit status:\n".to_owned();
     for (exit, meaning) in MEANINGS {

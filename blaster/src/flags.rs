@@ -184,7 +184,6 @@ const CPU_MAX: usize = 4095;
 pub(crate) const NUMBERS: &str =
     "Numbers may end in k, m or g: thousands, millions or billions, as in 1.5m.";
 
-/// Reads a number within bounds.
 pub(crate) fn number<T>(
     range: RangeInclusive<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static

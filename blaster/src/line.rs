@@ -23,7 +23,6 @@ use crate::target::{Bypass, Place};
 
 /// Most bytes of requests that wait for a socket.
 pub const OUT_BYTES_MAX: usize = 256 << 10;
-/// Most datagrams that wait.
 const OUT_DATAGRAMS_MAX: usize = 1024;
 
 /// A socket of any transport.
@@ -235,7 +234,6 @@ impl Outward {
     }
 }
 
-/// Translates the obstacle of datagrams.
 fn flushed(obstacle: Option<Obstacle>) -> Flushed {
     match obstacle {
         None => Flushed::All,

@@ -61,7 +61,6 @@ pub struct Wanted {
 #[derive(Debug)]
 struct Interface {
     bypass: Bypass,
-    /// The queues of each thread.
     all: Vec<Arc<Queues>>,
     /// Sockets that reserve the source ports in the kernel's stack.
     _held: Vec<UdpSocket>,

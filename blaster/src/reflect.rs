@@ -36,7 +36,6 @@ pub use replies::Way;
 const HELD_BYTES_MAX: usize = 64 << 10;
 /// Bytes of unsent replies above which a connection is not read.
 const OUT_BYTES_MAX: usize = 1 << 20;
-/// Most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// The version that the null server reports.
 pub const NAME: &str = "reflect";
@@ -192,7 +191,6 @@ impl Drop for Running {
     }
 }
 
-/// The sockets of one thread.
 #[derive(Debug, Default)]
 struct Sockets {
     listeners: Vec<Arc<Listener>>,

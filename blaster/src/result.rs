@@ -31,7 +31,6 @@ use std::path::{Path, PathBuf};
 /// The schema that is written. A field that changes its meaning or goes raises it; a new field does
 /// not.
 pub const SCHEMA: u32 = 1;
-/// Most bytes of a result that is read.
 const RESULT_BYTES_MAX: u64 = 256 << 20;
 /// The name of the result's file in its folder.
 pub const FILE: &str = "result.json";

@@ -310,7 +310,6 @@ pub(crate) fn gone(ground: &Ground) -> Option<Remark> {
     (!changed.is_empty()).then_some(remark)
 }
 
-/// Judges the measurements.
 fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunResult {
     for one in &mut course.intervals {
         one.reflected_per_s = one.reflected_per_s.or(plan.reflected_per_s);

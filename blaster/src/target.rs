@@ -23,7 +23,6 @@ pub const REDIS_PORT: u16 = 6379;
 pub const TARGETS_MAX: usize = 1024;
 /// The greatest weight of a target.
 pub const WEIGHT_MAX: u32 = 1 << 20;
-/// Most bytes of a Unix socket's path.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Most addresses tried per host name.
 const ADDRESSES_MAX: usize = 16;

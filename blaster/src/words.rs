@@ -63,7 +63,6 @@ pub(crate) fn size(bytes: f64) -> String {
     format!("{} {unit}", three_digits(figure))
 }
 
-/// A part of a whole.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
@@ -121,7 +120,6 @@ pub(crate) fn meant<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) ->
     nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
 }
 
-/// Most columns of a paragraph.
 const COLUMNS: usize = 80;
 
 /// Wraps a paragraph behind its first words, with the lines aligned below the text.

@@ -43,7 +43,6 @@ impl Departures {
         self.due_ns = self.due_ns.saturating_add(gap_ns);
     }
 
-    /// The time at which the next request is due.
     pub(super) fn due_ns(&self) -> u64 {
         self.due_ns
     }

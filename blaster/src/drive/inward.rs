@@ -28,7 +28,6 @@ use datagrams::Assemblies;
 use doors::Doors;
 pub(super) use notes::{Feedback, Listen, Note, Notes};
 
-/// Most bytes of one read.
 const READ_BYTES: usize = 256 << 10;
 /// Most bytes of an incomplete answer.
 const HELD_BYTES_MAX: usize = VALUE_BYTES_MAX as usize + (1 << 20);
@@ -66,7 +65,6 @@ struct Whole {
     outcome: Outcome,
 }
 
-/// The options of receiving.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) speech: Speech,
@@ -78,7 +76,6 @@ pub(super) struct Options {
     pub(super) has_order: bool,
 }
 
-/// The receiving half.
 #[derive(Debug)]
 pub(super) struct Inward {
     pub(super) epoll: Epoll,

@@ -38,7 +38,6 @@ const BELL: u64 = u64::MAX;
 /// The source of requests.
 #[derive(Debug)]
 enum Source {
-    /// The workload.
     Stream(Box<Stream>),
     /// One request for each key: a set, or a delete.
     Each(Verb, Range<u64>, Names),
@@ -54,7 +53,6 @@ enum Drawn {
     Due,
 }
 
-/// The sending half.
 #[derive(Debug)]
 pub(super) struct Outward {
     pub(super) epoll: Epoll,
@@ -192,7 +190,6 @@ impl Outward {
         })
     }
 
-    /// Number of lines.
     pub(super) fn lines(&self) -> usize {
         self.lines.len()
     }

@@ -16,7 +16,6 @@ use crate::workload::Verb;
 pub(super) const WAITING_MAX: usize = 1 << 15;
 const SLOTS_MIN: usize = 16;
 
-/// A request that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     /// The request's number on its line.
@@ -24,13 +23,11 @@ pub(super) struct Sent {
     pub(super) verb: Verb,
     /// For the first part of a multiget over several targets: the number of parts; else 0.
     pub(super) parts: u16,
-    /// Number of keys.
     pub(super) keys: u16,
     /// The first key.
     pub(super) key: u64,
     /// The time at which it was due.
     pub(super) intended_ns: u64,
-    /// The time at which it was sent.
     pub(super) sent_ns: u64,
     pub(super) cause: Cause,
 }
@@ -42,7 +39,6 @@ pub(super) struct Pick {
     pub(super) key: u64,
 }
 
-/// Why a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The schedule made it due.
@@ -61,9 +57,7 @@ pub(super) enum Cause {
 pub(super) enum State {
     /// The slot was never used, or its request was forgotten.
     Free,
-    /// It waits for its answer.
     Waiting,
-    /// It was answered.
     Answered,
     /// It was given up.
     TimedOut,
@@ -78,7 +72,6 @@ pub(super) struct Entry {
     pub(super) state: State,
     /// Number of keys for which an answer has come.
     pub(super) told: u16,
-    /// Number of keys that had a value.
     pub(super) hits: u16,
     /// Number of values that were not the stored ones.
     pub(super) corrupt: u16,
@@ -132,7 +125,6 @@ impl Ring {
         Ring { slots: Vec::new(), several: Vec::new(), oldest: 0, next: 0, waiting: 0 }
     }
 
-    /// Number of requests that wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting as usize
     }
@@ -308,7 +300,6 @@ impl Ring {
         self.oldest = self.next;
     }
 
-    /// Number of entries in a state.
     pub(super) fn count(&self, state: State) -> u64 {
         self.slots.iter().filter(|entry| entry.state == state).count() as u64
     }

@@ -20,7 +20,6 @@ const PARTS_LOG2: u32 = 4;
 const DOUBLINGS: usize = 33;
 /// Buckets in all.
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
-/// Number of counts.
 const COUNTS: usize = 6;
 
 /// A count of a pulse.
@@ -74,7 +73,6 @@ fn raise(cell: &AtomicU64, by: u64) {
 }
 
 impl Pulse {
-    /// Adds to a count.
     #[inline]
     pub(super) fn add(&self, what: Count, by: u64) {
         raise(&self.counts[what as usize], by);
@@ -100,7 +98,6 @@ impl Pulse {
     }
 }
 
-/// The bucket of a time.
 #[inline]
 fn bucket(ns: u64) -> usize {
     let doubling = (ns | PARTS as u64).ilog2() - PARTS_LOG2;
@@ -155,7 +152,6 @@ impl Sight {
         sight
     }
 
-    /// Adds another sight.
     pub(crate) fn add(&mut self, other: &Sight) {
         let counts = self.counts.iter_mut().zip(&other.counts);
         for (sum, count) in counts.chain(self.times.iter_mut().zip(&other.times)) {

@@ -144,7 +144,6 @@ impl Score {
         }
     }
 
-    /// Adds to a live count.
     #[inline]
     fn show(&self, what: Count, by: u64) {
         if let Some(pulse) = &self.pulse {
@@ -197,7 +196,6 @@ impl Score {
         self.show(Count::Offered, 1);
     }
 
-    /// Counts a request sent.
     #[inline(always)]
     pub(super) fn sent(&mut self, verb: Verb, keys: usize, intended_ns: u64, sent_ns: u64) {
         let like = [keys as u64, sent_ns.saturating_sub(intended_ns), 0];
@@ -328,12 +326,10 @@ impl Score {
         self.tally.cut_off += requests;
     }
 
-    /// Counts a connection made.
     pub(super) fn connected(&mut self) {
         self.tally.connects += 1;
     }
 
-    /// Counts an attempt to connect that failed.
     pub(super) fn refused_connection(&mut self) {
         self.tally.refused += 1;
     }
@@ -343,12 +339,10 @@ impl Score {
         self.tally.reset += 1;
     }
 
-    /// Counts a connection lost or closed.
     pub(super) fn disconnected(&mut self) {
         self.tally.disconnects += 1;
     }
 
-    /// Counts a request over UDP that was given up.
     pub(super) fn udp_timeout(&mut self) {
         self.tally.udp.timeouts += 1;
     }
@@ -358,7 +352,6 @@ impl Score {
         self.tally.udp.lost += 1;
     }
 
-    /// Counts a datagram that came again.
     pub(super) fn duplicate(&mut self) {
         self.tally.udp.duplicate += 1;
     }

@@ -24,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The timeout where answers are lost by plan: the lost ones are waited for in parallel.
 const PATIENCE_FOR_THE_LOST: Duration = Duration::from_secs(10);
 
-/// Makes a workload with these settings.
 fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
     let mut workload = Workload::preset("uniform").unwrap();
     for (name, value) in [("keys", "1000"), ("mix", "get=1")].iter().chain(settings) {
@@ -48,7 +47,6 @@ fn udp() -> Place {
     Place::Udp("127.0.0.1:0".parse().unwrap())
 }
 
-/// Starts a null server at these places.
 fn server(places: &[Place], plan: Plan) -> Running {
     reflect::serve(&Plan { places: places.to_vec(), ..plan }).unwrap()
 }
@@ -57,7 +55,6 @@ fn plan() -> Plan {
     Plan { threads: 1, value_bytes: 64, ..Plan::default() }
 }
 
-/// Makes targets of these places.
 fn targets(places: &[Place]) -> Arc<[Target]> {
     let named = places.iter().map(|place| match place {
         Place::Tcp(address) => address.to_string(),

@@ -1,7 +1,6 @@
 //! The manual pages and the shells' completions, made from the same command as `--help`.
 //!
-//! Where: `main` prints them.
-//! Invariant: they describe what is parsed.
+//! Where: `main` prints them. Invariant: they describe what is parsed.
 
 use super::command;
 use clap::Command;

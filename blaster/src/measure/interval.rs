@@ -72,7 +72,6 @@ impl Interval {
         self.seconds += theirs;
     }
 
-    /// A count as a rate.
     pub(crate) fn per_s(&self, count: u64) -> f64 {
         if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
@@ -105,7 +104,6 @@ impl Interval {
         self.tally.offered as f64 >= ACHIEVED_SHARE_MIN * due - GAP_DEVIATIONS * due.sqrt()
     }
 
-    /// The input for judging an objective.
     pub(crate) fn judged(&self) -> Judged<'_> {
         Judged { tally: &self.tally, seconds: self.seconds }
     }

@@ -135,7 +135,6 @@ impl Objective {
         }
     }
 
-    /// True if the objective is met.
     pub(crate) fn is_met(&self, judged: Judged<'_>) -> bool {
         self.value(judged).is_some_and(|value| self.accepts(value))
     }
@@ -237,7 +236,6 @@ impl Figure {
         }
     }
 
-    /// A value in words.
     fn worded(self, value: f64) -> String {
         match self {
             Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => share(value),

@@ -12,12 +12,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Most processes looked at.
 const PROCESSES_MAX: usize = 100_000;
 /// Most open files looked at in one process.
 const FILES_MAX: usize = 1_000_000;
 
-/// An address that is served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Served<'a> {
     Tcp(SocketAddr),

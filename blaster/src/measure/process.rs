@@ -49,7 +49,6 @@ pub struct ProcessUse {
 }
 
 impl ProcessUse {
-    /// CPUs kept busy.
     pub(crate) fn cpus(&self) -> f64 {
         self.usr_cpus + self.sys_cpus
     }
@@ -96,7 +95,6 @@ impl Reading {
         Reading::at(&Process::new(i32::try_from(pid).ok()?).ok()?)
     }
 
-    /// Reads this process.
     pub(crate) fn own() -> Option<Reading> {
         Reading::at(&Process::myself().ok()?)
     }
@@ -149,7 +147,6 @@ impl Reading {
     }
 }
 
-/// Most threads looked at in one process.
 const THREADS_MAX: usize = 10_000;
 
 /// Least number of clock ticks behind a figure: one more or less is a tenth.

@@ -91,7 +91,6 @@ pub struct Refusals {
     pub first: Option<String>,
 }
 
-/// Most characters kept of the first refusal.
 const FIRST_CHARS_MAX: usize = 120;
 
 impl Refusals {

@@ -139,7 +139,6 @@ pub(crate) const FIGURES: [(&str, Figure); 10] = [
 ];
 
 impl Figure {
-    /// The figure of these times.
     pub(crate) fn of(self, times: &Times) -> Option<f64> {
         match self {
             Figure::Quantile(share) => times.quantile_ns(share).map(|ns| ns as f64),

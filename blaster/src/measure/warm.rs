@@ -54,7 +54,6 @@ impl Warm {
         Some([last.0?, before.0?])
     }
 
-    /// True if the hit ratio has settled.
     pub(crate) fn is_settled(&self) -> bool {
         let [(Some(last), keys), (Some(before), keys_before)] = self.quarters() else {
             return false;

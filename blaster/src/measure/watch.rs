@@ -67,7 +67,6 @@ impl Watch {
         Watch { pids }
     }
 
-    /// Reads everything.
     pub(crate) fn moment(&self) -> Moment {
         let servers = self.pids.iter().filter_map(|pid| Some((*pid, Reading::of(*pid)?)));
         Moment {
@@ -80,7 +79,6 @@ impl Watch {
 }
 
 impl Moment {
-    /// Seconds since an earlier moment.
     pub(crate) fn seconds_since(&self, before: &Moment) -> f64 {
         self.at.saturating_duration_since(before.at).as_secs_f64()
     }

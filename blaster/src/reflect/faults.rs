@@ -25,7 +25,6 @@ pub struct Faults {
     pub reorder_every: u64,
 }
 
-/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Sent,

@@ -66,7 +66,6 @@ pub(super) struct Replies {
 }
 
 impl Way {
-    /// Returns the way of this name.
     pub(super) fn named(name: &str) -> Option<Way> {
         WAYS.iter().find(|(_, own)| *own == name).map(|(way, _)| *way)
     }
@@ -83,7 +82,6 @@ impl Way {
 }
 
 impl Replies {
-    /// Returns an empty queue of replies.
     pub(super) fn new(stream: &Stream, way: Way, value: &'static [u8]) -> io::Result<Replies> {
         if way == Way::Referred {
             stream.allow_references()?;

@@ -51,7 +51,6 @@ struct Connection {
     is_unread: bool,
 }
 
-/// A reply that is sent later.
 struct Delayed {
     due: Instant,
     to: To,
@@ -98,7 +97,6 @@ struct Thread<'a> {
     next_stall: Option<Instant>,
 }
 
-/// Serves until `stop`.
 pub(super) fn run(
     (plan, number): (&Plan, usize),
     sockets: Sockets,
@@ -324,7 +322,6 @@ impl Thread<'_> {
         true
     }
 
-    /// Sends the delayed replies that are due.
     fn send_delayed(&mut self) {
         let now = Instant::now();
         while self.delayed.front().is_some_and(|delayed| delayed.due <= now) {
@@ -385,7 +382,6 @@ impl Thread<'_> {
         self.full_inboxes.push(socket as u64);
     }
 
-    /// The token of the first connection.
     fn first_stream(&self) -> u64 {
         let Sockets { listeners, datagrams, ports } = &self.sockets;
         FIRST + (listeners.len() + datagrams.len() + ports.len()) as u64

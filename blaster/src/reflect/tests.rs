@@ -1,7 +1,6 @@
 //! Tests of the null server, byte by byte.
 //!
-//! Where: unit tests of `reflect`.
-//! Invariant: every read ends by a deadline.
+//! Where: unit tests of `reflect`. Invariant: every read ends by a deadline.
 
 use super::answer::{Mirror, Out, Value};
 use super::*;

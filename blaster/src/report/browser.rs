@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testing::skip;
 
-/// Most seconds that the browser may take.
 const BROWSER_SECONDS_MAX: &str = "120";
 /// Programs that understand these flags; `CHROMIUM` names another.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
@@ -33,7 +32,6 @@ return Promise.resolve();}}});</script>";
 
 const PROBE: &str = include_str!("probe.js");
 
-/// The first browser that is installed.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();

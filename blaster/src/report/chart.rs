@@ -29,7 +29,6 @@ const NAME: f64 = 17.0;
 const STYLE: &str = include_str!("chart.css");
 /// The file that defines the colours of the style sheet.
 const COLOURS: &str = include_str!("page.css");
-/// Most points drawn of one line.
 const POINTS_MAX: usize = 2000;
 
 /// Formats a figure.
@@ -270,7 +269,6 @@ fn up(axis: &Axis, figure: f64) -> Option<f64> {
     Some(HEIGHT - BOTTOM - axis.place(figure)? * (HEIGHT - BOTTOM - TOP))
 }
 
-/// The line's class in the style sheet.
 fn class(line: &Line) -> String {
     let dashed = if line.is_dashed { " dashed" } else { "" };
     format!("k{}{dashed}", line.kind % KINDS)

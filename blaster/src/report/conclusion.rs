@@ -14,7 +14,6 @@ use std::fmt::Write;
 
 /// Most results named in the title, and described in a sentence.
 const NAMED_MAX: usize = 3;
-/// Most characters of the title.
 const TITLE_CHARS: usize = 100;
 
 /// The servers of a comparison, by letter and name.

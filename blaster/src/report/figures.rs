@@ -1,7 +1,6 @@
 //! The figures of the page, in their order.
 //!
-//! Where: between the tables.
-//! Invariant: a figure without data in any result is left out.
+//! Where: between the tables. Invariant: a figure without data in any result is left out.
 //! Source: the figures of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;

@@ -79,7 +79,6 @@ fn with_interval(
     }
 }
 
-/// Formats a rate or a count.
 fn count(value: Option<f64>) -> String {
     number(value, 0)
 }

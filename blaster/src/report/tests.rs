@@ -1,9 +1,7 @@
 //! Tests of the page as text: its contents, and what must not get into it. `browser.rs` tests its
 //! look.
 //!
-//! Where: tests.
-//! Invariant: like for the page.
-//! Source: none.
+//! Where: tests. Invariant: like for the page. Source: none.
 
 use super::{ReportError, named, page, report};
 use crate::result::RunResult;

@@ -25,12 +25,10 @@ const SERVICE: [&str; 4] = ["mean", "p50", "p99", "max"];
 /// Columns of `cpus.csv`: shares of one CPU's time.
 const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy";
 
-/// Columns of `curve.csv`.
 const CURVE: &str = "trial,asked_per_s,offered_per_s,achieved_per_s,mean_us,p50_us,p99_us,\
 p99_9_us,max_us,late_ratio,failure_ratio,hit_ratio,server_cpus,generator_busiest,client_bound,met,\
 min_us,sd_us";
 
-/// Writes a table of all reports.
 pub(crate) fn reports(reports: &[Interval]) -> String {
     let rows = reports.iter().enumerate().map(|(nth, report)| rows(nth, report));
     std::iter::once(REPORTS.to_owned()).chain(rows).collect()

@@ -25,7 +25,6 @@ pub enum Kind {
     Service,
 }
 
-/// Writes a log of all reports.
 pub(crate) fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError> {
     let failed = |error: &dyn std::fmt::Debug| ResultError::Histogram(format!("{error:?}"));
     let mut bytes = Vec::new();

@@ -1,7 +1,6 @@
 //! The measuring machine: kernel, CPUs, memory, network interfaces, and their settings.
 //!
-//! Where: in the manifest.
-//! Invariant: a value that cannot be read is absent; nothing here can fail.
+//! Where: in the manifest. Invariant: a value that cannot be read is absent; nothing here can fail.
 //! Source: uname(2), /proc/cpuinfo, /proc/meminfo, /proc/sys/net, /sys/class/net, ethtool, the
 //! kernel's admin-guide for /sys/devices/system/cpu.
 
@@ -11,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// Most interfaces listed.
 const NICS_MAX: usize = 32;
 /// Most characters kept of a setting's value.
 const VALUE_CHARS_MAX: usize = 200;

@@ -1,8 +1,6 @@
 //! A made-up result that uses every field.
 //!
-//! Where: tests.
-//! Invariant: the same at every call.
-//! Source: none.
+//! Where: tests. Invariant: the same at every call. Source: none.
 
 use super::agent::AgentPart;
 use super::machine::Machine;

@@ -1,7 +1,6 @@
 //! Tests of results: written, read back, and read by other tools.
 //!
-//! Where: tests.
-//! Invariant: each test has a folder of its own and removes it.
+//! Where: tests. Invariant: each test has a folder of its own and removes it.
 
 use super::sample;
 use super::{FILE, ResultError, RunResult};

@@ -24,9 +24,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 const WAIT: Duration = Duration::from_secs(1);
 /// Most bytes of an answer that are read: `INFO` is about 7,000 bytes, `stats` 4,000.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
-/// Most characters of a version.
 const VERSION_CHARS_MAX: usize = 100;
-/// Most datagrams of an answer.
 const DATAGRAMS_MAX: usize = 64;
 /// memcached's UDP frame: request 1, datagram 0 of 1.
 const FRAME: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];

@@ -80,7 +80,6 @@ pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// All agents of a run.
 #[derive(Debug)]
 pub(crate) struct Agents {
     each: RefCell<Vec<Agent>>,
@@ -127,7 +126,6 @@ struct Said {
     failed: Option<String>,
 }
 
-/// The progress of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum Phase {
     Started,
@@ -223,7 +221,6 @@ impl Agents {
         }
     }
 
-    /// The host of each agent.
     fn hosts(&self) -> Vec<String> {
         let host = |agent: &Agent| agent.found.as_ref().map(|found| found.host.clone());
         self.each.borrow().iter().map(|agent| host(agent).unwrap_or_default()).collect()

@@ -310,7 +310,6 @@ impl Books {
         Books { schedule, ends, last, mail, asked, merged, whole: 0, parts }
     }
 
-    /// The time at which the last epoch ended.
     fn last_end(&self) -> Duration {
         self.ends.last().map_or(Duration::ZERO, |(end, _)| *end)
     }

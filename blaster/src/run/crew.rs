@@ -208,7 +208,6 @@ impl<'g> Crew<'g> {
         Ok(Crew { born: now, start: now, first: 0, hands })
     }
 
-    /// Begins `epoch` for all.
     pub(crate) fn move_on(&self, epoch: u32) {
         self.hands.move_on(self.first + epoch);
     }
@@ -220,7 +219,6 @@ impl<'g> Crew<'g> {
         self.move_on(0);
     }
 
-    /// Returns what is handed over within `patience`.
     pub(crate) fn next(&self, patience: Duration) -> Option<Handed> {
         self.counted(self.hands.next(patience)?)
     }

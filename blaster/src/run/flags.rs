@@ -259,7 +259,6 @@ pub(crate) struct Asserted {
 /// The word that asserts a valid result.
 pub(super) const VALID: &str = "valid";
 
-/// One thing that must hold.
 #[derive(Clone, Debug)]
 enum Assertion {
     Valid,

@@ -33,7 +33,6 @@ const LINE_EVERY: Duration = Duration::from_secs(3);
 const DRAWINGS_A_SECOND: usize = 4;
 /// The first line, whose bar fills the width; the message goes on in the lines below.
 const TEMPLATE: &str = "{prefix:.bold} [{wide_bar}] {percent} % {msg}";
-/// Steps of the bar.
 const STEPS: u32 = 10_000;
 /// The width if the terminal does not tell its own.
 const COLUMNS: u16 = 80;
@@ -211,7 +210,6 @@ impl Live {
         self.note(&format!("{name}: {:.0} %{left}{failed}", part * 100.0));
     }
 
-    /// Returns the figures to draw now.
     fn view(
         &self,
         state: &mut State,

@@ -15,7 +15,6 @@ use procfs::process::Process;
 /// Most characters kept of a server's command line.
 const COMMAND_CHARS_MAX: usize = 4096;
 
-/// Fills a manifest.
 pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     let servers = &ground.servers;
     let names: Vec<&str> = servers.targets.iter().map(|target| target.name.as_str()).collect();

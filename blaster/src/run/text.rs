@@ -86,7 +86,6 @@ fn remarked(remark: &Remark) -> String {
     wrapped(weight, &sentence(&remark.sentence))
 }
 
-/// Writes the next steps.
 fn next(out: &mut String, plan: &Plan, done: &RunResult, all: &Interval) {
     let advice = explained::advice(plan, done, all);
     if !advice.is_empty() {

@@ -15,7 +15,6 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Adds a thread's tally.
     pub(crate) fn add(&mut self, tally: &Tally) {
         self.tally.merge(tally);
     }

@@ -71,7 +71,6 @@ impl Bracket {
         Bracket { low, high, is_client_bound, start, floor, step, range, precision }
     }
 
-    /// The next step.
     pub(crate) fn next(&self) -> Next {
         let (least, most) = self.range;
         let least = if self.is_client_bound { self.floor.max(least) } else { least };

@@ -36,9 +36,7 @@ pub(super) struct Simulated {
     pub(super) client_per_s: f64,
     /// The generator's lateness, which adds to each response, and the trials that have it.
     pub(super) late: (f64, Range<u32>),
-    /// Number of requests answered by an error.
     pub(super) errors: u64,
-    /// Number of requests never answered.
     pub(super) lost: u64,
     /// Number of trials after which it stops.
     pub(super) trials_max: u32,

@@ -1,7 +1,6 @@
 //! The flags of `simulate`.
 //!
-//! Where: a part of `flags`.
-//! Invariant: a flag's default is the one that `--help` shows.
+//! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` shows.
 
 use crate::flags::{number, one, or};
 use simulate::contestant::Contestant;

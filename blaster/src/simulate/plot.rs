@@ -1,7 +1,6 @@
 //! Miss ratio against size, drawn as SVG: one chart per trace, one line per policy.
 //!
-//! Where: beside the table.
-//! Invariant: like for the charts of a report.
+//! Where: beside the table. Invariant: like for the charts of a report.
 
 use crate::axis::Spread;
 use crate::report::chart::{Chart, Dot, KINDS, Line, sheet};

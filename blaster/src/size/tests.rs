@@ -1,7 +1,6 @@
 //! Tests of the hits that sizes of memory give, against closed forms.
 //!
-//! Where: tests of `size`.
-//! Invariant: seeds are fixed, and tolerances match the sample's size.
+//! Where: tests of `size`. Invariant: seeds are fixed, and tolerances match the sample's size.
 
 use super::*;
 

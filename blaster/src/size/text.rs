@@ -15,7 +15,6 @@ use std::time::Duration;
 /// Shares of the largest memory's hits for which the report gives the memory.
 const PARTS: [f64; 3] = [ENOUGH, 0.95, 0.9];
 
-/// The whole answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     /// The rate that was asked for; NaN, and null in JSON, if the workload decides.

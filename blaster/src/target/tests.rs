@@ -1,7 +1,6 @@
 //! Tests of targets: which texts are targets, and which are refused.
 //!
-//! Where: tests of `target`.
-//! Invariant: a refusal is an error that contains the text.
+//! Where: tests of `target`. Invariant: a refusal is an error that contains the text.
 
 use super::*;
 

@@ -18,7 +18,6 @@ use protocol::reply::number;
 use super::{Part, Places, Tag};
 use crate::workload::{DIGITS_MAX, Names, Pattern};
 
-/// A template.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     value_bytes: u32,
@@ -43,7 +42,6 @@ const CHUNK_BYTES: usize = 64;
 /// The position of the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagPlace {
-    /// There is no tag.
     Absent,
     /// Four bytes from this position on.
     Word(usize),
@@ -104,7 +102,6 @@ impl Template {
         part.value_bytes == self.value_bytes && part.exptime_s == self.exptime_s
     }
 
-    /// Appends the request for a key.
     #[inline(always)]
     pub(super) fn write(&mut self, key: u64, own: Tag, names: &Names, out: &mut Vec<u8>) {
         let at = self.digits_at;
@@ -138,7 +135,6 @@ impl Template {
     }
 }
 
-/// The upper half of a word.
 #[inline(always)]
 fn upper(word: u128) -> u64 {
     (word >> 64) as u64

@@ -1,8 +1,7 @@
 //! Tests that the server's own parser reads what is written, and that answers are read wherever
 //! they are cut.
 //!
-//! Where: unit tests of `wire`.
-//! Invariant: randomness is seeded.
+//! Where: unit tests of `wire`. Invariant: randomness is seeded.
 
 mod quick;
 

@@ -7,7 +7,6 @@
 
 use super::random::below;
 
-/// Most weights of one table.
 pub(crate) const WEIGHTS_MAX: usize = 1 << 20;
 
 /// Two places share a cell; the lower 32 random bits decide between them.

@@ -8,7 +8,6 @@
 
 use std::fmt;
 
-/// The form of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     /// Generalized Pareto.
@@ -70,7 +69,6 @@ impl Curve {
         Ok(Curve { form, min, max, below, mass })
     }
 
-    /// The least and the greatest value.
     pub(crate) fn bounds(&self) -> (f64, f64) {
         (self.min, self.max)
     }

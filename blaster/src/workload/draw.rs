@@ -93,7 +93,6 @@ pub(crate) fn greatest(law: &Law) -> u32 {
     whole(law.bounds().1)
 }
 
-/// The mean of a law.
 pub(crate) fn mean(law: &Law) -> f64 {
     let weighted = |pairs: &[(f64, f64)]| {
         let sum: f64 = pairs.iter().map(|(_, weight)| weight).sum();

@@ -13,7 +13,6 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Most bytes of a file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The setting that names the preset to be changed.
 const PRESET: &str = "preset";
@@ -108,7 +107,6 @@ fn contents(workload: &Workload) -> String {
     text
 }
 
-/// Prints a workload as a file.
 pub(super) fn print(workload: &Workload) -> String {
     let mut text = String::new();
     for setting in &SETTINGS {

@@ -13,11 +13,8 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Most rows of a histogram.
 pub(crate) const ROWS_MAX: usize = WEIGHTS_MAX;
-/// Most bytes of a file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// The greatest weight.
 const WEIGHT_MAX: f64 = 1e12;
 
 /// Values and their weights.
@@ -111,7 +108,6 @@ impl Histogram {
         &self.sum
     }
 
-    /// Values and weights.
     pub(crate) fn pairs(&self) -> &[(f64, f64)] {
         &self.pairs
     }
@@ -121,7 +117,6 @@ impl Histogram {
         self.words.iter().map(String::as_str).zip(self.pairs.iter().map(|pair| pair.1))
     }
 
-    /// The weights in the order of their values.
     pub(crate) fn ordered_weights(&self) -> Vec<f64> {
         let mut pairs = self.pairs.clone();
         pairs.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -14,7 +14,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most values of a list.
 const LIST_MAX: usize = 1024;
 
 /// The forms of laws, for `--help`.

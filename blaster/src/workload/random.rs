@@ -1,7 +1,6 @@
 //! Random numbers: seeded hashes, fractions, and a shuffled order that takes no memory.
 //!
-//! Where: under every distribution.
-//! Invariant: the same seed gives the same numbers everywhere.
+//! Where: under every distribution. Invariant: the same seed gives the same numbers everywhere.
 //! Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014 (`mix`);
 //! Black and Rogaway, "Ciphers with arbitrary finite domains", 2002 (cycle walking).
 

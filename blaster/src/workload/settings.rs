@@ -1,7 +1,6 @@
 //! The settings of a workload: one table that flags, files, `--help` and manifests share.
 //!
-//! Where: before a run.
-//! Invariant: a setting reads back what it prints as the same.
+//! Where: before a run. Invariant: a setting reads back what it prints as the same.
 
 use super::draw::Whole;
 use super::gaps::{Gap, Pace};

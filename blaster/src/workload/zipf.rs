@@ -1,7 +1,6 @@
 //! Zipf's law for any exponent from 0 up and any number of keys, without a table of all keys.
 //!
-//! Where: `popularity` draws ranks.
-//! Invariant: a rank is below the number of keys.
+//! Where: `popularity` draws ranks. Invariant: a rank is below the number of keys.
 //! Source: W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates from monotone
 //! discrete distributions", 1996, like in Apache Commons RNG; the most popular ranks come from an
 //! alias table instead, which costs a tenth.

@@ -112,7 +112,6 @@ impl Assemblies {
         Part::Last
     }
 
-    /// Forgets an answer that is being assembled.
     pub(super) fn drop(&mut self, number: u16) {
         if let Some(at) = self.open.iter().position(|one| one.number == number) {
             self.spare.push(self.open.swap_remove(at));
@@ -153,7 +152,6 @@ impl Inward {
         self.leave_if_idle(line, books);
     }
 
-    /// Takes datagrams of a line.
     #[inline]
     pub(super) fn take_datagrams<'i, P: 'i>(
         &mut self,

@@ -29,7 +29,6 @@ use crate::packets::{Packets, Queues};
 const FIRST_TOKEN: u64 = 1 << 32;
 /// Most looks for packets between two looks for everything else.
 const LOOKS_MAX: u32 = 64;
-/// No line.
 const NONE: u32 = u32::MAX;
 
 /// This thread's queues of an interface.
@@ -119,7 +118,6 @@ impl Inward {
         is_found
     }
 
-    /// Takes the packets of queues that were reported.
     pub(super) fn enter_doors(&mut self, clock: &Clock, books: &mut Books) {
         while let Some(queue) = self.doors.ready.pop() {
             self.enter_door(queue, clock, books);

@@ -120,14 +120,12 @@ pub(in super::super) struct Feedback {
     pub(in super::super) tokens: Vec<(u32, u32)>,
     /// Keys that were missed: line, key, and whether the token passes to the set.
     pub(in super::super) fills: Vec<(u32, u64, bool)>,
-    /// Lines that are broken.
     pub(in super::super) broken: Vec<u32>,
     /// Lines that were to be left and on which no request waits.
     pub(in super::super) left: Vec<u32>,
 }
 
 impl Feedback {
-    /// Frees tokens of a line.
     #[inline]
     pub(in super::super) fn give_token(&mut self, line: u32, count: u32) {
         match self.tokens.last_mut() {

@@ -22,7 +22,6 @@ use crate::wire::{Part, Writer};
 
 /// The first pause before a line is opened again.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Time within which a connection must be made.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -37,7 +36,6 @@ pub(super) enum Phase {
     Down(u64),
     /// Connecting since this time.
     Connecting(Socket, u64),
-    /// Connected.
     Up(Socket, line::Outward),
 }
 
@@ -76,7 +74,6 @@ impl OutLine {
         matches!(self.phase, Phase::Up(..))
     }
 
-    /// True if it takes a request now.
     #[inline(always)]
     pub(super) fn takes(&self) -> bool {
         !self.is_leaving && self.has_room()
@@ -150,7 +147,6 @@ impl Outward {
         }
     }
 
-    /// Begins to connect all lines.
     pub(in super::super) fn open_all(
         &mut self,
         now_ns: u64,
@@ -192,7 +188,6 @@ impl Outward {
         DriveError::Connect { name, error }
     }
 
-    /// Begins to connect a line.
     fn open(
         &mut self,
         line: u32,
@@ -241,7 +236,6 @@ impl Outward {
         hears.opened(line, socket, books);
     }
 
-    /// Opens a line again that was left.
     pub(super) fn reopen(
         &mut self,
         line: u32,

@@ -84,7 +84,6 @@ struct Agent<'p> {
     work: Option<Work>,
 }
 
-/// A stretch of traffic.
 struct Work {
     threads: Threads,
     is_watched: bool,

@@ -1,7 +1,6 @@
 //! Tests of the controller against agents that are shell scripts, whose messages a test chooses.
 //!
-//! Where: tests of `agents`.
-//! Invariant: no process outlives its test.
+//! Where: tests of `agents`. Invariant: no process outlives its test.
 
 use super::*;
 use crate::measure::watch::Usage;

@@ -12,12 +12,10 @@ use std::time::Duration;
 
 /// Seconds that the small curves cover.
 pub(super) const CURVE_MAX: usize = 60;
-/// Width of the names' column.
 const NAMES: usize = 10;
 /// The marks of a curve, from the least to the greatest.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The figures to show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
     /// The name of the stage.

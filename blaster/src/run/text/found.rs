@@ -17,7 +17,6 @@ use crate::search::{Capacity, Found};
 use crate::words::{grouped, percent, sentence, some_time, time, whole, wrapped};
 use std::fmt::Write;
 
-/// Most rows of the table.
 const ROWS_MAX: usize = 24;
 /// A greater share of failed requests is named as the cause.
 const FAILED_MAX: f64 = 0.001;
@@ -149,7 +148,6 @@ fn plot(out: &mut String, plan: &Plan, found: &Found) {
     out.push('\n');
 }
 
-/// Describes a capacity.
 fn told(found: &Found, capacity: &Capacity) -> String {
     let what = format!("Cap_{} ({}): ", capacity.name, capacity.objective);
     let Some(rate) = capacity.rate_per_s else {

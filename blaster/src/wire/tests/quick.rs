@@ -1,7 +1,6 @@
 //! Tests that the short ways give the same as the long ones: requests by template, usual answers.
 //!
-//! Where: unit tests of `wire`.
-//! Invariant: randomness is seeded.
+//! Where: unit tests of `wire`. Invariant: randomness is seeded.
 
 use super::*;
 

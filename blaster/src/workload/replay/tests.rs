@@ -1,7 +1,6 @@
 //! Tests of reading traces: whole ones, and ones with each kind of error.
 //!
-//! Where: tests of `replay`.
-//! Invariant: a refusal is an error that names the line.
+//! Where: tests of `replay`. Invariant: a refusal is an error that names the line.
 
 use super::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};

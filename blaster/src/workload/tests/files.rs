@@ -1,7 +1,6 @@
 //! Tests of workload files: reading, printing, and the messages on mistakes.
 //!
-//! Where: unit tests.
-//! Invariant: see `tests`.
+//! Where: unit tests. Invariant: see `tests`.
 
 use super::super::settings::{SETTINGS, Setting};
 use super::super::{Workload, WorkloadError, file, presets};

@@ -1,7 +1,6 @@
 //! Tests of the drawn keys against the laws' own formulas.
 //!
-//! Where: unit tests.
-//! Invariant: see `tests`.
+//! Where: unit tests. Invariant: see `tests`.
 
 use super::super::popularity::{Picks, Popularity, power_law};
 use super::super::random;

@@ -1,7 +1,6 @@
 //! Tests of names and values: unique, of their sizes, and distinguishable.
 //!
-//! Where: unit tests.
-//! Invariant: see `tests`.
+//! Where: unit tests. Invariant: see `tests`.
 
 use super::super::{KEYS_MAX, Names, Workload};
 use super::made;

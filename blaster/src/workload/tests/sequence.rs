@@ -1,7 +1,6 @@
 //! Tests of the sequences: the same for the same seed, with the right shares, and replayed.
 //!
-//! Where: unit tests.
-//! Invariant: see `tests`.
+//! Where: unit tests. Invariant: see `tests`.
 
 use super::super::random::hash;
 use super::super::{Ask, Names, Stream, VERBS, Verb, Workload, presets};

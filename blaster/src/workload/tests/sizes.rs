@@ -1,7 +1,6 @@
 //! Tests of sizes and gaps against statrs, closed forms, and figures from the paper's table 2.
 //!
-//! Where: unit tests.
-//! Invariant: see `tests`.
+//! Where: unit tests. Invariant: see `tests`.
 //! Source: the laws that statrs lacks follow from those that it has: a generalized Pareto law of
 //! shape k > 0 is a shifted Pareto law, and a generalized extreme value law is a Weibull law under
 //! x -> 1/x.
