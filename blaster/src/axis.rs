@@ -20,7 +20,7 @@ pub enum Spread {
     Log,
 }
 
-/// A scale.
+/// The scale of one axis of a plot.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     spread: Spread,

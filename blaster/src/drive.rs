@@ -83,7 +83,7 @@ pub struct Drive {
     pub late_limit: Duration,
     /// Number of requests after which a connection is closed and opened again.
     pub churn_requests: Option<u64>,
-    /// Compare values with what is stored under their keys.
+    /// True if values read are verified against their keys.
     pub verify: bool,
     /// True if a set follows each miss.
     pub fill_on_miss: bool,
@@ -146,7 +146,7 @@ pub enum Pace {
         /// The rate of this thread. NaN: the workload's own gaps.
         #[serde(with = "bits")]
         rate_per_s: f64,
-        /// To each target.
+        /// Number of connections to each target.
         connections: u32,
         /// Most requests outstanding on all connections together; a request due beyond that waits,
         /// and its waiting is measured.
@@ -154,7 +154,7 @@ pub enum Pace {
     },
     /// One request for each answer.
     Closed {
-        /// To each target.
+        /// Number of connections to each target.
         connections: u32,
         /// Requests in flight on each.
         depth: u32,
@@ -381,7 +381,7 @@ impl Drive {
 /// thread's number, the epoch that ended and its tally.
 ///
 /// # Errors
-/// A target cannot be reached at the start, a request can never be sent, or the plan cannot be.
+/// A target cannot be reached at the start, a request can never be sent, or the plan is invalid.
 pub fn run(
     drive: Drive,
     start: Instant,

@@ -159,7 +159,7 @@ impl Server {
     /// Pauses the server; it then uses no CPU.
     ///
     /// # Errors
-    /// It is gone.
+    /// The server is gone.
     pub fn pause(&self) -> io::Result<()> {
         kill_process_group(self.group, Signal::STOP)?;
         // The guard stays awake.
@@ -169,7 +169,7 @@ impl Server {
     /// Lets a paused server go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// The server is gone.
     pub fn resume(&self) -> io::Result<()> {
         Ok(kill_process_group(self.group, Signal::CONT)?)
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sending half    requests -> `Outward` -> socket     one write per wake-up and connection
-//! reading half    socket -> `Arrivals`                many answers per read
+//! reading half    socket -> bytes or datagrams        many answers per read
 //! ```
 //!
 //! Where: below the drive, above the sockets of `net`; a new transport is one more variant of

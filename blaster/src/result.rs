@@ -142,7 +142,7 @@ impl RunResult {
     /// Reads a result from its folder, or from the file itself.
     ///
     /// # Errors
-    /// It cannot be read, or is not one.
+    /// The file cannot be read, or is no result.
     pub fn read(path: &Path) -> Result<RunResult, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         read(&path)

@@ -132,7 +132,7 @@ pub struct Target {
 /// The family to which a host's addresses are limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
-    /// Whichever answers.
+    /// Either family.
     #[default]
     Any,
     /// IPv4.
@@ -152,7 +152,7 @@ pub enum TargetError {
              (unix:/PATH,WEIGHT)"
     )]
     Form(String, &'static str),
-    /// It is a number alone.
+    /// It is only a number.
     #[error("{0}: a port, and of which host? :{1} is the one of this machine")]
     Port(String, String),
     /// The name has no address.

@@ -67,7 +67,7 @@ pub(crate) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-/// A part of a whole that is more than nothing.
+/// Like `percent`, but a part above 0 is never shown as 0.
 pub(crate) fn some_percent(part: f64) -> String {
     if part < 0.000_05 { "less than 0.01 %".to_owned() } else { percent(part) }
 }

@@ -1,7 +1,7 @@
 //! Live counts of a driving thread between two reports, with times to within 6 %.
 //!
 //! ```text
-//! driving thread: Pulse (counts, buckets of times) <- read ~4 times a second by who shows them
+//! driving thread: Pulse (counts, buckets of times) <- read ~4 times a second by the live view
 //! ```
 //!
 //! Where: written by the score, beside the tally.

@@ -19,7 +19,7 @@ pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
 /// Returns the manual page of a verb, or of the whole command.
 ///
 /// # Errors
-/// None: it goes to memory.
+/// None in practice: the page is rendered into memory.
 pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     let mut page = verb.map_or_else(command, |verb| *verb);
     page.build();

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
 /// Lateness within the generator's timers, which accuses nobody.
 pub const LATENESS_NS_MIN: f64 = 50_000.0;
-/// Beyond this share of the response time, the generator's lateness is what was measured.
+/// Greatest share of the response time that lateness may take without blaming the generator.
 pub const LATENESS_SHARE_MAX: f64 = 0.1;
 /// A thread on its CPU for longer than this share has no time left.
 pub const THREAD_BUSY_MAX: f64 = 0.95;
@@ -46,7 +46,7 @@ pub const LATE_SENDS: &str = "late-sends";
 /// The rule that a null server must answer many more requests.
 pub const GENERATOR_BOUND: &str = "generator-bound";
 
-/// How the requests were driven.
+/// The loop that drove the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
     /// By schedule.

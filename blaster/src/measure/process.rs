@@ -38,7 +38,7 @@ pub struct ProcessUse {
     /// True if `cpu_s` is counted in nanoseconds, not in ticks.
     #[serde(default)]
     pub is_exact: bool,
-    /// CPUs that it would have kept busy besides, had there been any.
+    /// CPUs that it would have used besides, had they been free.
     pub waiting_cpus: Option<f64>,
     /// Resident memory at the end.
     pub rss_bytes: Option<u64>,

@@ -9,7 +9,7 @@ use super::{Times, record};
 use crate::workload::{VERBS, Verb};
 use serde::{Deserialize, Serialize};
 
-/// Adds these counts of another's to ours.
+/// Adds these counts of `$theirs` to `$ours`.
 macro_rules! add {
     ($ours:expr, $theirs:expr, $($count:ident)+) => { $($ours.$count += $theirs.$count;)+ };
 }
@@ -119,7 +119,7 @@ impl Refusals {
         });
     }
 
-    /// Adds all of another's.
+    /// Adds all counts of another.
     pub fn merge(&mut self, other: &Refusals) {
         add!(self, other, out_of_memory too_large not_understood not_allowed other);
         if self.first.is_none() {
@@ -292,7 +292,7 @@ impl Tally {
         add!(self.udp, other.udp, lost timeouts);
     }
 
-    /// Adds all of another's.
+    /// Adds all counts of another.
     pub fn merge(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.merge(theirs);
@@ -350,7 +350,7 @@ impl Tally {
 }
 
 impl VerbTally {
-    /// Adds all of another's.
+    /// Adds all counts of another.
     pub fn merge(&mut self, other: &VerbTally) {
         add!(self, other, sent answered keys hits misses not_done errors corrupt late);
         add!(self, other, timeouts unsent);

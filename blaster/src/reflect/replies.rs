@@ -24,7 +24,7 @@ const PIECES_MAX: usize = 64;
 /// The alignment of a value's bytes: the kernel takes whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// How values get into the socket.
+/// The way in which values get into the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// Copied behind the text before them, and then by the kernel

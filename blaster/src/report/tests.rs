@@ -147,7 +147,7 @@ fn a_title_says_what_and_when_and_a_sentence_what_came_of_it() {
     let (seen, folded) =
         page.split_once("id=\"glance\"").unwrap().0.split_once("<details>").unwrap();
     assert!(seen.contains("p99&lt;1ms is not met") && folded.contains("Note (broken)"), "{seen}");
-    // 12,000 answers tell no p99.99, and a CPU time of nobody is not shown as a response time.
+    // 12,000 answers are too few for a p99.99; the page ends with p99.9.
     assert!(!page.contains("response p99.99"));
     assert!(page.contains("<th scope=\"row\">response p99.9</th>") && page.contains(">figure<"));
 }

@@ -36,7 +36,7 @@ pub struct Said {
     pub version: Option<String>,
     /// Bytes that it may use for items.
     pub limit_bytes: Option<u64>,
-    /// Its process, on its own machine.
+    /// Its process id, on its own machine.
     #[serde(default)]
     pub pid: Option<u64>,
     /// Seconds since it was started.

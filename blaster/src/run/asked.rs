@@ -1,4 +1,4 @@
-//! Reports on demand: SIGUSR1 asks what was seen since the last one, or since the traffic began.
+//! Reports on demand: SIGUSR1 asks for the figures since the last one, or since the start.
 //!
 //! ```text
 //! schedule's epochs   |--- 0 ---|-------- 1 --------|-------- 2 --------|

@@ -1,8 +1,8 @@
 //! The search for capacity on real servers.
 //!
 //! Where: called by `main`; each trial is a `course` at one rate.
-//! Invariant: the servers are populated before each trial, unless once was asked for; Ctrl-C ends
-//! the search and keeps what it found.
+//! Invariant: the servers are populated before each trial, unless `--populate-once` was given;
+//! Ctrl-C ends the search and keeps what it found.
 //! Source: the paper's section 6: the highest rate that keeps the objective, populated anew for
 //! each run.
 

@@ -194,7 +194,7 @@ fn order(round: usize, count: usize) -> Vec<usize> {
     order
 }
 
-/// Compares as `plan` asks.
+/// Compares the servers of `plan`.
 ///
 /// # Errors
 /// A server cannot be started, or not be measured.
@@ -483,7 +483,7 @@ impl Comparison {
     /// Reads a comparison from its folder, or from the file itself.
     ///
     /// # Errors
-    /// It cannot be read, or is not one.
+    /// The file cannot be read, or is no comparison.
     pub(crate) fn read(path: &Path) -> Result<Comparison, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         result::read(&path)

@@ -1,8 +1,8 @@
 //! The course of a run: populate, settle, report after report, end.
 //!
 //! Where: called by `main`; `capacity` runs it once for each rate it tries.
-//! Invariant: an epoch ends for all threads at the same word, and its CPU readings are taken then;
-//! Ctrl-C, a thread that fails and the last request end a run early, and what was measured stays.
+//! Invariant: an epoch ends for all threads at once, and its CPU readings are taken then; Ctrl-C, a
+//! thread that fails and the last request end a run early, and the measurements so far are kept.
 //! Source: the paper's section 6.1: six consecutive reports of ten seconds after it has settled.
 
 use super::agents::Parts;

@@ -66,7 +66,7 @@ enum Phase {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Hidden where stderr is no terminal that can move its cursor.
+    /// Hidden if stderr is no terminal that can move its cursor.
     bar: ProgressBar,
     drawn: Option<Instant>,
     /// The time of the last line, or of the phase's beginning.

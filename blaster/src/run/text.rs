@@ -23,7 +23,7 @@ use crate::workload::VERBS;
 use explained::Advice;
 use std::fmt::Write;
 
-/// The whole text.
+/// Returns the whole report.
 pub fn text(plan: &Plan, done: &RunResult) -> String {
     let mut out = String::new();
     head(&mut out, plan, &done.manifest);

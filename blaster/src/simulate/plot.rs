@@ -7,7 +7,7 @@ use crate::report::chart::{Chart, Dot, KINDS, Line, sheet};
 use crate::report::words;
 use simulate::jobs::{Outcome, Plan};
 
-/// The whole drawing.
+/// Draws all charts as one SVG.
 #[must_use]
 pub fn svg(plan: &Plan, outcomes: &[Outcome]) -> String {
     let charts: Vec<Chart> = outcomes.iter().map(|outcome| chart(plan, outcome)).collect();

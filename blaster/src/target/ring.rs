@@ -32,7 +32,7 @@ struct Point {
     target: u32,
 }
 
-/// The servers on their circle.
+/// The circle of the servers' points.
 #[derive(Clone, Debug)]
 pub struct Ring {
     points: Vec<Point>,

@@ -126,7 +126,7 @@ impl<F: AsFd> Lines<F> {
     /// Returns the next message; none at the end of input.
     ///
     /// # Errors
-    /// Nothing came for too long, or what came is no message.
+    /// Nothing came for too long, or a line is no message.
     pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, String> {
         let mut line = Vec::new();
         loop {

@@ -196,7 +196,7 @@ pub enum Finding {
     TooFew,
 }
 
-/// All figures that some server has.
+/// Returns a row for each figure that some server has.
 #[must_use]
 pub fn rows(series: &[Series], cpus: &[usize]) -> Vec<Row> {
     let rows = FIGURES.iter().map(|figure| row(figure, series, cpus));
@@ -380,7 +380,7 @@ mod tests {
         assert!(rate.is_unsteady && rate.is_bound);
         assert_eq!(told[1].medians, [Some(2000.0), Some(3000.0)]);
         assert!(!told[1].against[0].clone().unwrap().is_bound);
-        // A fifth of a second.
+        // A fifth of a second of user time.
         assert_eq!(told[2].medians, [Some(200_000.0), Some(1e9 / 7500.0)]);
         // With CPUs of their own, all that was spent there counts.
         assert_eq!(rows(&both, &[3])[1].medians, [Some(1250.0), Some(1875.0)]);

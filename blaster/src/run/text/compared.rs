@@ -15,7 +15,7 @@ use std::fmt::Write;
 const NAMES: usize = 24;
 const COLUMN: usize = 14;
 
-/// The whole text.
+/// Returns the whole report.
 #[must_use]
 pub fn text(plan: &Plan, done: &Comparison) -> String {
     let mut out = String::new();

@@ -36,7 +36,7 @@ const CURVES: [Curve; 3] = [
     ('m', "mean", |point| point.mean_ns),
 ];
 
-/// The whole text.
+/// Returns the whole report.
 pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
     let mut out = String::new();
     super::head(&mut out, plan, &done.manifest);
