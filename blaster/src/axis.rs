@@ -1,26 +1,26 @@
-//! A scale: from figures to places in a plot, with ticks at round ones.
+//! A scale: maps figures to places in a plot, with ticks at round figures.
 //!
-//! Where: two a plot, on pages and on terminals. Invariant: a scale has an extent, even of one
-//! figure or none; every tick lies inside of it, and there are at most `TICKS_MAX`.
+//! Where: two per plot, on pages and on terminals.
+//! Invariant: a scale has an extent, even for one figure or none; every tick lies inside it, and
+//! there are at most `TICKS_MAX`.
 //! Source: the usual 1, 2, 5 steps.
 
-/// Ticks of one axis.
 const TICKS_MAX: u8 = 9;
-/// Ticks that a linear axis aims at.
+/// Number of ticks that a linear axis aims at.
 const TICKS: f64 = 5.0;
 
-/// How figures are spread.
+/// The spread of figures over an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Evenly, from zero.
     Linear,
     /// Evenly, from the least to the greatest.
     Within,
-    /// By their logarithm; what is not above zero is not drawn.
+    /// By their logarithm; figures that are not above zero are not drawn.
     Log,
 }
 
-/// A scale.
+/// The scale of one axis of a plot.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     spread: Spread,
@@ -29,7 +29,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// One that holds all of some figures.
+    /// Returns a scale that holds all the figures.
     #[must_use]
     pub fn of(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
         let figures = figures.filter(|figure| figure.is_finite());
@@ -48,7 +48,7 @@ impl Axis {
         Axis { spread, from, to }
     }
 
-    /// Where a figure lies: 0 at the beginning, 1 at the end; none if it cannot be shown.
+    /// The place of a figure: 0 at the beginning, 1 at the end; none if it cannot be shown.
     #[must_use]
     pub fn place(&self, figure: f64) -> Option<f64> {
         let place = match self.spread {
@@ -58,7 +58,7 @@ impl Axis {
         place.is_finite().then_some(place)
     }
 
-    /// The figure that lies there: what `place` undoes.
+    /// The figure at a place: the inverse of `place`.
     #[must_use]
     pub fn at(&self, place: f64) -> f64 {
         match self.spread {
@@ -67,7 +67,7 @@ impl Axis {
         }
     }
 
-    /// Round figures inside.
+    /// Round figures inside the scale.
     #[must_use]
     pub fn ticks(&self) -> Vec<f64> {
         let ticks = match self.spread {

@@ -1,4 +1,4 @@
-//! A bag of datagrams: written one behind the other, and sent together.
+//! A bag of datagrams, written one behind the other and sent together.
 //!
 //! ```text
 //! bytes       | datagram | datagram | ...     back to back: equally long ones are one send
@@ -7,12 +7,12 @@
 //!
 //! Where: between the wire, which writes requests or answers, and `net`'s outbox, which all lines
 //! of a thread share.
-//! Invariant: what is not sent waits, in its order but for flows; who fills a bag asks for its
-//! lengths, and bounds it by them.
+//! Invariant: unsent datagrams wait in their order, apart from flows; the caller that fills a bag
+//! checks its lengths, and so bounds it.
 
 use net::{Calls, Datagrams, Obstacle, Outbox, Peer};
 
-/// Letters of an outbox that bags are sent by.
+/// Most datagrams of an outbox that sends bags.
 const LETTERS_MAX: usize = 256;
 
 /// Datagrams that wait to be sent.
@@ -20,17 +20,16 @@ const LETTERS_MAX: usize = 256;
 pub struct Bag {
     bytes: Vec<u8>,
     stretches: Vec<Stretch>,
-    /// Peers are large and a client needs none, so they stand apart.
+    /// Receivers. A `Peer` is large and a client needs none, so they are stored apart.
     peers: Vec<Peer>,
-    /// How many datagrams there are.
     datagrams: usize,
-    /// The one that was begun last.
+    /// The datagram that was begun last.
     begun: Begun,
-    /// Stretches sent.
+    /// Number of stretches sent.
     done: usize,
-    /// Those of one flow are sent together, for a run ends where the flow changes.
+    /// True if datagrams are sent flow by flow, because a run ends where the flow changes.
     by_flow: bool,
-    /// There is more than one flow.
+    /// True if there is more than one flow.
     is_mixed: bool,
 }
 
@@ -43,26 +42,26 @@ struct Begun {
     to: Option<usize>,
 }
 
-/// Datagrams side by side, of one flow and to one receiver, all as long as the first, but for the
-/// last, which may be shorter.
+/// Adjacent datagrams of one flow to one receiver, all as long as the first; only the last may be
+/// shorter.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     first: Begun,
     end: usize,
     each_bytes: usize,
-    /// The last is shorter: it takes no more.
+    /// True if the last one is shorter, so the stretch takes no more.
     is_over: bool,
 }
 
 impl Bag {
-    /// An empty bag. `by_flow`, those of one flow are sent together: it is worth while where runs
-    /// are one send.
+    /// Returns an empty bag. With `by_flow`, datagrams of one flow are sent together, which pays if
+    /// runs are one send.
     #[must_use]
     pub fn new(by_flow: bool) -> Bag {
         Bag { by_flow, ..Bag::default() }
     }
 
-    /// Room to send bags by. With `runs` equally long datagrams to one peer are one send.
+    /// Returns an outbox for bags. With `runs`, equally long datagrams to one peer are one send.
     #[must_use]
     pub fn outbox(runs: bool) -> Outbox {
         Outbox::new(LETTERS_MAX, LETTERS_MAX, runs)
@@ -82,7 +81,7 @@ impl Bag {
         &mut self.bytes
     }
 
-    /// The datagram that was begun last is whole: how many bytes it has.
+    /// Ends the datagram that was begun last; returns its length in bytes.
     #[inline]
     pub fn end(&mut self) -> usize {
         let (begun, end) = (self.begun, self.bytes.len());
@@ -112,20 +111,20 @@ impl Bag {
         }
     }
 
-    /// The number of datagrams that wait, or did when they were last sent.
+    /// Number of datagrams that wait, or waited when they were last sent.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.datagrams
     }
 
-    /// True if there is none.
+    /// True if there is no datagram.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.datagrams == 0
     }
 
-    /// Their bytes.
+    /// Bytes of all datagrams.
     #[inline]
     #[must_use]
     pub fn total_bytes(&self) -> usize {
@@ -140,7 +139,7 @@ impl Bag {
         (self.datagrams, self.done, self.is_mixed) = (0, 0, false);
     }
 
-    /// Sends what waits. What stands in the way of the rest, if anything does.
+    /// Sends the waiting datagrams. Returns the obstacle for the rest, if any.
     pub fn post(
         &mut self,
         outbox: &mut Outbox,
@@ -173,14 +172,14 @@ impl Bag {
         None
     }
 
-    /// Those that wait, in their order.
+    /// The waiting datagrams, in their order.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.stretches[self.done..]
             .iter()
             .flat_map(|one| self.bytes[one.first.start..one.end].chunks(one.each_bytes.max(1)))
     }
 
-    /// So many datagrams more are sent; once all are, none is left.
+    /// Marks `sent` more datagrams as sent; clears the bag once all are.
     pub fn pass(&mut self, mut sent: usize) {
         for stretch in &mut self.stretches[self.done..] {
             let bytes = stretch.end - stretch.first.start;
@@ -274,7 +273,7 @@ mod tests {
         let columns = bind_columns(any, 3, Sizes::default()).unwrap();
         let client = Datagrams::connect(columns[0].address().unwrap(), Sizes::default()).unwrap();
         let (calls, mut inbox) = (Calls::default(), Inbox::new(1, SLOT_BYTES_MAX));
-        // Whether they are sent by flow, and how many datagrams a column's first burst has.
+        // True if sent by flow; and the number of datagrams in a column's first burst.
         for (by_flow, first) in [(true, 20), (false, 1)] {
             let (mut bag, mut outbox) = (Bag::new(by_flow), Bag::outbox(true));
             for number in 0..60_u16 {

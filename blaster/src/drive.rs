@@ -1,4 +1,4 @@
-//! One driving thread: when to send, what is outstanding, and what came of it.
+//! One driving thread: it sends on time, tracks what is outstanding, and counts the outcomes.
 //!
 //! ```text
 //! workload -> outward (draw, route, write) -> sockets -> inward (read, match, time) -> tally
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Where: between the workload and the measurements; it owns its connections.
-//! Invariant: both halves talk through notes and feedback only, so that they run on one thread or
-//! on two, as the paper's Tx and Rx threads do. A request is counted once however it ends.
+//! Invariant: the two halves talk through notes and feedback only, so they run on one thread or on
+//! two, like the paper's Tx and Rx threads. A request is counted once however it ends.
 //! Source: the paper, sections 5.2.2 and 5.3; Schroeder, Wierman, Harchol-Balter, "Open Versus
 //! Closed: A Cautionary Tale" (2006).
 
@@ -39,7 +39,6 @@ use crate::workload::{Names, Workload};
 use pulse::Pulse;
 use serde::{Deserialize, Serialize};
 
-/// Events one look at the sockets reports at most.
 const EVENTS_MAX: usize = 256;
 /// Most connections of one thread to one target.
 pub const CONNECTIONS_MAX: u32 = 60_000;
@@ -48,85 +47,86 @@ pub const DEPTH_MAX: u32 = 10_000;
 /// Most requests of an open loop that wait for their answers.
 pub const OUTSTANDING_MAX: u32 = 1 << 20;
 
-/// What a thread is to do.
+/// The plan of one thread.
 #[derive(Clone, Debug)]
 pub struct Drive {
-    /// What is asked.
+    /// The requests to draw.
     pub workload: Arc<Workload>,
     /// The bytes of keys and values.
     pub names: Names,
-    /// Of the requests that are drawn.
+    /// The seed with which requests are drawn.
     pub seed: u64,
     /// This thread's number, from 0.
     pub thread: u32,
-    /// How many there are.
+    /// Number of threads of the run.
     pub threads: u32,
-    /// Its number among the threads of this process, and how many those are.
+    /// This thread's number among the threads of this process, and their number.
     pub here: (u32, u32),
-    /// The number of its first connection among those of all threads, from 0, and how many those
-    /// are.
+    /// The number of this thread's first connection among those of all threads, from 0, and their
+    /// number.
     pub first_connection: (u32, u32),
     /// The servers, at least one.
     pub targets: Arc<[Target]>,
-    /// Which of them has a key.
+    /// The ring that maps a key to its server.
     pub ring: Arc<Ring>,
-    /// How they are spoken to.
+    /// The protocol.
     pub speech: Speech,
     /// The processor to run on.
     pub cpu: Option<usize>,
-    /// Receive on a thread of its own, on this processor.
+    /// The processor on which a second thread receives; none: one thread does both.
     pub receive_apart: Option<usize>,
-    /// When to send.
+    /// The loop, open or closed, and its rate or depth.
     pub pace: Pace,
     /// A request that has no answer after this long is given up, and with it its stream.
     pub timeout: Duration,
     /// An answer that takes longer is counted as late.
     pub late_limit: Duration,
-    /// Leave a connection and open it again after so many requests.
+    /// Number of requests after which a connection is closed and opened again.
     pub churn_requests: Option<u64>,
-    /// Compare values with what is stored under their keys.
+    /// True if values read are verified against their keys.
     pub verify: bool,
-    /// A miss is followed by a set.
+    /// True if a set follows each miss.
     pub fill_on_miss: bool,
-    /// UDP: hand equally long requests over as one.
+    /// UDP: hand equally long requests to the kernel as one burst.
     pub gso: bool,
-    /// UDP: which of a server's columns has each request.
+    /// UDP: the rule that gives each request its column of the server.
     pub steering: Steering,
-    /// Looks for answers without sleeping, where it receives itself: a server need not wake it.
+    /// True if a thread that receives itself polls without sleeping, so the server need not wake
+    /// it.
     pub spin: bool,
-    /// Traffic, or filling the cache.
+    /// Traffic, or filling or clearing the cache.
     pub mode: Mode,
-    /// When to end.
+    /// The end.
     pub until: Until,
-    /// Where it can be watched: this thread, and the one that receives apart if there is one.
+    /// The live counts: of this thread, and of the receiving thread if there is one.
     pub pulses: Option<[Arc<Pulse>; 2]>,
-    /// What is told to whoever started the threads, before the first tally.
+    /// Signs to the starter of the threads, before the first tally.
     pub signs: Arc<Signs>,
 }
 
-/// What threads show of themselves while they are at work. Each field is read by itself: nothing
-/// else becomes visible with it, so that every access is relaxed.
+/// Signs that threads give while they are at work. Each field is read by itself and makes nothing
+/// else visible, so every access is relaxed.
 #[derive(Debug, Default)]
 pub struct Signs {
-    /// The threads whose connections stand; each counts just before it begins.
+    /// Number of threads whose connections stand; each counts itself just before it begins.
     pub ready: AtomicU32,
-    /// A server has sent something.
+    /// True if a server has sent something.
     pub heard: AtomicBool,
-    /// A request was given up.
+    /// True if a request was given up.
     pub lost: AtomicBool,
-    /// Threads that are ready do not begin while this is so.
+    /// While this is true, threads that are ready do not begin.
     is_held: Mutex<bool>,
     is_free: Condvar,
 }
 
 impl Signs {
-    /// Signs of threads that wait for a word when they are ready, so that all begin together.
+    /// Returns signs that hold ready threads until `let_go`, so that all begin together.
     #[must_use]
     pub fn held() -> Signs {
         Signs { is_held: Mutex::new(true), ..Signs::default() }
     }
 
-    /// The word.
+    /// Lets all threads begin.
     pub fn let_go(&self) {
         *self.is_held.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.is_free.notify_all();
@@ -138,22 +138,23 @@ impl Signs {
     }
 }
 
-/// When requests are sent.
+/// The rule by which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
-    /// By a schedule, whatever comes back.
+    /// By a schedule, independent of the answers.
     Open {
-        /// Of this thread. NaN: when the workload itself says.
+        /// The rate of this thread. NaN: the workload's own gaps.
         #[serde(with = "bits")]
         rate_per_s: f64,
-        /// To each target.
+        /// Number of connections to each target.
         connections: u32,
-        /// Of all connections together; what is due beyond waits, and its time counts.
+        /// Most requests outstanding on all connections together; a request due beyond that waits,
+        /// and its waiting is measured.
         outstanding_max: u32,
     },
-    /// One for each answer.
+    /// One request for each answer.
     Closed {
-        /// To each target.
+        /// Number of connections to each target.
         connections: u32,
         /// Requests in flight on each.
         depth: u32,
@@ -168,7 +169,7 @@ impl Pace {
     }
 }
 
-/// A rate in JSON, which knows no NaN.
+/// Writes a rate as its bits, because JSON has no NaN.
 mod bits {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -181,40 +182,40 @@ mod bits {
     }
 }
 
-/// What is sent.
+/// The kind of requests sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// The workload's requests.
     Traffic,
     /// A set for each key of this thread's share, once.
     Populate,
-    /// A delete for each, likewise.
+    /// A delete for each key of this thread's share, once.
     Clear,
 }
 
-/// When a thread ends: whichever comes first.
+/// The end of a thread: whichever condition comes first.
 #[derive(Clone, Debug, Default)]
 pub struct Until {
-    /// Somebody says so.
+    /// Set by another thread.
     pub stop: Arc<AtomicBool>,
-    /// The time is up.
+    /// The time at which the thread ends.
     pub deadline: Option<Instant>,
-    /// So many requests of this thread were sent.
+    /// Number of requests of this thread.
     pub requests: Option<u64>,
 }
 
 /// Why a thread could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
-    /// A target does not take connections.
+    /// A target refuses connections.
     #[error("cannot connect to {name}: {error}; is the server running and listening there?")]
     Connect {
         /// The target.
         name: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// Requests over UDP are one datagram.
+    /// A request over UDP must fit one datagram.
     #[error(
         "a request does not fit one UDP datagram of 65,507 bytes (a value of {value_bytes} bytes, \
          {keys} keys): choose smaller values or fewer keys a request, or use TCP"
@@ -222,16 +223,16 @@ pub enum DriveError {
     TooLarge {
         /// Bytes of its value.
         value_bytes: u32,
-        /// How many keys.
+        /// Number of keys.
         keys: usize,
     },
-    /// Something in the plan cannot be.
+    /// The plan contradicts itself.
     #[error("{0}")]
     Plan(&'static str),
-    /// The thread cannot run where it should.
+    /// The thread cannot be pinned to its processor.
     #[error("cannot run on processor {0}: {1}")]
     Pin(usize, io::Error),
-    /// The system refuses something.
+    /// A system call failed.
     #[error("{0}")]
     System(io::Error),
 }
@@ -239,7 +240,7 @@ pub enum DriveError {
 /// Time since the start of the run.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    /// By the system's clock.
+    /// The start of the run by the system's monotonic clock.
     start_ns: u64,
 }
 
@@ -256,8 +257,8 @@ impl Clock {
 }
 
 impl Drive {
-    /// The plan of one thread that has all the connections, without an end; what is not asked for
-    /// here is at rest.
+    /// Returns the plan of a single thread that has all the connections and no end; everything else
+    /// is off or at its default.
     #[must_use]
     pub fn new(
         workload: Arc<Workload>,
@@ -294,14 +295,14 @@ impl Drive {
         }
     }
 
-    /// How many tallies it hands over for each epoch: two, if it receives apart.
+    /// Number of tallies handed over per epoch: two if a second thread receives.
     #[must_use]
     pub fn reporters(&self) -> usize {
         1 + usize::from(self.receive_apart.is_some())
     }
 
-    /// The keys that this thread stores when it populates: where each connection has keys of its
-    /// own, those of its connections.
+    /// The keys that this thread stores when it populates; if each connection has its own keys,
+    /// those of this thread's connections.
     #[must_use]
     pub fn share(&self) -> Range<u64> {
         if !self.workload.per_connection() {
@@ -311,13 +312,13 @@ impl Drive {
         self.workload.share(start, all).start..self.workload.share(end, all).start
     }
 
-    /// The numbers of its connections among those of all threads, and how many those are.
+    /// The numbers of this thread's connections among those of all threads, and their number.
     fn seats(&self) -> (Range<u32>, u32) {
         let (first, all) = self.first_connection;
         (first..first.saturating_add(self.pace.connections()), all)
     }
 
-    /// What all threads of this process want of each interface.
+    /// The needs of all threads of this process at each AF_XDP interface.
     fn past_the_kernel(&self) -> Vec<Wanted> {
         let mut all: Vec<Wanted> = Vec::new();
         for target in self.targets.iter() {
@@ -330,7 +331,7 @@ impl Drive {
                 bypass: bypass.clone(),
                 targets: vec![*address],
                 threads: self.here.1 as usize,
-                // Another thread may have one more.
+                // Another thread may have one connection more.
                 connections: self.pace.connections() as usize + 1,
                 speech: self.speech,
             });
@@ -376,11 +377,11 @@ impl Drive {
     }
 }
 
-/// Runs to its end. A tally goes out through `sink` whenever `epoch` has moved on, and at the end;
-/// with it the thread's number and the epoch that it belongs to.
+/// Runs the thread to its end. Whenever `epoch` has moved on, and at the end, `sink` gets the
+/// thread's number, the epoch that ended and its tally.
 ///
 /// # Errors
-/// A target cannot be reached at the start, a request can never be sent, or the plan cannot be.
+/// A target cannot be reached at the start, a request can never be sent, or the plan is invalid.
 pub fn run(
     drive: Drive,
     start: Instant,

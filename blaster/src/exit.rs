@@ -1,29 +1,29 @@
-//! The statuses with which kvblaster exits: scripts go by them.
+//! The exit statuses of kvblaster, for scripts.
 //!
-//! Where: `main` exits with one; `--help` and README.md have them as a table. Invariant: each
-//! status has one meaning, whatever the command: a figure that is not to be trusted never passes
-//! for one that is, nor what was not measured for what was not met.
+//! Where: `main` exits with one; `--help` and README.md list them in a table.
+//! Invariant: each status has one meaning for all commands: a figure that is not to be trusted
+//! never passes for a valid one, nor a failed measurement for an objective that is not met.
 
 use crate::words::wrapped;
 use std::process::ExitCode;
 
-/// A status. The later ones outweigh those before.
+/// An exit status. A later one outweighs those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {
-    /// All was done that was asked for, and what was asserted holds.
+    /// Everything was done, and every assert holds.
     Met = 0,
-    /// Measured, and not what was asked for.
+    /// It was measured, and an assert does not hold or the run was cut short.
     NotMet = 1,
-    /// Measured, and not to be trusted, though something was asserted.
+    /// It was measured with asserts, but the figures are not to be trusted.
     Invalid = 2,
-    /// There is nothing to go by.
+    /// Nothing could be measured.
     CouldNot = 3,
     /// The command line is wrong (sysexits.h).
     Usage = 64,
 }
 
-/// Each with its meaning, as `--help` tells it.
+/// The meanings in `--help`.
 const MEANINGS: [(Exit, &str); 5] = [
     (Exit::Met, "done, or measured; all that was asserted is met"),
     (
@@ -41,14 +41,13 @@ const MEANINGS: [(Exit, &str); 5] = [
 ];
 
 impl Exit {
-    /// For the system.
+    /// The status for the operating system.
     #[must_use]
     pub fn code(self) -> ExitCode {
         ExitCode::from(self as u8)
     }
 }
 
-/// The table, for `--help`.
 pub(crate) fn table() -> String {
     let mut out = "Exit status:\n".to_owned();
     for (exit, meaning) in MEANINGS {

@@ -1,13 +1,14 @@
 //! The command line: one enum of verbs, each with its struct of flags.
 //!
-//! A flag is a field of its verb's struct: the doc comment is its help, `value_parser` reads and
-//! bounds its value (`number`, `time` and so on below); `long` and `short` without a name are the
-//! field's. A verb is a variant of `Verb`, its doc comment the line in `--help`, and an arm in
-//! `main`, which does it; what shows only when all flags are known is checked in an arm of
-//! `Verb::finish`. Help, manual page, completions and the commands of `next:` come of those.
+//! A flag is a field of its verb's struct: the doc comment is its help, and `value_parser` reads
+//! and bounds its value (`number`, `time` and so on below); `long` and `short` without a name take
+//! the field's. A verb is a variant of `Verb`, whose doc comment is the line in `--help`, with an
+//! arm in `main`, which does it; an arm of `Verb::finish` checks what only shows when all flags are
+//! known. Help, manual page, completions and the commands of `next:` are made from those.
 //!
-//! Where: `main` calls `parse` first. Invariant: a word that means nothing is refused by name,
-//! never passed over; what is given twice holds as given last, what may be given often adds up.
+//! Where: `main` calls `parse` first.
+//! Invariant: a word without a meaning is refused by name, never passed over; of a flag given twice
+//! the last holds, and a flag that may be given often adds up.
 
 pub mod pages;
 
@@ -66,7 +67,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Checks what only shows together.
+    /// Checks what only shows when all flags are known.
     fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         match self {
             Verb::Run(run) => run.finish(given),
@@ -79,16 +80,16 @@ impl Verb {
     }
 }
 
-/// Why nothing is done.
+/// Why the command line names nothing to do.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Help was asked for, or the version: `print` tells it.
+    /// Help or the version was asked for; `print` shows it.
     Help(clap::Error),
-    /// The words are wrong: why, and where to look for what is right.
+    /// The words are wrong; the text says why, and where the help is.
     Wrong(String),
 }
 
-/// An option as it stood on the command line.
+/// An option from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     /// Its long name.
@@ -117,10 +118,10 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Refusal>
     Ok(verb)
 }
 
-/// Columns of `--help`, at most.
+/// Most columns of `--help`.
 const COLUMNS: usize = 80;
 
-/// Commands whose exit status says what was measured.
+/// Commands whose exit status depends on the measurement.
 const MEASURING: [&str; 4] = ["run", "capacity", "compare", "size"];
 
 /// All verbs and flags.
@@ -135,7 +136,7 @@ fn command() -> Command {
     })
 }
 
-/// What is wrong, in a sentence that names the flag once.
+/// Describes an error in a sentence that names the flag once.
 fn told(error: &clap::Error) -> String {
     let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     if let (ErrorKind::ValueValidation, Some(flag), Some(why)) =
@@ -153,7 +154,7 @@ fn told(error: &clap::Error) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// The options of the verb, in their order.
+/// The options of the verb, in their order on the command line.
 fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
     let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
     let mut found = Vec::new();
@@ -179,11 +180,10 @@ fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
 const TIME: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
 const CPU_MAX: usize = 4095;
 
-/// What is said of numbers in `--help`.
+/// The note on numbers in `--help`.
 pub(crate) const NUMBERS: &str =
     "Numbers may end in k, m or g: thousands, millions or billions, as in 1.5m.";
 
-/// A number within bounds.
 pub(crate) fn number<T>(
     range: RangeInclusive<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
@@ -197,7 +197,7 @@ where
     }
 }
 
-/// A value that a word stands for, or that another parser reads.
+/// Reads a value for which one word stands, or else with another parser.
 pub(crate) fn or<T: Clone + Send + Sync + 'static>(
     word: &'static str,
     value: T,
@@ -206,18 +206,18 @@ pub(crate) fn or<T: Clone + Send + Sync + 'static>(
     move |text| if text == word { Ok(value.clone()) } else { other(text) }
 }
 
-/// One of what is written between commas.
+/// Reads one item of a list between commas.
 pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
     text.trim().parse()
 }
 
-/// A time as in 500us.
+/// Reads a time, such as 500us.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let time = span(text).filter(|time| TIME.contains(time));
     time.ok_or_else(|| format!("a time as in 500us, 1ms or 2s, at most an hour: {text}"))
 }
 
-/// CPUs as in 0,2-5.
+/// Reads a list of CPUs, such as 0,2-5.
 pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
     let mut cpus = Vec::new();
     for range in text.split(',') {
@@ -232,7 +232,7 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// What these words ask for, or what is said instead.
+    /// Returns the verb that these words ask for, or the text of their refusal.
     pub(crate) fn asked(words: &str) -> Result<Verb, String> {
         parse(["kvblaster"].into_iter().chain(words.split_whitespace()).map(OsString::from))
             .map_err(|refusal| match refusal {
@@ -241,7 +241,8 @@ pub(crate) mod tests {
             })
     }
 
-    /// Each of these words is refused by what stands beside it, and with the way to the help.
+    /// Asserts that each row's words are refused with the text beside them, and a pointer to the
+    /// help.
     pub(crate) fn refused(verb: &str, rows: &[(&str, &str)]) {
         for (words, why) in rows {
             let told = asked(&format!("{verb} {words}")).unwrap_err();

@@ -1,10 +1,11 @@
-//! Servers that are started here: on places of their own, on their CPUs, stopped while another one
-//! is measured.
+//! Servers started by kvblaster: on ports and CPUs of their own, paused while another one is
+//! measured.
 //!
-//! Where: between whoever compares or sizes servers and the operating system. Invariant: a server
-//! goes with its `Server`, and with this process however that ends: a guard, a shell that leads its
-//! process group and reads from a pipe that only this process can write to, kills the group when
-//! the pipe closes. What it prints is read, so that it never waits, and its last words are kept.
+//! Where: between the verbs that compare or size servers and the operating system.
+//! Invariant: a server ends with its `Server`, and with this process however that ends. A guard
+//! ensures this: a shell that leads the server's process group and reads from a pipe that only this
+//! process can write to; when the pipe closes, it kills the group. The server's output is read all
+//! the time, so that it never blocks, and its last words are kept.
 
 use crate::measure::owner;
 use crate::result::version;
@@ -22,41 +23,41 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// What stands in a server's words for its port, or the path of its Unix socket.
+/// The placeholder of the port in a server's command; below, of the path of its Unix socket.
 pub const PORT: &str = "{port}";
 /// See [`PORT`].
 pub const SOCKET: &str = "{socket}";
-/// How long a server may take until it answers: one with much memory touches it first.
+/// Time that a server has until it answers: one with much memory touches it first.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks whether it does.
+/// Time between two looks at a server.
 const LOOK: Duration = Duration::from_millis(10);
-/// Of what it printed, so much is kept.
+/// Bytes kept of the end of a server's output.
 const WORDS_BYTES_MAX: usize = 2000;
-/// How long its last words are waited for.
+/// Time that the last words have to arrive.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
-/// Kills its process group when its input ends. A group that stands still when its parent goes is
-/// told to hang up, which would end it before.
+/// Kills its process group when its input ends. It ignores SIGHUP, which the kernel sends to a
+/// paused group whose parent ends, and which would end the guard first.
 const GUARD: &str = "trap '' HUP; read _; kill -9 0";
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// It is not told its place.
+    /// The command does not contain its place.
     #[error("{0}: where is it to listen? Write {PORT} in it, or {SOCKET} for a Unix socket")]
     Placeless(String),
-    /// The system refuses.
+    /// A system call failed.
     #[error("{0}: {1}")]
     System(String, #[source] io::Error),
-    /// It ended.
+    /// The server ended.
     #[error("{0}: it ended before it answered ({1}), and said: {2}")]
     Ended(String, ExitStatus, String),
-    /// It is in a session of its own.
+    /// The server left its process group for a session of its own.
     #[error("{0}: it left its process group (setsid?), and could not be stopped for the others")]
     Escaped(String),
-    /// Another one has its place.
+    /// Another server has the port.
     #[error("{0}: process {2} answers on {1}, where it was to listen: is that another server?")]
     Taken(String, String, u32),
-    /// It does not answer.
+    /// The server does not answer.
     #[error("{0}: it does not answer after {time} s, and said: {1}", time = PATIENCE.as_secs())]
     Silent(String, String),
 }
@@ -68,22 +69,22 @@ pub struct Server {
     guard: Child,
     group: Pid,
     socket: PathBuf,
-    /// Locked by nobody: it lets threads share what is read by one.
+    /// Never contended: the lock only makes the receiver shareable between threads.
     words: Mutex<mpsc::Receiver<String>>,
-    /// Where it is, as [`target::parse`] reads it.
+    /// The server's place, in the form of [`target::parse`].
     pub target: String,
-    /// What it says its version is.
+    /// The version that it reports.
     pub version: Option<String>,
 }
 
-/// The words that have a shell start `command`, and become it. It may begin with its environment:
-/// `NAME=value`.
+/// Returns the words with which a shell becomes `command`. The command may begin with its
+/// environment: `NAME=value`.
 #[must_use]
 pub fn shell(command: &str) -> Vec<String> {
     ["sh", "-c", &becoming(command)].map(str::to_owned).into()
 }
 
-/// What has a shell become `command`: by itself `exec` takes no environment.
+/// Returns shell text that becomes `command`: `exec` alone does not take an environment.
 pub(crate) fn becoming(command: &str) -> String {
     let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let rest = command.trim_start().trim_start_matches(is_of_name);
@@ -100,7 +101,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     static SOCKETS: AtomicU32 = AtomicU32::new(0);
     let name = words.join(" ");
     let failed = |error| LaunchError::System(name.clone(), error);
-    // Relaxed: only that each number is given once matters.
+    // Relaxed: it only matters that no number is given twice.
     let nth = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = format!("kvblaster-{}-{nth}.sock", std::process::id());
     let socket = std::env::temp_dir().join(socket);
@@ -119,15 +120,15 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     command.args(placed).stdin(Stdio::null());
     command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let mut guard = Command::new("sh");
-    // A group of its own: Ctrl-C is not for it.
+    // A group of its own, so Ctrl-C does not reach it.
     guard.args(["-c", GUARD]).process_group(0).stdin(Stdio::piped());
     let guard = guard.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(failed)?;
     let pid = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
     let group = pid.ok_or_else(|| failed(io::ErrorKind::Other.into()))?;
     command.process_group(group.as_raw_pid());
-    // Where it fails the guard goes too: its pipe is closed.
+    // If this fails, the guard ends too: its pipe is closed.
     let child = on(cpus, || command.spawn()).and_then(|child| child).map_err(failed)?;
-    // With it goes our end of the pipe.
+    // This closes our end of the pipe.
     drop(command);
     let words = Mutex::new(last_words(reader).map_err(failed)?);
     let mut server = Server { child, guard, group, socket, words, target, version: None };
@@ -135,7 +136,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     if !server.has(server.pid()) {
         return Err(LaunchError::Escaped(name));
     }
-    // Of those whose process is not for us to see nothing is known.
+    // A process that we may not inspect is not found, and passes.
     match owner::owners(served(&target)).into_iter().find(|pid| !server.has(*pid)) {
         Some(other) => Err(LaunchError::Taken(name, server.target.clone(), other)),
         None => Ok(server),
@@ -143,40 +144,40 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
 }
 
 impl Server {
-    /// Its process.
+    /// The server's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Is this process in its group?
+    /// True if this process is in the server's group.
     fn has(&self, pid: u32) -> bool {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         pid.is_some() && getpgid(pid).is_ok_and(|group| group == self.group)
     }
 
-    /// Stops it where it is: it costs its CPUs nothing.
+    /// Pauses the server; it then uses no CPU.
     ///
     /// # Errors
-    /// It is gone.
+    /// The server is gone.
     pub fn pause(&self) -> io::Result<()> {
         kill_process_group(self.group, Signal::STOP)?;
         // The guard stays awake.
         Ok(kill_process(self.group, Signal::CONT)?)
     }
 
-    /// Lets it go on.
+    /// Lets a paused server go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// The server is gone.
     pub fn resume(&self) -> io::Result<()> {
         Ok(kill_process_group(self.group, Signal::CONT)?)
     }
 
-    /// How it ended, and its last words, if it does within `patience`.
+    /// Returns its exit status and last words, if it ends within `patience`.
     ///
     /// # Errors
-    /// That cannot be known.
+    /// The process cannot be waited for.
     pub fn ended(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
         let begin = Instant::now();
         loop {
@@ -188,7 +189,7 @@ impl Server {
         }
     }
 
-    /// Waits until it answers, in whichever protocol, and gives its place.
+    /// Waits until it answers in any protocol, and returns its target.
     fn wait(&mut self, name: &str) -> Result<Target, LaunchError> {
         let start = Instant::now();
         let failed = |error| LaunchError::System(name.to_owned(), error);
@@ -217,7 +218,7 @@ impl Server {
         }
     }
 
-    /// Its last words.
+    /// Kills the server and returns its last words.
     fn said(&mut self) -> String {
         self.kill();
         let words = self.words.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -226,30 +227,30 @@ impl Server {
     }
 
     fn kill(&self) {
-        // It may be gone already.
+        // An error means that the group is gone already.
         let _ = kill_process_group(self.group, Signal::KILL);
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // None of these can fail in a way that leaves anything to do. The guard is waited for last:
-        // until then the number of the group is no other's.
+        // Nothing can be done about an error of these. The guard is waited for last: until then the
+        // group's number is not given to another.
         self.kill();
         let _ = self.child.kill();
-        // One that runs as somebody else cannot be killed, and would be waited for for ever.
+        // A server of another user cannot be killed: so the wait has a limit.
         let _ = self.ended(WORDS_PATIENCE);
         let _ = self.guard.wait();
         let _ = fs::remove_file(&self.socket);
     }
 }
 
-/// A port of the loopback address on which nobody listens now.
+/// Returns a port of the loopback address on which nothing listens now.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Keeps the end of what is printed, and sends it when there is no more.
+/// Collects the end of the output in a thread, and sends it when the output ends.
 fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
     let (sender, receiver) = mpsc::channel();
     let keep = move || {
@@ -258,17 +259,17 @@ fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
             kept.extend_from_slice(&part[..bytes]);
             kept.drain(..kept.len().saturating_sub(WORDS_BYTES_MAX));
         }
-        // Who does not ask does not want them.
+        // Without a receiver, nobody wants them.
         let _ = sender.send(String::from_utf8_lossy(&kept).trim().to_owned());
     };
     std::thread::Builder::new().name("last words".to_owned()).spawn(keep)?;
     Ok(receiver)
 }
 
-/// Does something on these CPUs, or anywhere if there are none: what is started so stays there.
+/// Runs `act` on these CPUs, or anywhere if there are none; processes that it starts stay there.
 ///
 /// # Errors
-/// There are no such CPUs.
+/// The thread may not run on these CPUs.
 pub fn on<T>(cpus: &[usize], act: impl FnOnce() -> T) -> io::Result<T> {
     if cpus.is_empty() {
         return Ok(act());

@@ -1,19 +1,19 @@
-//! A frame of letters: what plots on a terminal share.
+//! A frame of characters, shared by all plots on a terminal.
 //!
 //! ```text
 //!  1.00 ms |        b   |    the left margin, a row, the frame's sides
 //! ```
 //!
-//! Where: below the tables of `simulate` and `capacity`, for who has a terminal and no browser.
-//! Invariant: no line is longer than `COLUMNS`, as long as what stands at the left fits its margin.
+//! Where: below the tables of `simulate` and `capacity`, for users with a terminal and no browser.
+//! Invariant: no line is longer than `COLUMNS`, as long as the texts at the left fit the margin.
 
 use crate::axis::Axis;
 use std::fmt::Write;
 
-/// What every terminal has.
+/// The width that every terminal has.
 pub const COLUMNS: usize = 80;
 
-/// Which of `places` a part from 0 to 1 of the way lies nearest to.
+/// Returns the nearest of `places` places to a part, 0 to 1, of the way.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -24,26 +24,26 @@ pub fn place(part: f64, places: usize) -> usize {
     (part.clamp(0.0, 1.0) * places.saturating_sub(1) as f64).round() as usize
 }
 
-/// The least and the greatest.
+/// Returns the least and the greatest value.
 pub fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
         (least.min(value), most.max(value))
     })
 }
 
-/// Room for marks, and for what stands beside it.
+/// A frame for marks, with a margin for texts beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// Columns before it.
+    /// Columns of the margin.
     pub left: usize,
-    /// Columns and rows between its sides.
+    /// Columns between its sides.
     pub width: usize,
-    /// As `width`.
+    /// Rows between its sides.
     pub height: usize,
 }
 
 impl Frame {
-    /// Appends it: `beside` gives what stands left of a row, `cell` what stands in it.
+    /// Appends the frame: `beside` gives the text left of a row, `cell` the character in it.
     pub fn draw(
         &self,
         out: &mut String,
@@ -67,12 +67,12 @@ impl Frame {
         let _ = writeln!(out, "{:left$}+{edge}+", "");
     }
 
-    /// Appends names below the columns they belong to, by column, as many as there is room for.
+    /// Appends names below their columns, in the order of columns; names without room are left out.
     pub fn below(&self, out: &mut String, names: &[(usize, String)]) {
         let mut line = String::new();
         for (column, name) in names {
             let width = name.chars().count();
-            // Under the middle of its name, unless that would leave the frame.
+            // The name is centred below its column, unless it would leave the frame.
             let middle = column.saturating_sub(width / 2);
             let from = middle.min(self.width.saturating_sub(width));
             let end = line.chars().count();
@@ -84,14 +84,13 @@ impl Frame {
     }
 }
 
-/// Where figures lie in a frame.
+/// A frame with axes.
 #[derive(Clone, Copy, Debug)]
 pub struct Plot {
-    /// What it is drawn in.
     pub frame: Frame,
-    /// To the right.
+    /// The axis to the right.
     pub x: Axis,
-    /// Upwards.
+    /// The axis upwards.
     pub y: Axis,
 }
 
@@ -108,7 +107,7 @@ impl Plot {
         Some(place(1.0 - self.y.place(y)?, self.frame.height))
     }
 
-    /// Appends it: beside each of `every` rows what lies in its middle, and below names of figures.
+    /// Appends the plot: beside each of `every` rows the figure at its middle, and names below.
     pub fn draw(
         &self,
         out: &mut String,

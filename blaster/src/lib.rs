@@ -1,12 +1,12 @@
-//! kvblaster: what caches do under work, measured: load on real servers, and eviction offline.
+//! kvblaster measures caches under work: load on real servers, and eviction offline.
 //!
 //! ```text
 //!   workload -> target -> wire -> line -> drive -> measure -> search -> result -> report
 //! ```
 //!
-//! Where: beside the server, as its client; what is simulated is the crate `simulate`.
-//! Invariant: what is asked is determined by the command line and its seed; only when, and what
-//! comes back, is not.
+//! Where: beside the server, as its client; the crate `simulate` does the simulating.
+//! Invariant: the command line and its seed determine the requests; only their timing and the
+//! answers vary.
 //! Source: the paper's sections 5 and 6, whose load generator is called KV-Blaster.
 
 pub mod axis;

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! sending half    requests -> `Outward` -> socket     one write per wake-up and connection
-//! reading half    socket -> `Arrivals`                many answers per read
+//! reading half    socket -> bytes or datagrams        many answers per read
 //! ```
 //!
-//! Where: below the drive, above the sockets of `net`; what else can carry requests joins here, as
-//! one more variant of `Socket` and of `Outward`.
-//! Invariant: nothing blocks; what waits to be sent is bounded by `OUT_BYTES_MAX` and one request.
-//! Both halves hold the same socket, so that they may run on different threads.
+//! Where: below the drive, above the sockets of `net`; a new transport is one more variant of
+//! `Socket` and of `Outward`.
+//! Invariant: nothing blocks; `OUT_BYTES_MAX` and one request bound the bytes that wait to be sent.
+//! Both halves hold the same socket, so that they can run on different threads.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,32 +21,31 @@ use crate::bag::Bag;
 use crate::packets::Packets;
 use crate::target::{Bypass, Place};
 
-/// Bytes of requests that may wait for a socket to take them.
+/// Most bytes of requests that wait for a socket.
 pub const OUT_BYTES_MAX: usize = 256 << 10;
-/// Datagrams that may wait.
 const OUT_DATAGRAMS_MAX: usize = 1024;
 
-/// A socket, of whichever transport.
+/// A socket of any transport.
 #[derive(Clone, Debug)]
 pub enum Socket {
     /// TCP or Unix: bytes in order.
     Stream(Arc<Stream>),
     /// memcached's UDP: datagrams with a header.
     Udp(Arc<Datagrams>),
-    /// The same, past the kernel's network stack.
+    /// memcached's UDP past the kernel's network stack.
     Packets(Arc<Packets>),
 }
 
 impl Socket {
-    /// Answers may be lost, and come in any order.
+    /// True if answers may be lost, and come in any order.
     #[inline]
     #[must_use]
     pub fn is_datagrams(&self) -> bool {
         !matches!(self, Socket::Stream(_))
     }
 
-    /// Begins to connect. A stream may not be there yet; UDP is at once. `bypass` connects past
-    /// the kernel, which takes to know what else goes over the interface.
+    /// Begins to connect. A stream may not be connected yet; UDP is at once. `bypass` connects past
+    /// the kernel; it needs to know all targets of the interface.
     ///
     /// # Errors
     /// The place cannot be reached, or there is no descriptor left.
@@ -66,11 +65,11 @@ impl Socket {
         }
     }
 
-    /// Watches it. A connection past the kernel has no descriptor of its own: its queues are
-    /// watched for all of theirs.
+    /// Watches the socket. A connection past the kernel has no descriptor of its own: its queues
+    /// are watched for all their connections.
     ///
     /// # Errors
-    /// As `Epoll::add`.
+    /// Like `Epoll::add`.
     pub fn watch(&self, epoll: &Epoll, token: u64, on: Interest, calls: &Calls) -> io::Result<()> {
         match self {
             Socket::Stream(stream) => epoll.add(stream, token, on, calls),
@@ -79,9 +78,9 @@ impl Socket {
         }
     }
 
-    /// Watches it no more.
+    /// Stops watching the socket.
     pub fn forget(&self, epoll: &Epoll, calls: &Calls) {
-        // Not watched: as well.
+        // An error means that it was not watched.
         let _ = match self {
             Socket::Stream(stream) => epoll.remove(stream, calls),
             Socket::Udp(socket) => epoll.remove(socket, calls),
@@ -89,10 +88,10 @@ impl Socket {
         };
     }
 
-    /// What has become of connecting.
+    /// The outcome of connecting.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     pub fn outcome(&self) -> io::Result<()> {
         match self {
             Socket::Stream(stream) => stream.outcome(),
@@ -101,18 +100,18 @@ impl Socket {
     }
 }
 
-/// What came of handing requests to the socket.
+/// The result of handing requests to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// All of them.
+    /// All were handed over.
     All,
     /// The socket is full.
     Full,
-    /// There is no room past the kernel, of which nobody tells when there is: to be tried again.
+    /// There is no room past the kernel. No event will tell when there is, so try again.
     Later,
     /// The connection is broken.
     Broken,
-    /// A datagram is larger than the path takes.
+    /// A datagram is larger than the path allows.
     TooLarge,
 }
 
@@ -125,7 +124,7 @@ pub enum Outward {
         stream: Arc<Stream>,
         /// Requests.
         bytes: Vec<u8>,
-        /// Sent of them.
+        /// Number of bytes sent.
         done: usize,
     },
     /// Datagrams.
@@ -145,7 +144,7 @@ pub enum Outward {
 }
 
 impl Outward {
-    /// The sending half of a socket. With `gso` datagrams of one flow are sent together.
+    /// Returns the sending half of a socket. With `gso`, datagrams of one flow are sent together.
     #[must_use]
     pub fn new(socket: &Socket, gso: bool) -> Outward {
         match socket {
@@ -159,7 +158,7 @@ impl Outward {
         }
     }
 
-    /// There is room for one more request.
+    /// True if there is room for one more request.
     #[inline(always)]
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -171,8 +170,8 @@ impl Outward {
         }
     }
 
-    /// Begins request `number`, whose bytes are to be appended to what is returned. Over UDP its
-    /// flow names the column that is to have it.
+    /// Begins request `number`; the caller appends its bytes to the returned vector. Over UDP, its
+    /// flow names the server's column.
     #[inline(always)]
     pub fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
         match self {
@@ -185,7 +184,7 @@ impl Outward {
         }
     }
 
-    /// Bytes that wait, or did when they were last flushed.
+    /// Bytes that wait, or waited when they were last flushed.
     #[inline(always)]
     #[must_use]
     pub fn total_bytes(&self) -> usize {
@@ -195,7 +194,7 @@ impl Outward {
         }
     }
 
-    /// The request that was begun is whole. False if it fits no datagram: then it is not sent.
+    /// Ends the request that was begun. False if it fits no datagram; then it is dropped.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         match self {
@@ -210,8 +209,8 @@ impl Outward {
         }
     }
 
-    /// Hands over what waits, datagrams by `outbox`. Past the kernel it leaves when the queues are
-    /// posted.
+    /// Hands over what waits, datagrams through `outbox`. Past the kernel they are sent when the
+    /// queues are posted.
     #[inline]
     pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> Flushed {
         match self {
@@ -235,7 +234,6 @@ impl Outward {
     }
 }
 
-/// What stood in the way of datagrams.
 fn flushed(obstacle: Option<Obstacle>) -> Flushed {
     match obstacle {
         None => Flushed::All,

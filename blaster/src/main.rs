@@ -1,7 +1,7 @@
 //! `kvblaster`: from the command line to a report.
 //!
-//! Where: the outermost layer. Invariant: the report goes to stdout, all else to stderr; the exit
-//! status is one of `Exit`.
+//! Where: the outermost layer.
+//! Invariant: the report goes to stdout, all else to stderr; the exit status is one of `Exit`.
 
 use blaster::exit::Exit;
 use blaster::flags::{self, Refusal, Verb, pages};
@@ -13,11 +13,11 @@ use blaster::simulate;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// What is printed, and what it came to.
+/// The text to print, and the exit status.
 struct Printed {
     text: String,
     exit: Exit,
-    /// What went wrong in the end: told behind the text, which is not to be lost with it.
+    /// An error at the end; it is reported after the text, so that the text is not lost.
     trouble: Option<String>,
 }
 
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     written.map_or(Exit::CouldNot, |()| printed.exit).code()
 }
 
-/// Tells why on stderr. If that is closed, there is nobody to tell.
+/// Reports an error on stderr. If that is closed, nobody can be told.
 fn failed(why: &str, exit: Exit) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvblaster: {why}");
     exit.code()

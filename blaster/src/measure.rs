@@ -1,7 +1,8 @@
-//! What was measured: what threads saw of the server, and what the system says of both.
+//! Measurements: the threads' counts of the server, and the system's figures of both sides.
 //!
-//! Where: behind the driving threads, before the search and the result. Invariant: a tally merged
-//! from parts equals the tally of the whole, whatever the parts were (threads, epochs, reports).
+//! Where: behind the driving threads, before the search and the result.
+//! Invariant: a tally merged from parts equals the tally of the whole, whatever the parts were
+//! (threads, epochs, reports).
 //! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2 for the processors.
 
 pub mod check;

@@ -1,4 +1,4 @@
-//! Connections past the kernel's network stack: source ports of ours, which share the queues of an
+//! Connections past the kernel's network stack: our own source ports on the shared queues of an
 //! interface.
 //!
 //! ```text
@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Where: below `line`, beside the sockets of `net`.
-//! Invariant: a queue belongs to one thread. A connection is known by its source port, by whichever
-//! of its thread's queues an answer comes; where several threads have queues, a connection has a
-//! port whose answers come by one of its own thread's, which was tried.
+//! Invariant: a queue belongs to one thread. A connection is known by its source port, through
+//! whichever of its thread's queues an answer comes. If several threads have queues, each
+//! connection gets a port whose answers were found, by trying, to come through its own thread's
+//! queues.
 //! Source: the KV-Cache paper, section 4.1.
 
 mod probe;
@@ -29,44 +30,43 @@ use crate::target::Bypass;
 use crate::wire::Speech;
 use probe::{Asked, Probe};
 
-/// Packets of a queue that are in memory: one half arrives, one half leaves.
+/// Packet buffers of a queue: one half receives, one half sends.
 const CHUNKS: u32 = 4096;
-/// Most bytes of all queues' packets: with many queues each has fewer.
+/// Most bytes of all queues' packet buffers: with many queues each has fewer.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
-/// The lowest source port that is taken, below those that the kernel gives out by itself.
+/// The lowest source port used, below those that the kernel assigns by itself.
 const FIRST_PORT: u16 = 20_000;
-/// Source ports beside one for each connection: one that is opened again has another port.
+/// Source ports beyond one per connection: a connection that is opened again gets another port.
 const SPARE: usize = 16;
 
-/// What is open, for connections to share.
+/// The open interfaces, which connections share.
 static OPEN: Mutex<Vec<Weak<Interface>>> = Mutex::new(Vec::new());
 
-/// What all threads of this process want of an interface.
+/// The needs of all threads of this process at an interface.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The interface.
     pub bypass: Bypass,
-    /// Those that are reached over it.
+    /// The targets reached over the interface.
     pub targets: Vec<SocketAddr>,
-    /// How many threads there are.
+    /// Number of threads.
     pub threads: usize,
     /// Most connections of a thread to each target.
     pub connections: usize,
-    /// How the targets are spoken to.
+    /// The protocol of the targets.
     pub speech: Speech,
 }
 
-/// An interface of which this process has the queues.
+/// An open interface, with all queues that this process has.
 #[derive(Debug)]
 struct Interface {
     bypass: Bypass,
-    /// Of each thread.
     all: Vec<Arc<Queues>>,
-    /// They hold the source ports in the kernel's stack.
+    /// Sockets that reserve the source ports in the kernel's stack.
     _held: Vec<UdpSocket>,
 }
 
-/// The queues of an interface that one thread has.
+/// One thread's queues of an interface.
 #[derive(Debug)]
 pub struct Queues {
     queues: Vec<Queue>,
@@ -74,31 +74,31 @@ pub struct Queues {
     thread: usize,
     /// The lowest source port of all threads.
     first: u16,
-    /// Whose source port each is, from the first on.
+    /// The owner of each source port, from `first` on.
     owners: Arc<[Owner]>,
-    /// Of each target: source ports that no connection has.
+    /// For each target, source ports without a connection.
     free: Mutex<Vec<(SocketAddr, VecDeque<Source>)>>,
 }
 
-/// The thread whose queues a source port's answers come by; none is known of those that nobody has.
+/// The thread through whose queues a source port's answers come; none if the port is unused.
 type Owner = Option<usize>;
 
 #[derive(Debug)]
 struct Queue {
-    /// The port's, for an epoll: it asks for no lock.
+    /// The port's descriptor for an epoll, usable without the lock.
     fd: OwnedFd,
     port: Mutex<Port>,
 }
 
-/// Where a connection's requests come from.
+/// A connection's source port and queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Source {
     port: u16,
-    /// The index of the queue by which they leave, among its thread's.
+    /// The index of the queue through which it sends, among its thread's.
     queue: usize,
 }
 
-/// A connection.
+/// A connection past the kernel's stack.
 #[derive(Debug)]
 pub struct Packets {
     queues: Arc<Queues>,
@@ -108,11 +108,11 @@ pub struct Packets {
     _interface: Arc<Interface>,
 }
 
-/// Opens a port for each queue of an interface, which answer to `addresses` and UDP ports. Thread n
-/// of so many is to have ports n, n + threads, ...
+/// Opens a port for each queue of an interface; the ports answer to `addresses` and UDP `ports`.
+/// Thread n of `threads` uses ports n, n + threads, ...
 ///
 /// # Errors
-/// What is missing, or who is in the way.
+/// The error says what is missing, or which program is in the way.
 pub fn open(
     bypass: &Bypass,
     threads: usize,
@@ -142,11 +142,11 @@ pub fn open(
 }
 
 impl Packets {
-    /// Connects a thread of this process, the `thread`th, to one of the targets.
+    /// Connects this process's thread number `thread` to one of the targets.
     ///
     /// # Errors
-    /// The interface cannot be opened, or not as it is wanted; nobody is there; answers do not come
-    /// by this thread's queues.
+    /// The interface cannot be opened as wanted, the target is not there, or its answers do not
+    /// come through this thread's queues.
     pub fn connect(wanted: &Wanted, thread: usize, to: SocketAddr) -> io::Result<Packets> {
         let interface = Interface::of(wanted)?;
         let no_queue = || io::Error::other("no queue of the interface is this thread's");
@@ -168,7 +168,7 @@ impl Packets {
         }
     }
 
-    /// The queues of its thread.
+    /// The queues of the connection's thread.
     #[inline]
     #[must_use]
     pub fn queues(&self) -> &Arc<Queues> {
@@ -189,8 +189,8 @@ impl Packets {
         self.target
     }
 
-    /// Hands over what waits, which leaves when the queues are posted. False: there is no room for
-    /// the rest.
+    /// Moves waiting datagrams to the queue, which sends them when it is posted. False if there is
+    /// no room for the rest.
     #[inline]
     pub fn hand(&self, bag: &mut Bag, calls: &Calls) -> bool {
         let Some(mut port) = self.queues.lock(self.source.queue) else { return false };
@@ -214,26 +214,26 @@ impl Drop for Packets {
 }
 
 impl Queues {
-    /// How many there are.
+    /// Number of queues.
     #[must_use]
     pub fn count(&self) -> usize {
         self.queues.len()
     }
 
-    /// A queue, for an epoll.
+    /// The descriptor of a queue, for an epoll.
     #[must_use]
     pub fn fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
         self.queues.get(queue).map(|queue| queue.fd.as_fd())
     }
 
-    /// A queue, for the time of a call.
+    /// Locks a queue for the time of a call.
     #[inline]
     pub fn lock(&self, queue: usize) -> Option<MutexGuard<'_, Port>> {
         let queue = self.queues.get(queue)?;
         Some(queue.port.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The place of a source port among those of all threads; none if it is nobody's.
+    /// The place of a source port among those of all threads; none if it is not among them.
     #[inline]
     #[must_use]
     pub fn place(&self, port: u16) -> Option<usize> {
@@ -241,21 +241,21 @@ impl Queues {
         (place < self.owners.len()).then_some(place)
     }
 
-    /// How many source ports all threads have.
+    /// Number of source ports of all threads.
     #[must_use]
     pub fn places(&self) -> usize {
         self.owners.len()
     }
 
-    /// True if a source port is another thread's, whose answers should not come here.
+    /// True if a source port belongs to another thread, so its answers should not come here.
     #[must_use]
     pub fn is_of_another(&self, port: u16) -> bool {
         let owner = self.place(port).and_then(|place| self.owners[place]);
         owner.is_some_and(|owner| owner != self.thread)
     }
 
-    /// Sends what was handed over, and what waited. What stands in the way of the rest, if anything
-    /// does: `Full` may pass at any time, without a word from the kernel.
+    /// Sends all that waits in the queues. Returns the obstacle for the rest, if any: `Full` may
+    /// pass at any time, without an event from the kernel.
     #[inline]
     pub fn post(&self, calls: &Calls) -> Option<Obstacle> {
         let mut obstacle = None;
@@ -280,7 +280,8 @@ impl Queues {
         self.free().iter_mut().find(|(of, _)| *of == target)?.1.pop_front()
     }
 
-    /// The last to be taken again: what comes late is not taken for another connection's.
+    /// Returns a source port, to be used again last: a late answer is not taken for another
+    /// connection's.
     fn give(&self, target: SocketAddr, source: Source) {
         if let Some((_, free)) = self.free().iter_mut().find(|(of, _)| *of == target) {
             free.push_back(source);
@@ -289,7 +290,7 @@ impl Queues {
 }
 
 impl Interface {
-    /// The interface, which the first connection opens.
+    /// Returns the interface; the first connection opens it.
     fn of(wanted: &Wanted) -> io::Result<Arc<Interface>> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|one| one.strong_count() > 0);
@@ -306,11 +307,12 @@ impl Interface {
         }
     }
 
-    /// Takes all of its queues, and finds source ports for the connections of each thread.
+    /// Opens all queues of the interface, and finds source ports for the connections of each
+    /// thread.
     fn open(wanted: &Wanted) -> io::Result<Interface> {
         let Wanted { bypass, targets, threads, connections, .. } = wanted;
         let (threads, each) = ((*threads).max(1), connections + SPARE);
-        // Where ports are tried, half of them and more may be found to be of no use.
+        // If ports are tried, half of them and more may turn out to be of no use.
         let tried = if threads > 1 { 2 * threads * each + 4 * SPARE } else { each };
         let count = tried * targets.len();
         let (first, held) = hold(count)?;
@@ -357,14 +359,14 @@ impl Interface {
     }
 }
 
-/// Holds so many ports side by side that nobody has: the first of them.
+/// Reserves `count` free consecutive ports. Returns the first.
 fn hold(count: usize) -> io::Result<(u16, Vec<UdpSocket>)> {
     let none = || io::Error::other(format!("no {count} ports of UDP are free side by side"));
     let (mut first, mut held) = (FIRST_PORT, Vec::new());
     while held.len() < count {
         let next = u16::try_from(held.len()).ok().and_then(|more| first.checked_add(more));
         let next = next.ok_or_else(none)?;
-        // Both families at once, where there is IPv6.
+        // One socket reserves both families, if there is IPv6.
         let bound = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, next)).or_else(|error| {
             let is_taken = error.kind() == io::ErrorKind::AddrInUse;
             if is_taken { Err(error) } else { UdpSocket::bind((Ipv4Addr::UNSPECIFIED, next)) }

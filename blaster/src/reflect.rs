@@ -1,9 +1,10 @@
-//! A null server: it answers every request without looking, in whichever protocol it comes.
+//! A null server: it answers every request unread, in the protocol of the request.
 //!
-//! Where: in a server's place. It bounds what any server could reach on this machine, shows what
-//! the load generator itself can drive, and, with faults by plan, whether it measures them right.
+//! Where: in a server's place. Its rate bounds what any server could reach on this machine, and
+//! shows what the load generator itself can drive; its planned faults show whether the generator
+//! measures them right.
 //! Invariant: it stores nothing. Every get is a hit of the same length, every set is stored, every
-//! delete deletes; what a peer can make it hold is bounded by `HELD_BYTES_MAX` and `OUT_BYTES_MAX`.
+//! delete deletes; `HELD_BYTES_MAX` and `OUT_BYTES_MAX` bound what a peer can make it hold.
 //! Source: `kvblaster reflect`; faults after the paper's measurements of loss (section 6.2).
 
 mod answer;
@@ -31,15 +32,14 @@ pub use faults::Faults;
 use replies::WAYS;
 pub use replies::Way;
 
-/// Most bytes of a request that is not whole; the values of sets are skipped as they come.
+/// Most bytes of an incomplete request; the values of sets are skipped as they arrive.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// Bytes of replies after which a connection is not read until they are sent.
+/// Bytes of unsent replies above which a connection is not read.
 const OUT_BYTES_MAX: usize = 1 << 20;
-/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// What it says it is, where it is asked for its version.
+/// The version that the null server reports.
 pub const NAME: &str = "reflect";
-/// Longest value answered.
+/// Most bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Most threads.
 pub const THREADS_MAX: usize = 1024;
@@ -91,14 +91,14 @@ pub struct Plan {
     pub has_ports: bool,
 }
 
-/// What a server has done so far.
+/// The counts of a null server so far.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Requests answered, each key of a multiget counted.
     pub answers: AtomicU64,
-    /// Sends of values by reference of which the kernel has told that they are over.
+    /// Sends of values by reference that the kernel has reported as finished.
     pub referred: AtomicU64,
-    /// Those of them whose bytes the kernel has copied nevertheless.
+    /// Sends of values by reference whose bytes the kernel has copied nevertheless.
     pub copied: AtomicU64,
     /// UDP: messages dropped.
     pub dropped: AtomicU64,
@@ -106,9 +106,9 @@ pub struct Counts {
     pub duplicated: AtomicU64,
     /// UDP: messages sent after the next one.
     pub reordered: AtomicU64,
-    /// Stalls that are over.
+    /// Stalls that have ended.
     pub stalls: AtomicU64,
-    /// UDP: datagrams that came, of each place by thread.
+    /// UDP: datagrams received, for each place by thread.
     pub reached: Vec<Vec<AtomicU64>>,
     /// UDP: datagrams whose flow names another thread than the one that they came to.
     pub misrouted: AtomicU64,
@@ -122,10 +122,10 @@ impl Counts {
         Counts { reached, ..Counts::default() }
     }
 
-    /// How many datagrams came to each thread, of each place of UDP.
+    /// Number of datagrams that came to each thread, for each UDP place.
     #[must_use]
     pub fn reached(&self) -> Vec<Vec<u64>> {
-        // Relaxed: statistics, as in `add`.
+        // Relaxed: statistics, like in `add`.
         let counts = |place: &Vec<AtomicU64>| {
             place.iter().map(|count| count.load(Ordering::Relaxed)).collect()
         };
@@ -150,13 +150,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where it listens, with real ports, in the order of the plan.
+    /// The places where it listens, with real ports, in the order of the plan.
     #[must_use]
     pub fn addresses(&self) -> &[Place] {
         &self.addresses
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
@@ -186,17 +186,16 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop`.
+        // The outcome is dropped: a caller who wants it calls `stop`.
         let _ = self.end();
     }
 }
 
-/// The sockets of one thread.
 #[derive(Debug, Default)]
 struct Sockets {
     listeners: Vec<Arc<Listener>>,
     datagrams: Vec<Datagrams>,
-    /// Queues of interfaces, past the kernel's network stack.
+    /// AF_XDP queues of interfaces.
     ports: Vec<net::xdp::Port>,
 }
 
@@ -242,7 +241,7 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
     Ok(running)
 }
 
-/// A place as it is written.
+/// A place as the command line writes it.
 fn named(place: &Place) -> String {
     match place {
         Place::Tcp(address) => address.to_string(),
@@ -252,7 +251,7 @@ fn named(place: &Place) -> String {
     }
 }
 
-/// A socket for each thread; where that cannot be, one for all.
+/// Opens a socket for each thread, or one for all where that is not possible.
 fn listen(
     place: &Place,
     has_ports: bool,

@@ -1,10 +1,10 @@
-//! `kvblaster report`: any number of results side by side, in one page that needs nothing else.
+//! `kvblaster report`: results side by side, in one page that needs no other file.
 //!
-//! Where: last; it reads what `result` and `compare` wrote. Invariant: nothing on the page
-//! comes from elsewhere (its own policy forbids it), and every text from a file is escaped: a
-//! result runs no script.
-//! Source: what no generator had (a side-by-side report across servers); WCAG 2.2 for contrast and
-//! text alternatives.
+//! Where: last; it reads what `result` and `compare` wrote.
+//! Invariant: nothing on the page comes from elsewhere (its own policy forbids it), and every text
+//! from a file is escaped: a result runs no script.
+//! Source: a gap of other generators (a side-by-side report across servers); WCAG 2.2 for contrast
+//! and text alternatives.
 
 pub mod bars;
 #[cfg(test)]
@@ -30,7 +30,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use words::escaped;
 
-/// Results on one page.
+/// Most results on one page.
 pub const RESULTS_MAX: usize = 64;
 
 const STYLE: &str = concat!(include_str!("report/chart.css"), include_str!("report/page.css"));
@@ -39,9 +39,8 @@ const SCRIPT: &str = include_str!("report/page.js");
 /// A result on the page.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What it is called: different from all others.
+    /// The result's name, different from all others.
     pub name: String,
-    /// What was measured.
     pub result: RunResult,
 }
 
@@ -51,7 +50,7 @@ pub enum ReportError {
     /// A result cannot be read.
     #[error(transparent)]
     Result(#[from] ResultError),
-    /// None was named.
+    /// No result was named.
     #[error(
         "no results: name the folders that `kvblaster run -o`, `capacity -o` or `compare -o` wrote"
     )]
@@ -59,12 +58,12 @@ pub enum ReportError {
     /// The page cannot be written.
     #[error("{0}: {1}")]
     Page(PathBuf, #[source] std::io::Error),
-    /// More than fit on a page.
+    /// There are more results than fit on a page.
     #[error("{0} results are too many for one page: {RESULTS_MAX} at most")]
     TooMany(usize),
 }
 
-/// Reads results, and comparisons, and makes a page of them.
+/// Reads results and comparisons, and makes a page of them.
 ///
 /// # Errors
 /// A result cannot be read, or there are none or too many.
@@ -89,7 +88,7 @@ pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
     Ok(page(&named(results), &compared))
 }
 
-/// Names for results: their labels, numbered where several have the same.
+/// Names results by their labels, numbered if several have the same.
 #[must_use]
 pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
     let mut labels: BTreeMap<String, usize> = BTreeMap::new();
@@ -109,7 +108,7 @@ pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
     results.into_iter().map(entry).collect()
 }
 
-/// The page.
+/// Makes the page.
 #[must_use]
 pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
     let subject = escaped(&conclusion::subject(entries, compared));
@@ -152,7 +151,7 @@ pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
     out
 }
 
-/// What the self-checks and the asserts say, before any figure: a block for each result.
+/// Writes the remarks and asserts before any figure, one block per result.
 fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("<section><h2>Can these figures be trusted?</h2>\n<ul class=\"remarks\">\n");
     for Entry { name, result } in entries {
@@ -167,8 +166,8 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         let name = escaped(name);
         let _ = write!(out, "<li class=\"{class}\"><b>{name}</b>: {verdict}");
         let sentence = |(_, sentence): &(&str, String)| escaped(&crate::words::sentence(sentence));
-        // The first reason why figures are not to be taken as they are is in sight, and so is what
-        // is alone: more would fill a phone's screen, and figures are what one looks for first.
+        // Only the first reason against the figures is shown at once, and a remark that is alone:
+        // more would fill a phone's screen before any figure.
         let is_why = |(class, _): &&(&str, String)| *class == "invalid";
         let why: Vec<_> = said.first().filter(is_why).into_iter().collect();
         let rest = said.get(why.len()..).unwrap_or_default();
@@ -199,7 +198,7 @@ fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("</ul></section>\n");
 }
 
-/// Whatever is to be said of one result, what weighs most first.
+/// The remarks, asserts and notes on one result, the gravest first.
 fn said(result: &RunResult) -> Vec<(&'static str, String)> {
     let mut said = Vec::new();
     let search = result.search.as_ref().and_then(Found::remark);
@@ -223,7 +222,7 @@ fn said(result: &RunResult) -> Vec<(&'static str, String)> {
     said
 }
 
-/// What each result's traffic was, whole.
+/// Writes each result's command line and whole workload.
 fn workloads(out: &mut String, entries: &[Entry]) {
     out.push_str("<section><h2>Workloads and command lines</h2>\n");
     for Entry { name, result } in entries {

@@ -1,8 +1,8 @@
-//! A result: everything that was measured, with all that it rests on, in one folder.
+//! A result: all measurements, with the conditions they rest on, in one folder.
 //!
 //! Where: behind the measurements; `kvblaster report` reads what this writes.
-//! Invariant: what is read back equals what was written; a file of a newer schema is refused, not
-//! half understood. The fields are described in RESULTS.md, all of them, as a test says.
+//! Invariant: a result that is read back equals the one written; a file of a newer schema is
+//! refused, not half understood. RESULTS.md describes all fields, as a test checks.
 //! Source: the paper's sections 5.2.2 and 6.1; HdrHistogram's interval logs; RFC 4180 for CSV.
 
 pub mod agent;
@@ -28,37 +28,36 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The schema that is written. It is raised when a field changes its meaning or goes; a field that
-/// is added does not raise it.
+/// The schema that is written. A field that changes its meaning or goes raises it; a new field does
+/// not.
 pub const SCHEMA: u32 = 1;
-/// The longest result that is read.
 const RESULT_BYTES_MAX: u64 = 256 << 20;
-/// The result's file in its folder.
+/// The name of the result's file in its folder.
 pub const FILE: &str = "result.json";
 
 /// A result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// Which schema it is in: `SCHEMA`.
+    /// The schema of the file: `SCHEMA`.
     pub schema: u32,
-    /// What it rests on.
+    /// The conditions of the run.
     pub manifest: Manifest,
-    /// Whether it was ended before its schedule was over.
+    /// True if the run ended before its schedule.
     pub is_interrupted: bool,
-    /// What the self-check says of the whole.
+    /// The self-check of the whole.
     pub verdict: Verdict,
-    /// What `--assert` asked for, and whether it holds.
+    /// The judgement of each `--assert`.
     pub judgements: Vec<Judgement>,
     /// All reports together; none if there was none.
     pub merged: Option<Interval>,
-    /// Each report, in the order of time.
+    /// The reports, in the order of time.
     pub reports: Vec<Interval>,
-    /// What each agent did; empty where none drove.
+    /// The part of each agent; empty without agents.
     #[serde(default)]
     pub agents: Vec<AgentPart>,
-    /// What a search for capacities found, if it was one.
+    /// The result of a search for capacities, if it was one.
     pub search: Option<Found>,
-    /// What the servers are left with, a sentence each; empty where nothing was filled.
+    /// One sentence per server on what is left there; empty if nothing was filled.
     #[serde(default)]
     pub left_behind: Vec<String>,
 }
@@ -66,38 +65,38 @@ pub struct RunResult {
 /// Why a result cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// A file or folder.
+    /// A file or folder cannot be read or written.
     #[error("{0}: {1}")]
     File(PathBuf, #[source] io::Error),
-    /// No result is there.
+    /// There is no result.
     #[error(
         "{0}: no result is there; name a folder that `kvblaster run -o`, `capacity -o` or \
          `compare -o` wrote"
     )]
     Nothing(PathBuf),
-    /// One is there already.
+    /// There already is a result.
     #[error("{0}: a result is there already; name another folder, or remove that one")]
     Taken(PathBuf),
-    /// The contents.
+    /// The file's contents are no result.
     #[error("{0} is not a result of kvblaster: {1}")]
     Contents(PathBuf, #[source] serde_json::Error),
-    /// A newer schema, or none.
+    /// The schema is newer, or missing.
     #[error(
         "{0} is in schema {1}, and this kvblaster reads up to {SCHEMA}: use the kvblaster that \
              wrote it, or a newer one"
     )]
     Schema(PathBuf, u64),
-    /// A histogram that cannot be encoded.
+    /// A histogram cannot be encoded.
     #[error("a histogram cannot be written: {0}")]
     Histogram(String),
 }
 
-/// What is written to see whether there is room.
+/// Bytes written to test whether there is room.
 const PROBE_BYTES: usize = 64 << 10;
 
 impl RunResult {
-    /// Makes the folder and sees that a result can be written there, and none is there yet: before
-    /// time is spent on measuring one.
+    /// Makes the folder and checks that a result can be written there, and that there is none yet,
+    /// before time is spent on measuring one.
     ///
     /// # Errors
     /// There is a result already, or none can be written.
@@ -109,7 +108,7 @@ impl RunResult {
         }
         let probe = folder.join(format!("{FILE}.new"));
         let written = fs::write(&probe, vec![b' '; PROBE_BYTES]);
-        // If it was not written, there may be nothing to remove.
+        // If the write failed, there may be nothing to remove.
         let _ = fs::remove_file(&probe);
         written.map_err(|error| ResultError::File(folder.to_owned(), error))
     }
@@ -136,21 +135,21 @@ impl RunResult {
         {
             put(&folder.join(name), &logs::log(self, times)?)?;
         }
-        // Last, so that a folder that has it has the rest.
+        // Last, so that a folder that has this file has the others.
         put(&path, json.as_bytes())
     }
 
     /// Reads a result from its folder, or from the file itself.
     ///
     /// # Errors
-    /// It cannot be read, or is not one.
+    /// The file cannot be read, or is no result.
     pub fn read(path: &Path) -> Result<RunResult, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         read(&path)
     }
 }
 
-/// Reads what is in a schema of ours.
+/// Reads a JSON file of our schema.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     let failed = |error| ResultError::File(path.to_owned(), error);
     let opened = fs::File::open(path);
@@ -165,7 +164,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
         return Err(failed(io::Error::other("it is longer than 256 MiB")));
     }
     let wrong = |error| ResultError::Contents(path.to_owned(), error);
-    // The schema first: another one's fields would only be told as missing.
+    // The schema first: the fields of another one would only be reported as missing.
     let any: AnySchema = serde_json::from_str(&text).map_err(wrong)?;
     if any.schema != u64::from(SCHEMA) {
         return Err(ResultError::Schema(path.to_owned(), any.schema));
@@ -173,7 +172,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     serde_json::from_str(&text).map_err(wrong)
 }
 
-/// What every schema has.
+/// The field that every schema has.
 #[derive(Deserialize)]
 struct AnySchema {
     schema: u64,

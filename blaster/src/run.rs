@@ -1,8 +1,8 @@
 //! One run: servers are filled, driven, measured and reported.
 //!
-//! Where: `main` calls `course` or `capacity` with what the command line asked for.
-//! Invariant: whatever was measured until something failed, or Ctrl-C, is reported; what was stored
-//! is removed again, unless it is to stay, and what is left behind is told.
+//! Where: `main` calls `course` or `capacity` with the plan of the command line.
+//! Invariant: whatever was measured before a failure or Ctrl-C is reported. The stored items are
+//! removed again, unless they are to stay, and what is left behind is reported.
 //! Source: the paper, section 6.1: populate, wait until it has settled, six reports.
 
 pub mod agents;
@@ -51,23 +51,23 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 impl Plan {
-    /// Are requests sent by a schedule?
+    /// True if requests are sent by a schedule.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rate_per_s.is_some() || self.capacity.is_some()
     }
 
-    /// The command that does something else with the same servers: with `more`, and with every
-    /// option of this one but those that `less` names.
+    /// Returns the command line for another verb on the same servers: with `more`, and with every
+    /// option of this one except those that `less` names.
     fn again(&self, command: &str, more: &str, less: &[&str]) -> String {
         let mut words = vec!["kvblaster".to_owned(), command.to_owned()];
         words.extend(more.split_whitespace().map(str::to_owned));
         for Given { long, value } in &self.given {
-            // What is written there is taken.
+            // The folder of `--out` is taken by this run.
             if long == "out" || less.contains(&long.as_str()) {
                 continue;
             }
-            // What a run asserts, a search looks for; of what is valid it sees itself.
+            // An assert becomes an objective of a search; a search checks validity itself.
             let is_goal = command == "capacity" && long == "assert";
             if is_goal && value.as_deref() == Some(VALID) {
                 continue;
@@ -79,7 +79,7 @@ impl Plan {
         words.join(" ")
     }
 
-    /// Is as much asked for in each report? At its own pace a workload asks for more in one.
+    /// True if each report is asked for the same rate: a workload's own pace may vary.
     #[must_use]
     pub fn asks_evenly(&self) -> bool {
         !self.rate_per_s.is_some_and(f64::is_nan)
@@ -89,10 +89,10 @@ impl Plan {
 /// Why there is nothing to report.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The servers are not there.
+    /// The servers cannot be found or driven.
     #[error(transparent)]
     Servers(#[from] ServersError),
-    /// No thread is to be had.
+    /// A thread could not be started.
     #[error("no thread: {0}")]
     Threads(io::Error),
     /// A driving thread failed.
@@ -104,19 +104,19 @@ pub enum RunError {
     /// Ctrl-C before anything was measured.
     #[error("stopped by Ctrl-C or SIGTERM before anything was measured")]
     Stopped,
-    /// Somebody else's items are in the way.
+    /// A server holds somebody else's items.
     #[error(
         "{0}, not of this workload: filling would overwrite them or push them out. --force fills \
          it all the same; --no-populate leaves filling out, but what the workload sets is set"
     )]
     Held(String),
-    /// Nearly nothing could be stored.
+    /// Hardly any key could be stored.
     #[error("{0}.\n{1} (--no-populate leaves populating out)")]
     Unpopulated(String, &'static str),
     /// Nothing was answered.
     #[error("{0}: {1}")]
     Silent(String, String),
-    /// What comes is of another protocol.
+    /// The answers are of another protocol.
     #[error(
         "what the server answers makes no sense in the protocol {0}: is it another kind of server? \
          --protocol names its protocol, and redis://HOST:PORT means Redis's"
@@ -125,13 +125,13 @@ pub enum RunError {
     /// Values cannot be verified.
     #[error("--verify: where appended pieces have sizes of their own, nothing tells one's end")]
     Unverifiable,
-    /// Not every CPU that was named is there.
+    /// A CPU that was named is not there.
     #[error("--{0}: kvblaster may not run on CPU {1}; it may on {2}")]
     Cpu(&'static str, usize, String),
-    /// Ctrl-C cannot be watched.
+    /// Signals cannot be caught.
     #[error("signals: {0}")]
     Signals(io::Error),
-    /// A trial, or a round, ended before its time.
+    /// A trial or a round ended early.
     #[error("{0}")]
     CutShort(String),
 }
@@ -161,7 +161,7 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     Ok(done)
 }
 
-/// Fills the servers, and drives them: what could not be stored, and what was seen.
+/// Fills the servers and drives them. Returns what could not be stored, and the course.
 fn driven(
     plan: &Plan,
     ground: &Ground,
@@ -176,21 +176,21 @@ fn driven(
     Ok((not_stored, course::Course { gone: gone(ground), ..course }))
 }
 
-/// What is heard of people.
+/// Flags that signals set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ear {
-    /// Ctrl-C, or SIGTERM.
+    /// True after Ctrl-C or SIGTERM.
     pub(crate) stop: Arc<AtomicBool>,
-    /// A report is asked for.
+    /// True if a report is asked for (SIGUSR1).
     asked: Arc<AtomicBool>,
 }
 
-/// Listens. All runs of a process have the same ear: Ctrl-C between two ends the second.
+/// Catches signals. All runs of a process share the flags: Ctrl-C between two ends the second.
 pub(crate) fn ear() -> Result<Ear, RunError> {
     static EAR: OnceLock<Result<Ear, io::ErrorKind>> = OnceLock::new();
     let listen = || {
         let ear = Ear::default();
-        // The second of them ends the program at once.
+        // The second Ctrl-C or SIGTERM ends the program at once.
         for signal in [SIGINT, SIGTERM] {
             flag::register_conditional_default(signal, Arc::clone(&ear.stop))?;
             flag::register(signal, Arc::clone(&ear.stop))?;
@@ -202,7 +202,7 @@ pub(crate) fn ear() -> Result<Ear, RunError> {
     ear.clone().map_err(|kind| RunError::Signals(kind.into()))
 }
 
-/// What is there before the first request: servers, names, and an ear.
+/// Prepares all that a run needs before the first request: servers, names, signal flags.
 fn ground(plan: &Plan) -> Result<Ground, RunError> {
     let Ear { stop, asked } = ear()?;
     has_cpus(&[("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)])?;
@@ -223,11 +223,11 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
     Ok(ground)
 }
 
-/// Sees that none of the plan's servers holds somebody else's items, before the first is filled;
-/// nobody is asked again. One that is not there is for its run to tell.
+/// Checks that none of the plan's servers holds somebody else's items before the first is filled,
+/// so that no run asks again. A server that is not there is left for its run to report.
 ///
 /// # Errors
-/// One does.
+/// A server holds somebody else's items.
 pub(crate) fn has_room(plan: &mut Plan) -> Result<(), RunError> {
     for target in plan.targets.clone() {
         let all = std::mem::replace(&mut plan.targets, vec![target]);
@@ -241,7 +241,7 @@ pub(crate) fn has_room(plan: &mut Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Sees that all CPUs that were named are there: a thread finds out only where it has come to one.
+/// Checks that all named CPUs are there: a thread would find out only when it is pinned.
 fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
     let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
     let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
@@ -255,7 +255,7 @@ fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
 }
 
 fn watch(plan: &Plan, ground: &Ground) -> Watch {
-    // What agents call localhost is not ours.
+    // An agent's localhost is another machine.
     let targets = if ground.agents.is_some() { &[] } else { &*ground.servers.targets };
     Watch::new(targets.iter().map(served), &plan.server_pids)
 }
@@ -280,14 +280,14 @@ fn pace(plan: &Plan) -> Pace {
 
 /// The rule that a server answers in every report.
 pub const SILENT: &str = "silent";
-/// Reports in which nothing was answered, in seconds: more than a machine's hiccup.
+/// Least seconds of reports without an answer that break the rule: more than a hiccup.
 const SILENT_S: f64 = 1.0;
 
-/// The rule that a server is there in the end, and is the one that was there before.
+/// The rule that the server of the beginning is still there at the end.
 pub const GONE: &str = "server-gone";
 
-/// Was all done that was asked for, and does all hold that was asserted? Figures that the generator
-/// made are figures, but nothing is asserted of them; of a server that is gone there are none.
+/// Returns the exit status: was everything done, and does every assert hold? A result that shows
+/// the generator has figures, but no assert on it holds; one without its server is never met.
 #[must_use]
 pub fn exit(done: &RunResult) -> Exit {
     let is_gone = [SILENT, GONE, "no-answers"].iter().any(|rule| done.verdict.has(rule));
@@ -302,7 +302,7 @@ pub fn exit(done: &RunResult) -> Exit {
     }
 }
 
-/// What there is to tell of servers that are not what they were before.
+/// Returns a remark on servers that went away or were restarted.
 pub(crate) fn gone(ground: &Ground) -> Option<Remark> {
     let changed = ground.changed();
     let sentence = changed.join("; ");
@@ -310,7 +310,6 @@ pub(crate) fn gone(ground: &Ground) -> Option<Remark> {
     (!changed.is_empty()).then_some(remark)
 }
 
-/// Judges what was measured.
 fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunResult {
     for one in &mut course.intervals {
         one.reflected_per_s = one.reflected_per_s.or(plan.reflected_per_s);
@@ -324,7 +323,7 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunRes
     let mut judgements: Vec<Judgement> = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
     let faults: Vec<Remark> = parts::faults(&course.agents).collect();
-    // Whose they are says more.
+    // An agent's fault names the agent, so it replaces the same fault of the whole.
     verdict.remarks.retain(|one| faults.iter().all(|fault| fault.rule != one.rule));
     verdict.remarks.extend(faults);
     verdict.remarks.extend(steady::remark(&course.intervals, plan.asks_evenly()));
@@ -414,7 +413,7 @@ mod tests {
 
     #[test]
     fn reports_that_disagree_do_not_pass() {
-        // The fourth has a stall.
+        // The fourth report has a stall.
         let mut course = course::Course {
             intervals: crate::result::sample::result("ours", 50).reports,
             ..course::Course::default()

@@ -1,9 +1,9 @@
-//! Capacity: the highest rate at which a server still does what is asked of it.
+//! Capacity: the highest rate at which a server still meets its objectives.
 //!
-//! Where: above the drive: it says at which rate to try next. Invariant: it ends, after
-//! `trials_max` trials at the latest; a bracket only narrows, and its ends are rates that were
-//! voted on. What only the generator failed is no reason to search below the first rate. Several
-//! objectives are found in one search, each trial votes for all.
+//! Where: above the drive; it chooses the next rate to try.
+//! Invariant: it ends, after `trials_max` trials at the latest. A bracket only narrows, and its
+//! ends are rates that were voted on. A failure of the generator alone is no reason to search below
+//! the first rate. Several objectives are found in one search, in which each trial votes for all.
 //! Source: the paper's section 6.1: Cap_avg and Cap_max, five runs a point.
 
 pub mod bootstrap;
@@ -26,33 +26,32 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Objectives of one search.
+/// Most objectives of one search.
 pub const GOALS_MAX: usize = 16;
-/// Trials of one search.
+/// Most trials of one search.
 pub const TRIALS_MAX: u32 = 100_000;
-/// Trials at one rate.
+/// Most trials at one rate.
 const VOTES_MAX: u32 = 99;
-/// Searches for one interval of confidence.
+/// Most searches for one confidence interval.
 const ROUNDS_MAX: u32 = 1000;
-/// Resamplings for a confidence interval.
+/// Number of resamplings for a confidence interval.
 const RESAMPLES: u32 = 10_000;
-/// Rates that a round tries which begins near the capacity, about.
+/// Number of rates, about, that a round tries if it begins near the capacity.
 const STEPS_NEAR: u32 = 3;
-/// The rule that trials measured the server.
+/// The rule that trials measure the server, not the generator.
 pub(crate) const SPOILT: &str = "generator";
-/// Growth of the rate while it is not known about where the capacity lies.
+/// Growth of the rate while the region of the capacity is unknown.
 const GROWTH: f64 = 2.0;
 
-/// What is searched for.
+/// One objective of a search, with its name.
 #[derive(Clone, Debug)]
 pub struct Goal {
-    /// What the capacity is called: `avg`, `p99`.
+    /// The capacity's name: `avg`, `p99`.
     pub name: String,
-    /// What has to hold.
     pub objective: Objective,
 }
 
-/// The objective that these words name, called by what it compares.
+/// Reads an objective; its name is the text before the comparison.
 pub(crate) fn goal(text: &str) -> Result<Goal, ObjectiveError> {
     let name = text.split(['<', '>']).next().unwrap_or(text).trim().to_owned();
     Ok(Goal { name, objective: text.parse()? })
@@ -122,7 +121,7 @@ impl Aim {
         goals.into_iter().map(goal).collect()
     }
 
-    /// Limits that hold whatever was asked for.
+    /// Returns the aim within the limits that hold for any search.
     fn bounded(&self) -> Aim {
         let mut aim = self.clone();
         let sane = |value: f64, least: f64, most: f64| {
@@ -141,29 +140,29 @@ impl Aim {
     }
 }
 
-/// What a trial saw.
+/// The outcome of a trial.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The trial's report, `asked_per_s` included.
     pub interval: Interval,
-    /// Why it was the generator that was measured, if it was.
+    /// The reason why the trial measured the generator, if it did.
     pub client_bound: Option<Remark>,
 }
 
 impl Outcome {
-    /// With the verdict of the self-check.
+    /// Returns the outcome of an interval, judged by the self-check.
     pub(crate) fn new(interval: Interval) -> Outcome {
         let client_bound = check(&interval, Loop::Open).own_fault().cloned();
         Outcome { interval, client_bound }
     }
 }
 
-/// Something that can be tried at a rate: a server, populated anew, and the drive.
+/// A system that can be tried at a rate: a server, populated anew, and the drive.
 pub trait Trial {
-    /// Why a trial could not be made at all; it ends the search.
+    /// The error if a trial could not be made at all; it ends the search.
     type Error;
 
-    /// Tries a rate, in requests a second; none if it was told to stop.
+    /// Tries a rate, in requests per second; none if it was told to stop.
     ///
     /// # Errors
     /// The trial could not be made.
@@ -175,40 +174,40 @@ pub trait Trial {
 pub struct Capacity {
     /// The goal's name.
     pub name: String,
-    /// What had to hold.
+    /// The objective as text.
     pub objective: String,
-    /// The mean of all rounds, in requests a second; none if it never held.
+    /// The mean of all rounds, in requests per second; none if the objective never held.
     pub rate_per_s: Option<f64>,
-    /// The least and the most that it is with the confidence asked for; none of one round.
+    /// The confidence interval of the mean; none of one round.
     pub interval_per_s: Option<(f64, f64)>,
-    /// Of each round; 0 where it held at no rate tried.
+    /// The capacity of each round; 0 if the objective held at no rate tried.
     pub rounds_per_s: Vec<f64>,
-    /// What stood in the way of more.
+    /// The obstacle to a higher rate.
     pub limit: Limit,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// One of each goal, in their order.
+    /// One per goal, in their order.
     pub capacities: Vec<Capacity>,
     /// All trials, in their order: latency against throughput.
     pub curve: Vec<Point>,
-    /// The share of confidence of the intervals.
+    /// The confidence of the intervals.
     pub confidence: f64,
-    /// Whether all rounds were ended, not stopped or out of trials.
+    /// True if all rounds ended by themselves: not stopped, not out of trials.
     pub is_complete: bool,
 }
 
 impl Capacity {
-    /// Rounds in which it held at no rate.
+    /// Number of rounds in which the objective held at no rate.
     pub(crate) fn rounds_of_none(&self) -> usize {
         self.rounds_per_s.iter().filter(|rate| **rate <= 0.0).count()
     }
 }
 
 impl Found {
-    /// What the generator has to do with the trials; without one in which it was late, nothing.
+    /// Describes the generator's part in the trials; none if it was never late.
     pub(crate) fn remark(&self) -> Option<Remark> {
         let is_bound = self.capacities.iter().any(|one| one.limit == Limit::Generator);
         let severity = if is_bound { Severity::Invalid } else { Severity::Warning };
@@ -231,7 +230,7 @@ impl Found {
     }
 }
 
-/// Searches for the capacities. `tell` is called after each trial, with its point.
+/// Searches for the capacities. Calls `tell` after each trial with its point and the trials left.
 pub(crate) fn search<T: Trial>(
     aim: &Aim,
     trial: &mut T,
@@ -248,8 +247,8 @@ pub(crate) fn search<T: Trial>(
         tell: &mut tell,
     };
     let mut rounds: Vec<Vec<Bracket>> = Vec::new();
-    // The first finds out where to look. Bad luck there may lead it far astray, so that it counts
-    // only if there is no other.
+    // The first round only finds out where to look: bad luck there may lead it far astray, so it
+    // counts only if there is no other.
     let searches = if aim.rounds == 1 { 1 } else { aim.rounds + 1 };
     let mut random = Xoshiro256PlusPlus::seed_from_u64(aim.seed);
     let mut is_complete = true;
@@ -276,7 +275,7 @@ pub(crate) fn search<T: Trial>(
     Ok(Found { capacities: capacities.collect(), curve, confidence: aim.confidence, is_complete })
 }
 
-/// What all rounds say of one goal.
+/// Merges all rounds' brackets of one goal.
 fn capacity(aim: &Aim, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capacity {
     let brackets: Vec<&Bracket> = rounds.iter().filter_map(|round| round.get(at)).collect();
     let rounds_per_s: Vec<f64> =
@@ -288,7 +287,7 @@ fn capacity(aim: &Aim, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capac
         rate_per_s: (mean > 0.0).then_some(mean),
         interval_per_s: bootstrap::interval(&rounds_per_s, aim.confidence, RESAMPLES, aim.seed),
         rounds_per_s,
-        // One round whose generator was too slow is enough to make all of it a lower bound.
+        // One round with too slow a generator makes the mean a lower bound.
         limit: brackets.iter().map(|bracket| bracket.limit()).max().unwrap_or(Limit::Unknown),
     }
 }
@@ -296,17 +295,18 @@ fn capacity(aim: &Aim, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capac
 struct Search<'a, T, F> {
     aim: &'a Aim,
     trial: &'a mut T,
-    /// What the last round that told something of a goal found.
+    /// The result of the last informative round, for each goal.
     known_per_s: Vec<Option<f64>>,
     curve: Vec<Point>,
-    /// Behind this one.
+    /// Number of rounds after this one.
     rounds_left: u32,
     tell: &'a mut F,
 }
 
 impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
-    /// Where a round starts: near what is known, with smaller steps. Not exactly there: rounds that
-    /// try the very same rates would agree more than they know.
+    /// Returns the brackets with which a round starts: near the known rate, with small steps. The
+    /// start is jittered: rounds that tried exactly the same rates would agree more than they
+    /// should.
     fn brackets(&self, jitter: f64) -> Vec<Bracket> {
         let aim = self.aim;
         let range = (aim.rate_per_s_min, aim.rate_per_s_max);
@@ -321,7 +321,7 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         self.known_per_s.iter().map(bracket).collect()
     }
 
-    /// Keeps what a round found. Where only the generator failed, nothing was.
+    /// Keeps the results of a round. A goal that only the generator failed keeps its older one.
     fn learn(&mut self, brackets: &[Bracket]) {
         for (known, bracket) in self.known_per_s.iter_mut().zip(brackets) {
             let is_lowest = bracket.limit() == Limit::LowestRate;
@@ -329,10 +329,10 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         }
     }
 
-    /// Narrows all brackets; false if it was stopped, or out of trials.
+    /// Narrows all brackets; false if the search was stopped or ran out of trials.
     fn round(&mut self, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         loop {
-            // The lowest rate first: what it tells may spare a higher one.
+            // The lowest rate first: its result may spare a higher one.
             let next = brackets.iter().filter_map(|bracket| match bracket.next() {
                 Next::Try(rate) => Some(rate),
                 Next::Done => None,
@@ -344,7 +344,7 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         }
     }
 
-    /// Tries a rate until the majority is clear for each bracket that it is inside of.
+    /// Tries a rate until each bracket that is open at it has a clear majority.
     fn vote(&mut self, rate: f64, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         let majority = self.aim.votes / 2 + 1;
         let concerned: Vec<bool> = brackets.iter().map(|one| one.is_open_at(rate)).collect();
@@ -378,15 +378,15 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
             if passed[at] >= majority {
                 bracket.passed(rate);
             } else {
-                // The server is not blamed unless some trials that failed were its own.
+                // The server is blamed only if at least one of the failed trials was its own.
                 bracket.failed(rate, client_bound[at] == failed[at]);
             }
         }
         Ok(true)
     }
 
-    /// About how many trials are left. Goals share them; a round behind this one begins near what
-    /// is known, and tries few rates.
+    /// Estimates the number of trials left. Goals share them; a later round begins near the known
+    /// rate, and tries few rates.
     fn trials_left(&self, brackets: &[Bracket], votes_cast: u32) -> u32 {
         let majority = self.aim.votes / 2 + 1;
         let steps: u32 = brackets.iter().map(Bracket::steps_left).max().unwrap_or(0);
@@ -395,8 +395,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         votes.saturating_sub(votes_cast)
     }
 
-    /// A trial as a point of the curve, with the goals it met. What holds though the generator was
-    /// late would hold all the more if it had been in time.
+    /// Makes a trial a point of the curve, with the goals it met. A goal that is met although the
+    /// generator was late would also be met if it had been in time.
     fn point(&self, rate: f64, outcome: &Outcome) -> Point {
         let interval = &outcome.interval;
         let bound = outcome.client_bound.as_ref();

@@ -1,7 +1,7 @@
 //! `kvblaster simulate`: traces replayed against policies at several sizes, all cores at once.
 //!
-//! Where: one of the program's commands; what is simulated, and how, is the crate `simulate`.
-//! Invariant: what was simulated is told whole, or why it could not be.
+//! Where: one of the program's commands; the crate `simulate` does the simulating.
+//! Invariant: a simulation is reported whole, or with the reason why it could not be made.
 
 pub mod chart;
 pub mod flags;
@@ -23,10 +23,10 @@ pub enum ReportError {
     /// A trace cannot be used.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// It cannot be simulated.
+    /// A trace cannot be simulated.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
-    /// Nor one that is a CSV.
+    /// A CSV trace cannot be used.
     #[error(transparent)]
     Csv(#[from] WorkloadError),
     /// The plot cannot be written.
@@ -34,10 +34,10 @@ pub enum ReportError {
     Plot(PathBuf, #[source] io::Error),
 }
 
-/// Does what was asked for; the report.
+/// Simulates what `plan` asks for; returns the report.
 ///
 /// # Errors
-/// A trace cannot be used, a simulation not made, or the plot not written.
+/// A trace cannot be used, a simulation cannot be made, or the plot cannot be written.
 pub fn run(plan: &Plan) -> Result<String, ReportError> {
     let traces = plan.traces.iter().map(|path| read(path));
     let traces = traces.collect::<Result<Vec<Trace>, ReportError>>()?;
@@ -50,8 +50,8 @@ pub fn run(plan: &Plan) -> Result<String, ReportError> {
     Ok(if plan.json { report::json(&asked, &outcomes) } else { report::text(&asked, &outcomes) })
 }
 
-/// A trace of key numbers; of a CSV what its gets ask for, for a cache that is refilled on every
-/// miss makes the sets itself.
+/// Reads a trace of key numbers. From a CSV it takes only the gets: a cache that is refilled on
+/// every miss makes the sets itself.
 fn read(path: &Path) -> Result<Trace, ReportError> {
     if !Replay::is_csv(path) {
         return Ok(Trace::read(path)?);
@@ -63,7 +63,7 @@ fn read(path: &Path) -> Result<Trace, ReportError> {
     Ok(Trace::new(&Trace::name_of(path), gets))
 }
 
-/// How far it is: one line that stays where it is on a terminal, every tenth of it elsewhere.
+/// Shows the progress: one line that is redrawn on a terminal, a line every tenth elsewhere.
 fn tell(done: usize, all: usize) {
     let mut out = io::stderr().lock();
     let _closed = if out.is_terminal() {

@@ -1,11 +1,12 @@
-//! How much memory a workload needs: the real store in process, on the clock of the requests.
+//! The memory a workload needs: simulated in process by the real store, on the requests' clock.
 //!
 //! ```text
 //!   workload, rate -> Requests -> simulate::stream, at each -m -> Memory -> text, JSON
 //! ```
 //!
-//! Where: behind `kvblaster size`, before any server is asked. Invariant: no figure of a time that
-//! was not simulated; what the span or the sample is too small for is said.
+//! Where: behind `kvblaster size`, before any server is asked.
+//! Invariant: no figure for a time that was not simulated; a span or sample that is too small is
+//! reported as a doubt.
 //! Source: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations" and,
 //! for hot keys, "Efficient MRC Construction with SHARDS".
 
@@ -28,61 +29,61 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Requests drawn for each size of memory, at most: some seconds of work.
+/// Most requests drawn for each size of memory: some seconds of work.
 const REQUESTS_MAX: f64 = (1_u64 << 25) as f64;
-/// A sample has about so many keys at least, if there are as many,
+/// Least number of keys in a sample, about, if the workload has as many.
 const SAMPLE_KEYS_MIN: f64 = 20_000.0;
-/// and so many bytes of items at most, if it can.
+/// Most bytes of items in a sample, unless that leaves too few keys.
 const SAMPLE_BYTES_MAX: f64 = (256_u64 << 20) as f64;
-/// but never more than so many, however few keys that leaves: several stores stand at once.
+/// Most bytes of one store, however few keys that leaves: several stores exist at once.
 const STORE_BYTES_MAX: f64 = (1_u64 << 30) as f64;
-/// The least memory that is simulated: with less the store has too few segments to be itself.
+/// Least memory that is simulated: with less the store has too few segments to behave like itself.
 const SIMULATED_BYTES_MIN: u64 = 4 << 20;
-/// What `-m` counts in.
+/// The unit of `-m`.
 const MIB: f64 = (1_u64 << 20) as f64;
-/// Sizes that are simulated, as parts of what all items that live at once take.
+/// The sizes that are simulated, as parts of the memory that all live items take.
 const PARTS: [f64; 9] = [0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0];
-/// Bytes of an item beside key and value, about, and memory that is not items: to begin with.
+/// First guess: bytes of an item besides key and value; below, memory that is not items.
 const ITEM_BYTES: f64 = 50.0;
 const SPARE: f64 = 1.3;
-/// Each key is asked for so many times on average, and each TTL passes so often, if it can be.
+/// Mean number of requests per key, and times that each TTL passes, if there is time.
 const ROUNDS: f64 = 16.0;
 const TTLS: f64 = 4.0;
-/// What lives takes so much more memory than its items and index, and so many bytes of segments
-/// that are open or kept free.
+/// Memory of live items relative to their bytes and index, and bytes of segments that are open or
+/// kept free.
 const LIVES_SPARE: f64 = 1.08;
 const OPEN_BYTES: u64 = 2 << 20;
-/// The hit ratios of the two halves of the time that counts may differ by this,
+/// Greatest difference of the hit ratios in the two halves of the counted time,
 const APART_MAX: f64 = 0.005;
-/// or by so many standard errors.
+/// or that many standard errors, if they are more.
 const ERRORS: f64 = 3.0;
 
-/// How often it is told how far it is.
+/// Time between two lines of progress.
 const TOLD_EVERY: Duration = Duration::from_secs(3);
-/// As much of the hits of all memory is enough.
+/// Share of the hits of the largest memory that counts as enough.
 const ENOUGH: f64 = 0.99;
 
-/// What is to be found out.
+/// The parameters of a simulation.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) workload: Arc<Workload>,
     pub(crate) seed: u64,
-    /// Requests a second; not a number: as the workload's gaps say.
+    /// Requests per second; NaN: the workload's own gaps.
     pub(crate) rate_per_s: f64,
     pub(crate) populates: bool,
-    /// Memory of each size, as `-m`; none: chosen from what lives.
+    /// The sizes of memory, as `-m`; empty: chosen from the memory of live items.
     pub(crate) memory_bytes: Vec<u64>,
-    /// How much time is simulated; none: as long as this workload needs.
+    /// The simulated time; none: as long as this workload needs.
     pub(crate) span: Option<Duration>,
-    /// To the server: each may have keys of its own.
+    /// Connections to the server: each may have keys of its own.
     pub(crate) connections: u32,
     pub(crate) threads: usize,
-    /// Nobody wants to know how far it is.
+    /// True if no progress is shown.
     pub(crate) is_quiet: bool,
 }
 
 impl Question {
-    /// What is asked of one key in `one_in`, for so long.
+    /// Returns the requests for one key in `one_in`, for `span_ns`.
     fn requests<'q>(&'q self, names: &'q Names, one_in: u64, span_ns: u64) -> Requests<'q> {
         Requests {
             workload: &self.workload,
@@ -97,34 +98,34 @@ impl Question {
     }
 }
 
-/// What so much memory gives.
+/// The result for one size of memory.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Point {
     pub(crate) memory_bytes: u64,
     pub(crate) hit_ratio: f64,
     pub(crate) misses_per_s: f64,
-    /// What lives in the end.
+    /// Live items at the end.
     pub(crate) items: u64,
     pub(crate) items_bytes: u64,
     pub(crate) evictions_per_s: f64,
 }
 
-/// What was found out of memory.
+/// The results for all sizes of memory.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Memory {
-    /// By memory, ascending; where none was asked for, the last one holds all that lives.
+    /// By memory, ascending; if no size was given, the last one holds all live items.
     pub(crate) points: Vec<Point>,
-    /// Of two keys of how many one was simulated.
+    /// The sample has one key in this many.
     pub(crate) one_in: u64,
     pub(crate) span_s: f64,
     pub(crate) keys_per_s: f64,
-    /// What the figures do not know.
+    /// Limits of the figures, in words.
     pub(crate) doubts: Vec<String>,
 }
 
 impl Memory {
-    /// The least memory simulated that gives this part of the hits of the largest; that one, where
-    /// there are no lookups.
+    /// Returns the least simulated memory that gives `part` of the largest's hits; the largest, if
+    /// nothing is looked up.
     pub(crate) fn enough_for(&self, part: f64) -> Option<&Point> {
         let last = self.points.last()?;
         if self.keys_per_s <= 0.0 {
@@ -135,7 +136,7 @@ impl Memory {
     }
 }
 
-/// Simulates.
+/// Simulates the workload at each size of memory.
 ///
 /// # Errors
 /// A store of one of the sizes cannot be made.
@@ -170,7 +171,7 @@ pub(crate) fn memory(question: &Question) -> Result<Memory, MakeError> {
     })
 }
 
-/// The time that is simulated, and what would be wanted, in seconds.
+/// Returns the simulated time and the time that would be wanted, in seconds.
 fn span_s(question: &Question) -> (f64, f64) {
     let workload = &question.workload;
     let own_s = workload.own_gap_ns(1).map_or(1e-3, |gap_ns| gap_ns / 1e9);
@@ -183,7 +184,7 @@ fn span_s(question: &Question) -> (f64, f64) {
     (asked_s.clamp(2.0 * gap_s, drawn_max.max(2.0) * gap_s), wanted_s)
 }
 
-/// How many keys each key of the sample stands for.
+/// Returns the number of keys that each key of the sample stands for.
 fn one_in(question: &Question) -> u64 {
     let by_bytes = items_bytes(&question.workload) / SAMPLE_BYTES_MAX;
     let by_keys = question.workload.keys() as f64 / SAMPLE_KEYS_MIN;
@@ -194,12 +195,12 @@ fn one_in(question: &Question) -> u64 {
     whole(by_bytes.min(by_keys).min(by_memory).max(by_store)).max(1)
 }
 
-/// What all items take, about, if each key has one.
+/// The bytes of all items, about, if each key has one.
 fn items_bytes(workload: &Workload) -> f64 {
     workload.items_bytes() + ITEM_BYTES * workload.keys() as f64
 }
 
-/// The stores to be asked, and for how long.
+/// A simulation: its requests and their duration.
 struct Simulation<'q> {
     requests: Requests<'q>,
     threads: usize,
@@ -207,16 +208,16 @@ struct Simulation<'q> {
     is_quiet: bool,
 }
 
-/// What one store came to.
+/// The counts of one store.
 struct Found {
     memory_bytes: u64,
     counted: Counted,
-    /// Keys that were looked up in the time that counts, in the sample or not.
+    /// Keys looked up in the counted time, whether in the sample or not.
     gets: f64,
 }
 
 impl Found {
-    /// Memory for all that lived in the end.
+    /// The memory for all items that are live at the end.
     fn lives_bytes(&self, one_in: u64) -> f64 {
         let stats = &self.counted.stats;
         let simulated = (stats.bytes + stats.hash_bytes) as f64 * LIVES_SPARE;
@@ -225,7 +226,7 @@ impl Found {
 }
 
 impl Simulation<'_> {
-    /// What stores of such sizes come to.
+    /// Simulates stores of these sizes.
     fn curve(&self, memory_bytes: &[u64]) -> Result<Vec<Found>, MakeError> {
         let Requests { one_in, span_ns, .. } = self.requests;
         let simulated: Vec<u64> = memory_bytes.iter().map(|bytes| bytes / one_in).collect();
@@ -237,20 +238,20 @@ impl Simulation<'_> {
         let counted = self.watched((&passed_ms, all_ms), || {
             curve(&simulated, policy, self.threads, counted_ns.clone(), requests)
         })?;
-        // Relaxed: those who counted have been joined. All have counted the same.
+        // Relaxed: the counting threads have been joined. Each store has counted the same gets.
         let gets = gets.load(Ordering::Relaxed) as f64 / memory_bytes.len().max(1) as f64;
         let found = memory_bytes.iter().zip(counted);
         let found = found.map(|(bytes, counted)| Found { memory_bytes: *bytes, counted, gets });
         Ok(found.collect())
     }
 
-    /// Does it, and tells every few seconds how far it is.
+    /// Does `work`, and writes the progress every few seconds.
     fn watched<T>(&self, (passed_ms, all_ms): (&AtomicU64, u64), work: impl FnOnce() -> T) -> T {
         let (done, ended) = mpsc::channel::<()>();
         let begin = Instant::now();
         let tell = move || {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TOLD_EVERY) {
-                // Relaxed: as where it is counted.
+                // Relaxed: like where it is counted.
                 let passed = passed_ms.load(Ordering::Relaxed).min(all_ms) as f64;
                 let part = passed / all_ms.max(1) as f64;
                 let left_s = begin.elapsed().as_secs_f64() * (1.0 - part) / part.max(1e-6);
@@ -259,7 +260,7 @@ impl Simulation<'_> {
             }
         };
         std::thread::scope(|scope| {
-            // Without a thread it is done in silence.
+            // If the thread cannot be started, no progress is shown.
             let told = std::thread::Builder::new();
             let told = (!self.is_quiet).then(|| told.spawn_scoped(scope, tell));
             let made = work();
@@ -277,8 +278,8 @@ impl Simulation<'_> {
         let one_in = self.requests.one_in;
         let Counted { stats, .. } = found.counted;
         let looked = found.counted.looked();
-        // A sample has too many or too few of the hottest keys, which hit at any size: what all
-        // were to be looked up in it decides, not what were.
+        // A sample has too many or too few of the hottest keys, which hit at any size: so misses
+        // are divided by all lookups, not by those of the sample.
         let misses = (looked.gets - looked.hits) as f64 * one_in as f64;
         let miss_ratio = (misses / found.gets.max(1.0)).min(1.0);
         Point {
@@ -291,7 +292,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// What the figures do not know.
+    /// The limits of the figures, in words.
     fn doubts(&self, found: &[Found], wanted_s: f64) -> Vec<String> {
         let mut doubts = Vec::new();
         if found.iter().all(|found| found.gets <= 0.0) {

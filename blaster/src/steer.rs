@@ -1,4 +1,4 @@
-//! Steering: which of a server's columns a request over UDP is for.
+//! Steering: the choice of a server's column for each request over UDP.
 //!
 //! ```text
 //! round-robin   each request to the next column          two bytes of its header name the column
@@ -6,10 +6,10 @@
 //! ports         each connection to the next column       its port is the first and the column
 //! ```
 //!
-//! Where: between the draw of a request, or the opening of a connection, and what is sent.
-//! Invariant: a column that is named exists; whoever is asked for no column sends what clients that
-//! know of none send. A multiget goes whole to the column of its first key: any column can answer
-//! for all, and in as many parts as columns it would be as many requests.
+//! Where: between the draw of a request, or the opening of a connection, and its sending.
+//! Invariant: a column that is named exists; without steering, requests look like those of clients
+//! that know no columns. A multiget goes whole to the column of its first key: any column can
+//! answer for all keys, and split by column it would become several requests.
 //! Source: the KV-Cache paper, sections 4.1.2 (flows by two bytes, or by port) and 4.2.1 (clients
 //! hash keys), and 5.2.2 (round robin over flows).
 
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-/// How a column is chosen.
+/// A rule for choosing the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Steer {
     /// By request, in turn.
@@ -31,7 +31,7 @@ pub enum Steer {
     Ports,
 }
 
-/// All, as they are named.
+/// All rules with their names.
 pub const STEERS: [(Steer, &str); 3] =
     [(Steer::RoundRobin, "round-robin"), (Steer::Key, "key"), (Steer::Ports, "ports")];
 
@@ -42,23 +42,23 @@ impl Steer {
         STEERS.iter().find(|(steer, _)| *steer == self).map_or("", |(_, name)| name)
     }
 
-    /// The one of that name.
+    /// Returns the rule of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Steer> {
         STEERS.iter().find(|(_, own)| *own == name).map(|(steer, _)| *steer)
     }
 }
 
-/// How requests to each target are steered; none are, if it is at rest.
+/// The steering of requests to each target; by default there is none.
 #[derive(Clone, Debug, Default)]
 pub struct Steering {
     how: Option<Steer>,
-    /// Of each target.
+    /// Number of columns per target.
     columns: Arc<[NonZeroU16]>,
 }
 
 impl Steering {
-    /// Steers to so many columns of each target.
+    /// Returns steering to these numbers of columns, one per target.
     #[must_use]
     pub fn new(how: Steer, columns: &[NonZeroU16]) -> Steering {
         Steering { how: Some(how), columns: columns.into() }
@@ -72,14 +72,14 @@ impl Steering {
             && self.columns.iter().any(|columns| columns.get() > 1)
     }
 
-    /// The columns that need a connection each.
+    /// Number of columns that need a connection each.
     pub(crate) fn ports(&self) -> usize {
         let most = self.columns.iter().map(|columns| usize::from(columns.get())).max();
         most.filter(|_| self.how == Some(Steer::Ports)).unwrap_or(0)
     }
 
-    /// Where connection `number` of all to a target goes: to the port of its column, which the
-    /// target has.
+    /// The place of connection `number`, among all connections to a target: with `ports`, the port
+    /// of its column.
     #[must_use]
     pub fn place(&self, target: usize, place: &Place, number: u32) -> Place {
         let (Some(Steer::Ports), Place::Udp(address), Some(columns)) =
@@ -98,20 +98,20 @@ impl Steering {
 #[derive(Debug)]
 pub(crate) struct Flows {
     steering: Steering,
-    /// Of each target: the column whose turn it is.
+    /// For each target, the column whose turn it is.
     turns: Vec<u16>,
 }
 
 impl Flows {
-    /// Threads begin with one column after the other.
+    /// Returns the flows of a thread; each thread begins with another column.
     pub(crate) fn new(steering: &Steering, thread: u32) -> Flows {
         let first =
             |columns: &NonZeroU16| u16::try_from(thread % u32::from(columns.get())).unwrap_or(0);
         Flows { turns: steering.columns.iter().map(first).collect(), steering: steering.clone() }
     }
 
-    /// The flow of the next request to a target, whose first key this is; `text` is memory for the
-    /// key.
+    /// The flow of the next request to a target with this first key; `text` is scratch space for
+    /// the key.
     #[inline]
     pub(crate) fn next(
         &mut self,

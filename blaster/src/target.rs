@@ -1,8 +1,8 @@
-//! Where requests go: what a user names, resolved to addresses.
+//! Targets: the user's names for servers, resolved to addresses.
 //!
 //! Where: once, before the first connection; `ring` then places each request's key.
-//! Invariant: a target that is parsed has an address; what it was called is kept as it was written,
-//! for ketama hashes the name and not the address.
+//! Invariant: a parsed target has an address; its name is kept as it was written, because ketama
+//! hashes the name and not the address.
 
 pub mod ring;
 
@@ -23,28 +23,27 @@ pub const REDIS_PORT: u16 = 6379;
 pub const TARGETS_MAX: usize = 1024;
 /// The greatest weight of a target.
 pub const WEIGHT_MAX: u32 = 1 << 20;
-/// The longest path of a Unix socket.
 const UNIX_PATH_BYTES_MAX: usize = 107;
-/// Addresses of one name that are tried.
+/// Most addresses tried per host name.
 const ADDRESSES_MAX: usize = 16;
-/// How long one of several addresses has to take a connection.
+/// Time that one of several addresses has to take a connection.
 const TRY_MAX: Duration = Duration::from_millis(500);
 
-/// An address and how it is spoken to.
+/// An address and its transport.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Place {
     /// A TCP server.
     Tcp(SocketAddr),
     /// memcached's UDP.
     Udp(SocketAddr),
-    /// The same past the kernel's network stack, over an interface of ours.
+    /// memcached's UDP past the kernel's network stack, over a local interface.
     Xdp(Bypass, SocketAddr),
     /// A Unix stream socket.
     Unix(PathBuf),
 }
 
 impl Place {
-    /// Where it is over UDP.
+    /// The address over UDP; none for other transports.
     #[must_use]
     pub fn datagrams(&self) -> Option<SocketAddr> {
         match self {
@@ -54,19 +53,18 @@ impl Place {
     }
 }
 
-/// An interface of ours of which packets pass the kernel's network stack, and how they do.
+/// A local interface whose packets bypass the kernel's network stack, and the mode of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bypass {
-    /// Its name.
     pub interface: String,
-    /// Where packets are taken from the kernel.
+    /// The place where packets are taken from the kernel.
     pub attach: Attach,
 }
 
-/// Where packets are taken from the kernel.
+/// The place where packets are taken from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Attach {
-    /// In the driver; where that is refused, at the entry to the kernel's stack.
+    /// In the driver; if that is refused, at the entry to the kernel's stack.
     #[default]
     Any,
     /// In the driver.
@@ -76,7 +74,7 @@ pub enum Attach {
 }
 
 impl Attach {
-    /// The same, as `net` calls it.
+    /// The mode in terms of `net`.
     #[must_use]
     pub fn mode(self) -> Mode {
         match self {
@@ -88,11 +86,11 @@ impl Attach {
 }
 
 impl Bypass {
-    /// Parses what stands behind `xdp://`: an interface, and at the end a mode if one is wanted.
-    /// With what stands between.
+    /// Parses the text behind `xdp://`: an interface, and at the end a mode if one is wanted.
+    /// Returns them with the text between.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the error.
     pub fn parse(text: &str) -> Result<(Bypass, &str), &'static str> {
         let (text, attach) = match text.split_once('?') {
             None => (text, Attach::Any),
@@ -104,7 +102,7 @@ impl Bypass {
         Ok((Bypass { interface: interface.to_owned(), attach }, rest))
     }
 
-    /// A place over it, as a target is written.
+    /// Writes a place over the interface as a target.
     #[must_use]
     pub fn to(&self, place: impl fmt::Display) -> String {
         let mode = match self.attach {
@@ -119,22 +117,22 @@ impl Bypass {
 /// A server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// As it was named, for reports.
+    /// The target as the user wrote it, for reports.
     pub name: String,
-    /// Where it is.
+    /// The address and transport.
     pub place: Place,
     /// Its share of the keys, relative to the others'.
     pub weight: u32,
-    /// The host as it was named, without brackets and port, or the socket's path.
+    /// The host as it was written, without brackets and port, or the socket's path.
     pub host: String,
-    /// Was it named as a Redis server (`redis://`)?
+    /// True if it was written as a Redis server (`redis://`).
     pub is_redis: bool,
 }
 
-/// Which addresses of a name are wanted.
+/// The family to which a host's addresses are limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
-    /// Whichever answers.
+    /// Either family.
     #[default]
     Any,
     /// IPv4.
@@ -143,10 +141,10 @@ pub enum Family {
     V6,
 }
 
-/// Why something is no target.
+/// Why a text is no target.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// It has not the form of one.
+    /// It does not have the form of a target.
     #[error(
         "{0}: not a target ({1}); targets are HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, \
              xdp://INTERFACE/HOST:PORT[?mode=native|generic], redis://HOST:PORT, unix:/PATH or \
@@ -154,7 +152,7 @@ pub enum TargetError {
              (unix:/PATH,WEIGHT)"
     )]
     Form(String, &'static str),
-    /// It is a number alone.
+    /// It is only a number.
     #[error("{0}: a port, and of which host? :{1} is the one of this machine")]
     Port(String, String),
     /// The name has no address.
@@ -166,7 +164,7 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// The port; 0 of a Unix socket, as in libmemcached.
+    /// The port; 0 for a Unix socket, like in libmemcached.
     #[must_use]
     pub fn port(&self) -> u16 {
         match &self.place {
@@ -176,12 +174,12 @@ impl Target {
     }
 }
 
-/// Parses and resolves a target. Of several TCP addresses the first that takes a connection is
-/// taken (`localhost` is ::1 and 127.0.0.1, and few servers listen on both); if none does, and of
-/// several UDP addresses, the first IPv4 one.
+/// Parses and resolves a target. Among several TCP addresses, the first that takes a connection is
+/// chosen (`localhost` is ::1 and 127.0.0.1, and few servers listen on both); if none does, and
+/// among several UDP addresses, the first of IPv4.
 ///
 /// # Errors
-/// It has not the form of a target, or its host cannot be found.
+/// It does not have the form of a target, or its host cannot be found.
 pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     let form = |why| TargetError::Form(text.to_owned(), why);
     let socket = text.strip_prefix("redis://").unwrap_or(text).strip_prefix("unix:");
@@ -219,7 +217,7 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     Ok(Target { name: text.to_owned(), place, weight, host: host.to_owned(), is_redis })
 }
 
-/// What stands before `mark`, and the weight behind it; 1 where there is none.
+/// Splits off the weight behind `mark`; it is 1 if there is none.
 fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
     let Some((rest, weight)) = text.split_once(mark) else { return Some((text, 1)) };
     if weight.is_empty() {
@@ -229,10 +227,10 @@ fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
     (1..=WEIGHT_MAX).contains(&weight).then_some((rest, weight))
 }
 
-/// The host that a port alone is of.
+/// The host that is meant by a port alone.
 const HERE: &str = "localhost";
 
-/// `host`, `host:port`, `:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
+/// Splits `host`, `host:port`, `:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
 fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, port) = rest.split_once(']')?;
@@ -289,7 +287,7 @@ fn resolved(
     Ok(kept)
 }
 
-/// The first that takes a connection.
+/// The first address that takes a connection.
 fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     let takes = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_MAX).is_ok();
     if addresses.len() == 1 {
@@ -298,7 +296,7 @@ fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     addresses.iter().find(takes).copied().unwrap_or_else(|| first(addresses))
 }
 
-/// The first IPv4 one, else the first.
+/// The first IPv4 address, else the first.
 fn first(addresses: &[SocketAddr]) -> SocketAddr {
     let v4 = addresses.iter().find(|address| address.is_ipv4());
     let none = SocketAddr::from(([127, 0, 0, 1], MEMCACHED_PORT));

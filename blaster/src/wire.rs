@@ -1,12 +1,12 @@
-//! Requests into bytes, and bytes into what was answered, for each protocol a cache speaks.
+//! The client's codecs: requests into bytes and bytes into answers, for each protocol of a cache.
 //!
 //! ```text
 //! tag    31..16: the request's number on its connection   15: of a multiget   14..0: which key
 //! ```
 //!
-//! Where: between the workload, which says what is asked, and the transports, which move bytes.
-//! Invariant: a session of the protocol reads back what is encoded; decoding any bytes ends in
-//! pieces, a demand for more or `Broken`, never in a panic. Nothing is allocated per request.
+//! Where: between the workload, which chooses requests, and the transports, which move bytes.
+//! Invariant: a server's session reads back what is encoded; decoding any bytes ends in pieces, a
+//! demand for more or `Broken`, never in a panic. Nothing is allocated per request.
 //! Source: memcached's `protocol.txt`; the Redis serialization protocol, version 2. The tag is the
 //! paper's latency by opaque (section 6.2) with the clock kept on our side.
 
@@ -26,10 +26,10 @@ use template::{TagPlace, Template};
 use usual::Memo;
 pub use usual::{Quick, Usual};
 
-/// Most keys of one request: what a tag can number.
+/// Most keys of one request: as many as a tag can number.
 pub const KEYS_MAX: usize = 1 << 15;
 
-/// Which protocol is spoken.
+/// A protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Speech {
     /// memcached's classic text protocol.
@@ -42,11 +42,11 @@ pub enum Speech {
     Resp,
 }
 
-/// All of them.
+/// All protocols.
 pub const SPEECHES: [Speech; 4] = [Speech::Text, Speech::Meta, Speech::Binary, Speech::Resp];
 
 impl Speech {
-    /// As it is called on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,13 +57,13 @@ impl Speech {
         }
     }
 
-    /// By its name.
+    /// Returns a protocol by its name.
     #[must_use]
     pub fn named(name: &str) -> Option<Speech> {
         SPEECHES.into_iter().find(|speech| speech.name() == name)
     }
 
-    /// A request that every server answers, and that changes nothing.
+    /// A request that every server answers and that changes nothing.
     #[must_use]
     pub fn question(self) -> &'static [u8] {
         match self {
@@ -74,7 +74,7 @@ impl Speech {
     }
 }
 
-/// What a request, or one key of it, came to.
+/// The answer to a request, or to one key of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A value.
@@ -88,18 +88,18 @@ pub enum Answer {
     Done,
     /// Not stored, or not found: nothing was wrong, and nothing was done.
     NotDone,
-    /// The server said that something is wrong.
+    /// The server sent an error.
     Refused,
 }
 
-/// A request's number on its connection and what else its answer shows.
+/// A request's number on its connection, and the key's index, as the answer returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub u32);
 
 impl Tag {
     const OF_SEVERAL: u32 = 1 << 15;
 
-    /// Key `index` of request `number`, which asks for `several` keys or one.
+    /// Returns the tag of key `index` of request `number`, which asks for `several` keys or one.
     #[inline]
     #[must_use]
     pub fn new(number: u16, index: usize, several: bool) -> Tag {
@@ -116,14 +116,14 @@ impl Tag {
         u16::from_be_bytes([high, low])
     }
 
-    /// Which of its keys.
+    /// The index of the key in its request.
     #[inline]
     #[must_use]
     pub fn index(self) -> usize {
         (self.0 & (Tag::OF_SEVERAL - 1)) as usize
     }
 
-    /// Other keys were asked for with it, and something else ends the request.
+    /// True if the request has further keys, and another piece ends it.
     #[inline]
     #[must_use]
     pub fn is_of_several(self) -> bool {
@@ -131,38 +131,38 @@ impl Tag {
     }
 }
 
-/// One thing a server said.
+/// One piece of a server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Whom it answers; without a tag, the oldest request that waits.
+    /// The tag of the request; without one, the oldest waiting request is meant.
     pub tag: Option<Tag>,
-    /// What it says.
+    /// The contents.
     pub said: Said<'a>,
-    /// Nothing more comes for this request: keys of which nothing was said are missing.
+    /// True if the request is over: keys without an answer are missing.
     pub ends: bool,
 }
 
-/// What a piece says.
+/// The contents of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said<'a> {
-    /// A key's value; the key where the protocol shows it.
+    /// A key's value; the key if the protocol returns it.
     Value(Option<&'a [u8]>, &'a [u8]),
-    /// The next key has none.
+    /// The next key has no value.
     Absent,
-    /// Only that the request is over.
+    /// Nothing but the end of the request.
     End,
-    /// It was done.
+    /// The request was done.
     Done,
-    /// It was not, for there was or was not such an item.
+    /// The request was not done, because there was or was not such an item.
     NotDone,
-    /// So many items or bytes: `DEL` and `APPEND` of RESP.
+    /// A number of items or bytes: `DEL` and `APPEND` of RESP.
     Count(i64),
-    /// Something is wrong, in the server's words.
+    /// An error, in the server's words.
     Refused(&'a [u8]),
 }
 
 impl Said<'_> {
-    /// What it means to a request of `verb` that is no retrieval.
+    /// Returns its meaning for a request of `verb` that is no retrieval.
     #[must_use]
     pub fn outcome(&self, verb: Verb) -> Answer {
         match self {
@@ -172,55 +172,53 @@ impl Said<'_> {
             Said::NotDone => Answer::NotDone,
             // SET with NX or XX.
             Said::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
-            // A value, or an end, where neither was asked for.
+            // A value or an end that was not asked for.
             _ => Answer::Refused,
         }
     }
 
-    /// A refusal's words; of what is none, that it does not belong here.
+    /// The words of a refusal; for anything else, that it does not belong here.
     #[must_use]
     pub fn words(&self) -> &[u8] {
         if let Said::Refused(words) = self { words } else { b"an answer to something else" }
     }
 }
 
-/// What came of looking for a piece.
+/// The result of looking for a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// Not all of it is here.
+    /// The piece is not complete yet.
     More,
-    /// A piece, and how many bytes it took.
+    /// A piece, and the number of bytes it took.
     Piece(Piece<'a>, usize),
-    /// No server of this protocol says this.
+    /// No server of this protocol sends these bytes.
     Broken,
 }
 
-/// What is written for one server: a request, or the part of a multiget that goes there.
+/// A request to one server, or that server's part of a multiget.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// What is asked.
     pub verb: Verb,
-    /// Of which keys; at most `KEYS_MAX`, and one unless it is a get.
+    /// The keys; at most `KEYS_MAX`, and one unless it is a get.
     pub keys: &'a [u64],
     /// Bytes of the value written.
     pub value_bytes: u32,
-    /// Seconds it lives; 0 for ever.
+    /// Seconds that the item lives; 0 for ever.
     pub exptime_s: u32,
-    /// Its number on the connection.
+    /// The request's number on the connection.
     pub number: u16,
 }
 
-/// Where in a request of one key, or in what a multiget has for each, its parts lie.
+/// Positions of the parts of a request of one key, or of one key in a multiget.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     key_end: usize,
     tag: TagPlace,
-    /// Where the value begins; the request's end, if it has none.
+    /// The start of the value; the request's end if it has none.
     value_at: usize,
 }
 
-/// Templates of one verb that are made at most: where sizes differ from request to request, they
-/// are not worth it.
+/// Most templates made per verb: if sizes differ from request to request, they are not worth it.
 const TEMPLATES_MAX: u32 = 64;
 
 /// Writes requests of one protocol.
@@ -228,14 +226,14 @@ const TEMPLATES_MAX: u32 = 64;
 pub struct Writer {
     speech: Speech,
     names: Names,
-    /// A key whose length has to stand before it.
+    /// Scratch space for a key whose length has to stand before it.
     key: Vec<u8>,
-    /// By verb, and then of a key of a multiget; and how many more may be made.
+    /// A template by verb, the last for a key of a multiget; and the number that may still be made.
     templates: [(Option<Template>, u32); VERBS.len() + 1],
 }
 
 impl Writer {
-    /// A writer of `speech` with those names.
+    /// Returns a writer of `speech` with these names.
     #[must_use]
     pub fn new(speech: Speech, names: Names) -> Writer {
         let templates = [const { (None, TEMPLATES_MAX) }; VERBS.len() + 1];
@@ -269,7 +267,7 @@ impl Writer {
         }
     }
 
-    /// Appends a request of one key, or what a multiget has for each.
+    /// Appends a request of one key, or one key of a multiget.
     #[inline(always)]
     fn write_key(&mut self, part: &Part<'_>, key: u64, tag: Tag, out: &mut Vec<u8>) {
         let kind = if tag.is_of_several() { VERBS.len() } else { part.verb as usize };
@@ -282,7 +280,7 @@ impl Writer {
         }
     }
 
-    /// Makes a template of such requests.
+    /// Makes a template of requests like this one.
     #[inline(never)]
     fn learn(&mut self, part: &Part<'_>, key: u64, (tag, kind): (Tag, usize)) {
         let left = self.templates[kind].1;
@@ -295,7 +293,7 @@ impl Writer {
         self.templates[kind] = (template, left - 1);
     }
 
-    /// Appends its bytes, piece by piece.
+    /// Appends the bytes piece by piece, without a template.
     #[inline(never)]
     fn spell(&mut self, part: &Part<'_>, key: u64, tag: Tag, out: &mut Vec<u8>) -> Places {
         match self.speech {
@@ -311,20 +309,20 @@ impl Writer {
 #[derive(Clone, Debug)]
 pub struct Reader {
     speech: Speech,
-    /// RESP: elements still to come of an array.
+    /// RESP: elements of an array that are still to come.
     elements: u32,
     memo: Memo,
 }
 
 impl Reader {
-    /// A reader at the start of a stream.
+    /// Returns a reader at the start of a stream.
     #[must_use]
     pub fn new(speech: Speech) -> Reader {
         Reader { speech, elements: 0, memo: Memo::default() }
     }
 
-    /// The answer at the start of `input`, if it is whole, one of the usual, and to a request of
-    /// one key. Others are for `next`.
+    /// Returns the answer at the start of `input`, if it is whole, of a usual form, and to a
+    /// request of one key. Other answers are for `next`.
     #[inline(always)]
     #[must_use]
     pub fn quick(&mut self, input: &[u8]) -> Option<Quick> {
@@ -337,7 +335,7 @@ impl Reader {
         }
     }
 
-    /// The piece at the start of `input`.
+    /// Returns the piece at the start of `input`.
     #[inline]
     #[must_use]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Found<'a> {

@@ -1,4 +1,4 @@
-//! Figures as they stand in texts for people.
+//! Figures in texts for people.
 //!
 //! Where: in `--help`, and in every line of `run` and `capacity` that is no table of one unit.
 //! Invariant: three significant digits where a figure is rounded; units are always written.
@@ -18,17 +18,17 @@ pub(crate) fn time(ns: u64) -> String {
     format!("{} {unit}", three_digits(figure))
 }
 
-/// The same of what may not be known.
+/// Like `time`, but for a time that may be unknown.
 pub(crate) fn some_time(ns: Option<f64>) -> String {
     ns.map_or("-".to_owned(), |ns| time(whole(ns)))
 }
 
-/// A checksum's bytes as they are printed everywhere.
+/// A checksum's bytes in the usual notation.
 pub(crate) fn hex(sum: &[u8]) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A long time, as on a clock.
+/// A long time, like on a clock.
 pub(crate) fn clock(left: Duration) -> String {
     match left.as_secs() + u64::from(left.subsec_nanos() > 0) {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -37,7 +37,7 @@ pub(crate) fn clock(left: Duration) -> String {
     }
 }
 
-/// Of a time in whole nanoseconds.
+/// Converts a time to whole nanoseconds.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 pub(crate) fn whole(ns: f64) -> u64 {
     ns as u64
@@ -63,17 +63,16 @@ pub(crate) fn size(bytes: f64) -> String {
     format!("{} {unit}", three_digits(figure))
 }
 
-/// A part of a whole.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-/// A part of a whole that is more than nothing.
+/// Like `percent`, but a part above 0 is never shown as 0.
 pub(crate) fn some_percent(part: f64) -> String {
     if part < 0.000_05 { "less than 0.01 %".to_owned() } else { percent(part) }
 }
 
-/// A count, its thousands set apart; below ten with what is behind the point.
+/// A count with thousands separators; below ten with two decimals, unless it is whole.
 pub(crate) fn grouped(value: f64) -> String {
     if value > 0.0 && value < 9.995 && (value - value.round()).abs() > 1e-9 {
         return format!("{value:.2}");
@@ -81,8 +80,8 @@ pub(crate) fn grouped(value: f64) -> String {
     HumanCount(whole(value.round())).to_string()
 }
 
-/// A figure with `k`, `m` or `g` behind it, thousands, millions or billions, written out; any
-/// other text as it is.
+/// Writes out a figure with `k`, `m` or `g` behind it: thousands, millions or billions. Any other
+/// text stays as it is.
 pub(crate) fn written_out(text: &str) -> Cow<'_, str> {
     let zeros = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
         Some(b'k') => 3,
@@ -102,7 +101,7 @@ pub(crate) fn written_out(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A word as a shell takes it back.
+/// Quotes a word for a shell, if needed.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |one: char| one.is_ascii_alphanumeric() || "-_./:=,@%+".contains(one);
     if !word.is_empty() && word.chars().all(plain) {
@@ -112,19 +111,18 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// The name that was probably meant, as words behind what is wrong; nothing where none is near.
+/// Suggests the name that was probably meant, to be appended to an error; empty if none is near.
 pub(crate) fn meant<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let near = names.into_iter().map(|name| (strsim::damerau_levenshtein(word, name), name));
-    // Of a short word one letter is a third.
+    // One letter is a third of a short word.
     let near = near.filter(|(edits, name)| 3 * edits <= name.len().max(3));
     let nearest = near.min_by_key(|(edits, _)| *edits);
     nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
 }
 
-/// Columns of a paragraph.
 const COLUMNS: usize = 80;
 
-/// A paragraph behind its first words, in lines that begin below its first.
+/// Wraps a paragraph behind its first words, with the lines aligned below the text.
 pub(crate) fn wrapped(first: &str, text: &str) -> String {
     let indent = first.chars().count();
     let (mut out, mut used) = (first.to_owned(), indent);
@@ -146,7 +144,7 @@ pub(crate) fn wrapped(first: &str, text: &str) -> String {
     out
 }
 
-/// With its full stop, unless it ends with a sign of its own.
+/// Adds a full stop, unless the text ends with a mark of its own.
 pub(crate) fn sentence(text: &str) -> String {
     match text.ends_with(['.', '?', '!', ')']) {
         true => text.to_owned(),

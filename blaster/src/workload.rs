@@ -1,7 +1,7 @@
-//! What is asked of a cache, of which sizes, and when: all of the traffic but its rate and target.
+//! A workload: keys, sizes, verbs and gaps; all of the traffic but its rate and targets.
 //!
 //! Where: first; the driving threads draw their requests from it.
-//! Invariant: what could make a later step fail or run away is refused here, by name.
+//! Invariant: a setting that could make a later step fail or run away is refused here, by name.
 //! Source: the paper, section 5.2.2 and table 2.
 
 mod alias;
@@ -42,14 +42,14 @@ use std::sync::Arc;
 pub const KEYS_MAX: u64 = 1 << 40;
 /// Most keys of one multiget.
 pub const BATCH_MAX: u32 = 1024;
-/// The longest value.
+/// Most bytes of a value.
 pub const VALUE_BYTES_MAX: u32 = 1 << 27;
-/// The longest key.
+/// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 250;
-/// The longest time to live: thirty days, for memcached takes more as a date.
+/// Most seconds to live: thirty days, because memcached takes more for a date.
 pub const EXPTIME_S_MAX: u32 = 60 * 60 * 24 * 30;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Reads one value, or several at once.
@@ -58,11 +58,11 @@ pub enum Verb {
     Set,
     /// Removes an item.
     Delete,
-    /// Writes behind what an item holds.
+    /// Appends to an item's value.
     Append,
-    /// Writes a value where there is none.
+    /// Writes a value if there is none.
     Add,
-    /// Writes a value where there is one.
+    /// Writes a value if there is one.
     Replace,
 }
 
@@ -71,7 +71,7 @@ pub const VERBS: [Verb; 6] =
     [Verb::Get, Verb::Set, Verb::Delete, Verb::Append, Verb::Add, Verb::Replace];
 
 impl Verb {
-    /// As it is called in workload files and reports.
+    /// The name in workload files and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -84,12 +84,12 @@ impl Verb {
         }
     }
 
-    /// Does it carry a value?
+    /// True if it carries a value.
     pub(crate) fn writes(self) -> bool {
         !matches!(self, Verb::Get | Verb::Delete)
     }
 
-    /// Does it make an item, which has a time to live?
+    /// True if it makes an item, which has a time to live.
     pub(crate) fn makes(self) -> bool {
         self.writes() && self != Verb::Append
     }
@@ -98,18 +98,18 @@ impl Verb {
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// What is to be done.
+    /// The kind of request.
     pub verb: Verb,
-    /// The numbers of the keys: one, or several for a multiget, in which one may come twice.
+    /// The numbers of the keys: one, or several for a multiget, which may repeat one.
     pub keys: Vec<u64>,
-    /// Bytes of the value that is written; 0 where none is.
+    /// Bytes of the value that is written; 0 without one.
     pub value_bytes: u32,
-    /// Seconds from now that what is written lives; 0: for ever.
+    /// Seconds that the item lives; 0: for ever.
     pub exptime_s: u32,
 }
 
 impl Ask {
-    /// Room for a request.
+    /// Returns an empty request to draw into.
     #[must_use]
     pub fn new() -> Ask {
         Ask { verb: Verb::Get, keys: Vec::new(), value_bytes: 0, exptime_s: 0 }
@@ -127,7 +127,7 @@ impl Default for Ask {
 #[error("{0}")]
 pub struct WorkloadError(pub String);
 
-/// All that defines the traffic but its rate and its targets.
+/// The definition of the traffic, without its rate and targets.
 #[derive(Clone, Debug)]
 pub struct Workload {
     keys: u64,
@@ -154,7 +154,7 @@ pub struct Workload {
 }
 
 impl Default for Workload {
-    /// What presets and files start from; not much of a workload in itself.
+    /// The base that presets and files change.
     fn default() -> Workload {
         Workload {
             keys: 1_000_000,
@@ -183,7 +183,7 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// A workload by its name (see `presets`).
+    /// Returns a preset by its name (see `presets`).
     #[must_use]
     pub fn preset(name: &str) -> Option<Workload> {
         let preset = presets::PRESETS.iter().find(|preset| preset.name == name)?;
@@ -193,19 +193,19 @@ impl Workload {
         Some(workload)
     }
 
-    /// Reads a TOML file of settings; `preset = "NAME"` among them is what the others change.
-    /// Paths in it are relative to its folder.
+    /// Reads a TOML file of settings; with `preset = "NAME"`, the others change that preset. Paths
+    /// in it are relative to its folder.
     ///
     /// # Errors
-    /// It cannot be read, or something in it is unknown or wrong; the line is told.
+    /// It cannot be read, or a setting in it is unknown or wrong; the message names the line.
     pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
         file::read(path)
     }
 
-    /// Reads what `to_toml` gave, files that it names included.
+    /// Reads the output of `to_toml`, with the files that it names.
     ///
     /// # Errors
-    /// A file is not there, or not what it was to be.
+    /// A file is not there, or has changed its kind.
     pub(crate) fn of_toml(text: &str) -> Result<Workload, WorkloadError> {
         file::parse(text, Path::new("/")).map_err(|(_, why)| WorkloadError(why))
     }
@@ -214,7 +214,7 @@ impl Workload {
     /// directory.
     ///
     /// # Errors
-    /// There is no such setting, or it cannot have that value. Nothing has changed then.
+    /// There is no such setting, or it cannot have that value; then nothing has changed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
         self.set_from(name, value, Path::new(""))
     }
@@ -227,13 +227,13 @@ impl Workload {
                 "{name}: no such setting; there are {names}{meant}"
             )));
         };
-        // A manifest is to name its files wherever it is read.
+        // A manifest names its files by absolute paths, so that it can be read anywhere.
         let base = std::path::absolute(base.join("."));
         let base = base.map_err(|error| WorkloadError(format!("{name}: {value}: {error}")))?;
         (setting.set)(self, value.trim(), &base)
     }
 
-    /// What flags and files can make of settings that each are right: is it a workload?
+    /// Checks that individually valid settings do not contradict each other.
     ///
     /// # Errors
     /// Two settings contradict each other.
@@ -256,19 +256,19 @@ impl Workload {
         Ok(())
     }
 
-    /// All settings, for a manifest: `read` gives the same workload.
+    /// Returns all settings for a manifest; `read` of them gives the same workload.
     #[must_use]
     pub fn to_toml(&self) -> String {
         file::print(self)
     }
 
-    /// How many keys there are, numbered from 0.
+    /// Number of keys; they are numbered from 0.
     #[must_use]
     pub fn keys(&self) -> u64 {
         self.trace.as_ref().map_or_else(|| self.drawn_keys(), |trace| u64::from(trace.keys))
     }
 
-    /// How many keys there are to be drawn from.
+    /// Number of keys to draw from.
     fn drawn_keys(&self) -> u64 {
         self.listed.as_ref().map_or(self.keys, |listed| listed.keys())
     }
@@ -276,44 +276,44 @@ impl Workload {
     /// The keys that a thread stores when the cache is filled.
     pub(crate) fn share(&self, thread: u32, threads: u32) -> Range<u64> {
         let (keys, threads) = (u128::from(self.keys()), u128::from(threads.max(1)));
-        // Below the number of keys, which is at most 2^40.
+        // An edge is at most the number of keys, which is at most 2^40.
         let edge = |thread: u32| keys * u128::from(thread).min(threads) / threads;
         let [from, to] = [thread, thread.saturating_add(1)].map(edge);
         u64::try_from(from).unwrap_or(0)..u64::try_from(to).unwrap_or(0)
     }
 
-    /// What decides which key has which rank of popularity; those of a file have their lines'.
+    /// The seed that shuffles keys over ranks of popularity; none if a file's lines give the ranks.
     fn order_seed(&self) -> Option<u64> {
         self.listed.is_none().then_some(self.population_seed)
     }
 
-    /// Has each connection a part of the keys to itself?
+    /// True if each connection has a part of the keys to itself.
     #[must_use]
     pub fn per_connection(&self) -> bool {
         self.per_connection
     }
 
-    /// Is a miss followed by a SET of what was missed?
+    /// True if a SET of the missed key follows a miss.
     #[must_use]
     pub fn cache_aside(&self) -> bool {
         self.cache_aside
     }
 
-    /// The share of requests that each verb has, in the order of `VERBS`; none where a trace
-    /// decides that.
+    /// The share of each verb in the requests, in the order of `VERBS`; none if a trace decides
+    /// that.
     #[must_use]
     pub fn shares(&self) -> Option<[f64; VERBS.len()]> {
         let is_recorded = self.trace.as_ref().is_some_and(|trace| trace.details.is_some());
         (!is_recorded).then(|| self.mix.shares(self.keys_per_get()))
     }
 
-    /// The mean number of keys that a GET asks for.
+    /// The mean number of keys of a GET.
     #[must_use]
     pub fn keys_per_get(&self) -> f64 {
         draw::mean(&self.batch.law).max(1.0)
     }
 
-    /// The longest time that what is written lives, in seconds; 0: for ever.
+    /// Most seconds to live of an item written; 0: for ever.
     #[must_use]
     pub fn exptime_s_max(&self) -> u32 {
         let recorded = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
@@ -322,20 +322,20 @@ impl Workload {
         longest.max(draw::greatest(&self.ttl.law))
     }
 
-    /// How many requests a trace has, all its loops together; none without a trace, or an end.
+    /// Number of requests of a trace over all its loops; none without a trace or an end.
     #[must_use]
     pub fn trace_requests(&self) -> Option<f64> {
         let trace = self.trace.as_ref().filter(|_| self.trace_loops > 0)?;
         Some(trace.requests.len() as f64 * self.trace_loops as f64)
     }
 
-    /// The mean of the values' sizes in bytes, as they are drawn.
+    /// The mean size of values in bytes, as drawn.
     #[must_use]
     pub fn value_bytes_mean(&self) -> f64 {
         draw::mean(&self.value_size.law)
     }
 
-    /// The bytes of all keys and values together, where each key has its value.
+    /// The bytes of all keys and values together, if each key has its value.
     #[must_use]
     pub fn items_bytes(&self) -> f64 {
         if let Some(details) = self.trace.as_ref().and_then(|trace| trace.details.as_ref()) {
@@ -347,8 +347,8 @@ impl Workload {
         names + self.keys() as f64 * self.value_bytes_mean()
     }
 
-    /// The mean gap between the requests of one of so many threads where the workload itself
-    /// decides it, in ns: a distribution does so for each thread, a recording for all together.
+    /// The mean gap in ns between the requests of one of `threads` threads, if the workload decides
+    /// it: a distribution applies to each thread, a trace to all together.
     #[must_use]
     pub fn own_gap_ns(&self, threads: u32) -> Option<f64> {
         if self.gap == Gap::Trace {
@@ -359,7 +359,7 @@ impl Workload {
         self.pace.own_ns()
     }
 
-    /// Operations of a trace that there is no verb for, and that are made as the nearest one.
+    /// Number of a trace's operations that have no verb here and are replaced by the nearest one.
     #[must_use]
     pub fn replaced_operations(&self) -> u64 {
         let details = self.trace.as_ref().and_then(|trace| trace.details.as_ref());

@@ -1,8 +1,8 @@
-//! When requests are due: a schedule that does not wait for answers.
+//! The schedule of an open loop: due times that do not depend on answers.
 //!
 //! Where: the sending half asks it before each request of an open loop.
-//! Invariant: the time at which a request is due depends on the gaps alone, never on when those
-//! before it could be sent. So a stall of the server makes requests late, not fewer.
+//! Invariant: the time at which a request is due depends on the gaps alone, never on when earlier
+//! requests could be sent. So a stall of the server makes requests late, not fewer.
 //! Source: the trap is called coordinated omission; the paper's Tx threads keep the same kind of
 //! schedule (section 5.2.2).
 
@@ -11,23 +11,23 @@
 pub(super) struct Departures {
     mean_ns: f64,
     due_ns: u64,
-    /// What rounding to whole nanoseconds has left over.
+    /// The remainder of rounding to whole nanoseconds.
     rest_ns: f64,
 }
 
 impl Departures {
-    /// Requests with that mean gap, from `start_ns` on.
+    /// Returns a schedule with this mean gap, from `start_ns` on.
     pub(super) fn new(mean_ns: f64, start_ns: u64) -> Departures {
         Departures { mean_ns, due_ns: start_ns, rest_ns: 0.0 }
     }
 
-    /// The first gap begins now.
+    /// Begins the first gap now.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.due_ns = now_ns;
     }
 
-    /// The mean gap to ask the workload for: whole nanoseconds are lost on a fixed gap of 333.3 ns
-    /// unless the mean is dithered.
+    /// The mean gap to ask the workload for. It is dithered, because a fixed gap of 333.3 ns would
+    /// lose its fraction otherwise.
     pub(super) fn mean_ns(&mut self) -> f64 {
         if self.mean_ns.is_nan() {
             return self.mean_ns;
@@ -38,12 +38,11 @@ impl Departures {
         whole
     }
 
-    /// The next request is due so long after the one before.
+    /// Makes the next request due `gap_ns` after the one before.
     pub(super) fn advance(&mut self, gap_ns: u64) {
         self.due_ns = self.due_ns.saturating_add(gap_ns);
     }
 
-    /// When the next request is due.
     pub(super) fn due_ns(&self) -> u64 {
         self.due_ns
     }

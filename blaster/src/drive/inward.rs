@@ -1,11 +1,11 @@
-//! The receiving half: answers read, matched with what was asked, timed and counted.
+//! The receiving half: reads answers, matches them with requests, times and counts them.
 //!
 //! Where: after the sockets; on the sending half's thread, or on one of its own.
-//! Invariant: each request that is entered ends once: answered, out of time or failed with its
-//! connection. What the sending half must do about it goes into `Feedback`.
-//! Source: memcached's `protocol.txt`, "UDP protocol"; it answers a multiget over UDP with a
-//! message for each value, all with the request's id, so that only the protocol's own end tells
-//! when all is there.
+//! Invariant: each request that is entered ends once: answered, timed out or failed with its
+//! connection. `Feedback` carries what the sending half must do about it.
+//! Source: memcached's `protocol.txt`, "UDP protocol"; memcached answers a multiget over UDP with a
+//! message for each value, all with the request's id, so only the protocol's own end shows that all
+//! is there.
 
 mod datagrams;
 mod doors;
@@ -28,16 +28,15 @@ use datagrams::Assemblies;
 use doors::Doors;
 pub(super) use notes::{Feedback, Listen, Note, Notes};
 
-/// Bytes one read takes at most.
 const READ_BYTES: usize = 256 << 10;
-/// Most bytes of an answer that is not whole.
+/// Most bytes of an incomplete answer.
 const HELD_BYTES_MAX: usize = VALUE_BYTES_MAX as usize + (1 << 20);
-/// Reads of one connection before the others have their turn.
+/// Most reads of one connection before the others have their turn.
 const READS_MAX: usize = 16;
 /// Most multigets that are spread over several targets at a time: far above any outstanding limit.
 const WHOLES_MAX: usize = 1 << 20;
 
-/// A line, as it is read.
+/// The receiving half of one connection.
 #[derive(Debug)]
 struct InLine {
     socket: Option<Socket>,
@@ -48,12 +47,12 @@ struct InLine {
     newest: u16,
     assemblies: Assemblies,
     leaving: bool,
-    /// How often it was opened.
+    /// The number of times it was opened.
     birth: u64,
 }
 
 impl InLine {
-    /// It is what it was, and open.
+    /// True if the line is open and was not opened again since `birth` was read.
     fn is(&self, birth: u64) -> bool {
         self.socket.is_some() && self.birth == birth
     }
@@ -66,18 +65,17 @@ struct Whole {
     outcome: Outcome,
 }
 
-/// What is to be looked at in answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) speech: Speech,
     pub(super) timeout_ns: u64,
     pub(super) verify: bool,
     pub(super) fill: bool,
-    /// Answers on one line come in the order of its requests, unless datagrams overtake each other.
+    /// True if the answers on one line come in the order of its requests, unless datagrams overtake
+    /// each other.
     pub(super) has_order: bool,
 }
 
-/// The receiving half.
 #[derive(Debug)]
 pub(super) struct Inward {
     pub(super) epoll: Epoll,
@@ -91,17 +89,18 @@ pub(super) struct Inward {
     entering: Option<u32>,
     scratch: Vec<u8>,
     inbox: Option<Inbox>,
-    /// Past the kernel: whose datagrams come by which queues.
+    /// AF_XDP queues, and the lines whose datagrams come through them.
     doors: Doors,
     key: Vec<u8>,
     ready: Vec<u32>,
-    /// Lines with more to read than one turn allowed.
+    /// Lines with more to read than one turn allows.
     unread: Vec<u32>,
     pub(super) waiting: u64,
-    /// When something was read last, since `look`.
+    /// The time of the last read since `look`.
     read_ns: Option<u64>,
-    /// Apart: where the sending half puts its notes. What it tells of a request is there before the
-    /// request goes out, so it is read after each look at a socket, before answers are.
+    /// The mailbox for the sending half's notes, if that has a thread of its own. A note on a
+    /// request is there before the request goes out, so the mail is read after each read of a
+    /// socket and before its answers.
     mail: Option<Arc<Mutex<Notes>>>,
     letters: Notes,
 }
@@ -140,7 +139,7 @@ impl Inward {
         })
     }
 
-    /// Enters what the sending half has to say.
+    /// Applies notes of the sending half.
     #[inline]
     pub(super) fn take(&mut self, notes: &mut Notes, books: &mut Books) {
         let mut keys = &notes.keys[..];
@@ -163,12 +162,12 @@ impl Inward {
         notes.keys.clear();
     }
 
-    /// Notes come by mail from now on.
+    /// Sets the mailbox from which notes come.
     pub(super) fn expect_mail(&mut self, mail: Arc<Mutex<Notes>>) {
         self.mail = Some(mail);
     }
 
-    /// Enters what has come by mail.
+    /// Applies the notes in the mailbox.
     #[inline]
     pub(super) fn open_mail(&mut self, books: &mut Books) {
         let Some(mail) = &self.mail else { return };
@@ -222,14 +221,14 @@ impl Inward {
         let at = &self.lines[line as usize];
         if at.socket.is_some() && at.ring.is_full() {
             match at.socket {
-                // Sixteen bits of its number come round again: its answer could not be told.
+                // Sixteen bits of number have wrapped around: its answer would be ambiguous.
                 Some(Socket::Udp(_) | Socket::Packets(_)) => self.expire_oldest(line, books),
                 _ => self.broken(line, books),
             }
         }
         let at = &mut self.lines[line as usize];
         if at.socket.is_none() {
-            // It broke before the sending half knew.
+            // The line broke before the sending half knew.
             let entry = Entry::failed(sent, whole);
             books.score.cut_off(1);
             return self.over(line, &entry, Outcome::GIVEN_UP, None, books);
@@ -252,8 +251,8 @@ impl Inward {
         u32::try_from(self.wholes.len() - 1).ok()
     }
 
-    /// Sleeps until something comes or `limit` is over. True if `aside`, a token that is no line's,
-    /// is among it.
+    /// Sleeps until something comes or `limit` is over. True if `aside`, a token that is not a
+    /// line's, is among the events.
     #[inline]
     pub(super) fn wait(&mut self, limit: Timeout, aside: u64) -> std::io::Result<bool> {
         let mut is_aside = false;
@@ -270,8 +269,8 @@ impl Inward {
         Ok(is_aside)
     }
 
-    /// Takes what has come, as `wait` has found. When something came last since `look`; none if
-    /// nothing did.
+    /// Reads what `wait` has reported. Returns the time of the last read since `look`; none if
+    /// there was none.
     #[inline]
     pub(super) fn read_all(&mut self, clock: &Clock, books: &mut Books) -> Option<u64> {
         let ready = std::mem::take(&mut self.ready);
@@ -287,13 +286,13 @@ impl Inward {
         self.read_ns
     }
 
-    /// Reads a stream until it is drained, or has had its share.
+    /// Reads a stream until it is drained or has had its share of the turn.
     fn read(&mut self, line: u32, clock: &Clock, books: &mut Books) {
         let mut buffer = std::mem::take(&mut self.scratch);
         let mut is_drained = false;
         for _ in 0..READS_MAX {
             let mut held = std::mem::take(&mut self.lines[line as usize].held);
-            // A long answer grows where it is; the beginning of a short one moves to the buffer.
+            // A long answer grows in place; the beginning of a short one moves to the buffer.
             let is_long = held.len() > buffer.len() / 2;
             let before = held.len();
             let room = if is_long {
@@ -331,7 +330,7 @@ impl Inward {
             let birth = self.lines[line as usize].birth;
             self.open_mail(books);
             if !self.lines[line as usize].is(birth) {
-                // It was given up meanwhile, and may have been opened again.
+                // The line was given up meanwhile, and may have been opened again.
                 is_drained = true;
                 break;
             }
@@ -359,7 +358,7 @@ impl Inward {
         self.leave_if_idle(line, books);
     }
 
-    /// Takes all whole pieces; their bytes, or none if this is no answer.
+    /// Takes all whole pieces. Returns their length in bytes; none if the bytes are no answer.
     #[inline]
     fn decode(&mut self, line: u32, input: &[u8], now_ns: u64, books: &mut Books) -> Option<usize> {
         let mut at = 0;
@@ -382,7 +381,7 @@ impl Inward {
         Some(at)
     }
 
-    /// What a piece says to the request that waits at `index`.
+    /// Applies a piece to the request that waits at `index`.
     #[inline]
     fn piece(
         &mut self,
@@ -436,7 +435,7 @@ impl Inward {
         }
     }
 
-    /// Which key a value is of, and whether it is what was stored under it.
+    /// Finds the key of a value, and verifies the value if asked to.
     fn look_at(
         &mut self,
         line: u32,
@@ -462,7 +461,7 @@ impl Inward {
         }
     }
 
-    /// Asks for sets of what was missed; true if the last of them carries the get's token.
+    /// Asks for sets of the missed keys; true if the last of them carries the get's token.
     fn fill(&mut self, line: u32, index: usize, entry: &Entry, books: &mut Books) -> bool {
         if entry.refused {
             return false;
@@ -486,9 +485,9 @@ impl Inward {
     }
 }
 
-/// Which of a request's keys a value is of, among those that are struck out (`STRUCK`), or among
-/// those that are not (0). In text, values come in the order of the keys, but those that were
-/// missed are left out: so `place` is only where to look first.
+/// Finds a value's key among those of a request that are struck out (`STRUCK`), or that are not
+/// (0). In text, values come in the order of the keys, but missed keys are left out: so `place` is
+/// only the first guess.
 fn place_of(
     (names, scratch): (&Names, &mut Vec<u8>),
     keys: &[u64],
@@ -509,7 +508,7 @@ fn place_of(
     }
 }
 
-/// Keeps what is left over of what was read, which is in `held` already unless it is in `buffer`.
+/// Keeps the unread rest of the input in `held`, where it already is unless it is in `buffer`.
 #[inline]
 fn keep(held: &mut Vec<u8>, buffer: Option<&Vec<u8>>, rest: Range<usize>) {
     let Some(buffer) = buffer else {

@@ -1,8 +1,9 @@
 //! The sending half: draws requests, routes them, writes them, and keeps the connections up.
 //!
-//! Where: before the sockets. Invariant: a request that was drawn is sent before the next one is
-//! drawn, however long that takes: what is late is late in the figures too. A line that breaks is
-//! opened again after a pause that grows up to `PAUSE_MAX`.
+//! Where: before the sockets.
+//! Invariant: a drawn request is sent before the next one is drawn, however long that takes: a late
+//! send is late in the figures too. A line that breaks is opened again after a pause that grows up
+//! to `PAUSE_MAX`.
 
 mod bursts;
 mod lines;
@@ -29,31 +30,29 @@ use lines::OutLine;
 
 /// Requests drawn between two looks at the clock.
 const BURST_MAX: usize = 32;
-/// Requests drawn before answers are looked at.
+/// Requests drawn between two looks at the answers.
 const TURN_MAX: usize = 256;
 /// The token of the doorbell in the sending half's epoll.
 const BELL: u64 = u64::MAX;
 
-/// Where requests come from.
+/// The source of requests.
 #[derive(Debug)]
 enum Source {
-    /// The workload.
     Stream(Box<Stream>),
     /// One request for each key: a set, or a delete.
     Each(Verb, Range<u64>, Names),
 }
 
-/// Whether `ask` waits to be sent.
+/// The state of `ask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drawn {
     No,
-    /// It is not yet due, or not yet counted as such.
+    /// It is drawn, but not yet due or not yet counted as due.
     Yes,
-    /// It is counted as due.
+    /// It is counted as due, and waits to be sent.
     Due,
 }
 
-/// The sending half.
 #[derive(Debug)]
 pub(super) struct Outward {
     pub(super) epoll: Epoll,
@@ -64,15 +63,15 @@ pub(super) struct Outward {
     writer: Writer,
     names: Names,
     source: Source,
-    /// By which all lines' datagrams are sent.
+    /// The outbox through which all lines' datagrams are sent.
     outbox: Outbox,
     gso: bool,
-    /// What this process wants of interfaces past the kernel, and the number of this thread in it.
+    /// This process's needs at AF_XDP interfaces; below, this thread's number in the process.
     wanted: Vec<Wanted>,
     here: usize,
-    /// The queues by which its lines past the kernel send.
+    /// The AF_XDP queues through which this thread's lines send.
     queues: Vec<Arc<Queues>>,
-    /// Something waits for them to take it, of which nobody tells.
+    /// True if datagrams wait for room in those queues, of which no event tells.
     pub(super) is_unsent: bool,
     steering: Steering,
     flows: Flows,
@@ -80,40 +79,40 @@ pub(super) struct Outward {
     first_connection: u32,
     churn_requests: Option<u64>,
     lines: Vec<OutLine>,
-    /// Of each target.
+    /// Number of lines per target.
     lines_each: usize,
-    /// Of each target: the line that has its turn.
+    /// For each target, the line whose turn it is.
     turns: Vec<usize>,
     ask: Ask,
     picks: Picks,
     drawn: Drawn,
-    /// Each connection has keys of its own: which ones `ask` has is drawn when it can be sent, so
-    /// that one that is away keeps none of the others waiting.
+    /// True if each connection has keys of its own: then the keys of `ask` are drawn only when it
+    /// can be sent, so that a connection that is down does not hold up the others.
     has_own: bool,
     departures: Departures,
     is_open: bool,
-    /// Lines whose tokens wait to be used, and how many.
+    /// Lines with unused tokens, and their number.
     tokens: Vec<(u32, u32)>,
-    /// Those of the turn before, for their memory.
+    /// The emptied list of the turn before, kept for its memory.
     spent: Vec<(u32, u32)>,
     outstanding_max: u64,
     pub(super) outstanding: u64,
     requests_left: u64,
     pub(super) is_ended: bool,
-    /// Lines with something to be flushed.
+    /// Lines with bytes to be flushed.
     dirty: Vec<u32>,
-    /// Those for which there was no room.
+    /// Lines whose socket had no room.
     later: Vec<u32>,
     key: Vec<u8>,
-    /// Of each target, the keys of a multiget that go there.
+    /// For each target, its keys of a multiget.
     split: Vec<Vec<u64>>,
-    /// And the lines that take them.
+    /// For each target, the line that takes its keys.
     chosen: Vec<Option<u32>>,
-    /// Nothing could be sent at the last try.
+    /// True if nothing could be sent at the last try.
     pub(super) is_stuck: bool,
-    /// It was stuck, and has not sent since all that fell due.
+    /// True if it was stuck and has not yet sent all that was due.
     is_behind: bool,
-    /// Why a line could not be opened, the last time.
+    /// The error of the last line that could not be opened.
     pub(super) trouble: Option<io::Error>,
     events: Vec<Event>,
 }
@@ -141,7 +140,8 @@ impl Outward {
         epoll.add(&*bell, BELL, Interest::Wake, &calls)?;
         let of_target = |target| (0..lines_each).map(move |_| OutLine::new(target));
         let lines: Vec<OutLine> = (0..drive.targets.len()).flat_map(of_target).collect();
-        // Depth is of a connection; with several targets, placement decides who gets how many.
+        // Depth is per connection; with several targets, the ring decides how many requests each
+        // gets.
         let tokens = (0..lines.len()).map(|line| (u32::try_from(line).unwrap_or(0), depth));
         let tokens = tokens.filter(|(_, depth)| *depth > 0);
         Ok(Outward {
@@ -190,17 +190,16 @@ impl Outward {
         })
     }
 
-    /// How many lines there are.
     pub(super) fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// The schedule begins now: connecting took its time.
+    /// Begins the schedule now, after the time that connecting took.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.departures.begin(now_ns);
     }
 
-    /// Does what answers have called for.
+    /// Acts on the feedback of the receiving half.
     #[inline]
     pub(super) fn heed(&mut self, clock: &Clock, books: &mut Books, hears: &mut impl Listen) {
         self.outstanding -= books.back.over;
@@ -226,7 +225,7 @@ impl Outward {
         books.back.fills = fills;
     }
 
-    /// A miss is followed by a set, on the connection that missed.
+    /// Sends the set that follows a miss, on the connection that missed.
     fn fill(
         &mut self,
         line: u32,
@@ -261,7 +260,7 @@ impl Outward {
         self.soil(line);
     }
 
-    /// Sends what is due, or what there are tokens for.
+    /// Sends requests that are due, or for which there are tokens.
     ///
     /// # Errors
     /// A request can never be sent.
@@ -279,7 +278,7 @@ impl Outward {
         }
     }
 
-    /// Open loop: all whose time has come.
+    /// Open loop: sends all requests that are due.
     fn send_due(
         &mut self,
         clock: &Clock,
@@ -315,7 +314,7 @@ impl Outward {
         Ok(())
     }
 
-    /// Closed loop: one request for each token. The clock is read before each `BURST_MAX` requests.
+    /// Closed loop: sends one request for each token, and reads the clock once per `BURST_MAX`.
     fn spend(
         &mut self,
         clock: &Clock,
@@ -363,7 +362,7 @@ impl Outward {
         Ok(())
     }
 
-    /// Draws the next request; `ask` only where its keys are whoever's that sends it.
+    /// Draws the next request; fills in `ask` unless its keys depend on the connection.
     #[inline]
     fn draw(&mut self) -> bool {
         self.is_ended |= self.requests_left == 0;
@@ -384,7 +383,7 @@ impl Outward {
         true
     }
 
-    /// Draws what is asked for, on a connection; false: there is nothing more.
+    /// Draws the contents of the request for a connection; false if there are no more.
     #[inline]
     fn fill_in(&mut self, connection: usize) -> bool {
         let is_there = match &mut self.source {
@@ -401,7 +400,7 @@ impl Outward {
         is_there && !self.ask.keys.is_empty()
     }
 
-    /// Sends what is drawn, if there is a line for each part of it.
+    /// Sends the drawn request, if there is a line for each part of it.
     #[inline]
     fn try_to_send(
         &mut self,
@@ -452,7 +451,7 @@ impl Outward {
         Ok(true)
     }
 
-    /// Sends a multiget in as many parts as targets have its keys.
+    /// Sends a multiget in one part for each target that has some of its keys.
     fn spread(
         &mut self,
         hint: Option<u32>,
@@ -505,8 +504,8 @@ impl Outward {
         self.ring.place(&self.key)
     }
 
-    /// A line of a target that takes a request now. A token stays with its line, or with the line
-    /// of that place where placement decides on the target.
+    /// Returns a line of a target that takes a request now. A token stays with its line or, if the
+    /// ring decides on the target, with the target's line of the same place.
     #[inline]
     fn choose(&mut self, target: usize, hint: Option<u32>) -> Option<u32> {
         let first = target * self.lines_each;
@@ -526,8 +525,8 @@ impl Outward {
         None
     }
 
-    /// The place whose connections take a request now, to whichever target: a token's, or the one
-    /// that has its turn.
+    /// Returns a place whose connections, to all targets, take a request now: the token's, or the
+    /// next in turn.
     fn own_place(&mut self, hint: Option<u32>) -> Option<usize> {
         let each = self.lines_each;
         let takes = |place: &usize| self.lines[*place..].iter().step_by(each).all(OutLine::takes);
@@ -540,11 +539,11 @@ impl Outward {
         Some(place)
     }
 
-    /// When the next request is due: none, if answers or lines decide.
+    /// The time at which the next request is due; none if answers or lines decide.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
         is_waiting.then(|| match self.drawn {
-            // More may be due than one turn sends.
+            // More requests may be due than one turn sends.
             Drawn::No => 0,
             Drawn::Yes | Drawn::Due => self.departures.due_ns(),
         })

@@ -5,111 +5,98 @@
 //!             ^ oldest that waits
 //! ```
 //!
-//! Where: the receiving half enters what was sent, and finds it when it is answered.
-//! Invariant: numbers are consecutive, so that a slot is found without hashing; the oldest entry
-//! always waits, or there is none. At most `WAITING_MAX` lie between the oldest and the newest,
-//! which is what sixteen bits of a number can tell apart.
+//! Where: the receiving half enters sent requests here, and finds them when they are answered.
+//! Invariant: numbers are consecutive, so a slot is found without hashing; the oldest entry always
+//! waits, or there is none. At most `WAITING_MAX` numbers lie between the oldest and the newest,
+//! which is what sixteen bits can tell apart.
 
 use crate::workload::Verb;
 
-/// Most requests between the oldest that waits and the newest.
+/// Most requests from the oldest that waits to the newest.
 pub(super) const WAITING_MAX: usize = 1 << 15;
 const SLOTS_MIN: usize = 16;
 
-/// A request that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// Its number on its line.
+    /// The request's number on its line.
     pub(super) number: u16,
-    /// What it asks for.
     pub(super) verb: Verb,
-    /// A multiget over several targets: in how many parts, told with the first one; 0 with others.
+    /// For the first part of a multiget over several targets: the number of parts; else 0.
     pub(super) parts: u16,
-    /// How many keys.
     pub(super) keys: u16,
-    /// The first of them.
+    /// The first key.
     pub(super) key: u64,
-    /// When it was due.
+    /// The time at which it was due.
     pub(super) intended_ns: u64,
-    /// When it went.
     pub(super) sent_ns: u64,
-    /// Why it was sent.
     pub(super) cause: Cause,
 }
 
-/// What a request of one key asks for, as one of many that are sent at once.
+/// A request of one key, one of many that are sent at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pick {
-    /// What it does.
     pub(super) verb: Verb,
-    /// To which key.
     pub(super) key: u64,
 }
 
-/// Why a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The schedule said so.
+    /// The schedule made it due.
     Due,
     /// An answer made room for it (closed loop).
     Token,
-    /// A get had missed; the get's token goes on with the last such set.
+    /// A get had missed. The get's token passes to the last such set.
     Fill {
-        /// It carries the token.
+        /// True if this set carries the token.
         token: bool,
     },
 }
 
-/// What has become of a request.
+/// The state of a slot's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The slot was never used, or what was in it is of no interest.
+    /// The slot was never used, or its request was forgotten.
     Free,
-    /// It waits for its answer.
     Waiting,
-    /// It was answered.
     Answered,
-    /// Time ran out.
+    /// It was given up.
     TimedOut,
-    /// Time ran out, and then the answer came.
+    /// It was given up, and then the answer came.
     Late,
 }
 
-/// One request and what is known of its answer.
+/// One request and the part of its answer that has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// The request.
     pub(super) sent: Sent,
-    /// What has become of it.
     pub(super) state: State,
-    /// Keys of which something was said.
+    /// Number of keys for which an answer has come.
     pub(super) told: u16,
-    /// Keys that had a value.
     pub(super) hits: u16,
-    /// Values that were not what was stored.
+    /// Number of values that were not the stored ones.
     pub(super) corrupt: u16,
-    /// The server said that something is wrong.
+    /// True if the server sent an error.
     pub(super) refused: bool,
-    /// The whole multiget that this is a part of.
+    /// The multiget of which this is a part.
     pub(super) whole: Option<u32>,
-    /// UDP: datagrams of its answer have come.
+    /// UDP: true if datagrams of its answer have come.
     pub(super) has_parts: bool,
-    /// One request of one key, of which nothing is known yet and that stands for itself.
+    /// True if it is a whole request of one key, no fill, with no answer yet.
     pub(super) is_plain: bool,
 }
 
-/// The waiting requests of a line.
+/// The waiting requests of one connection.
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Vec<Entry>,
-    /// The keys of multigets, by slot; those that hit are struck out, where that is asked for.
+    /// The keys of multigets, by slot; keys that hit are struck out if the caller needs the misses.
     several: Vec<Vec<u64>>,
     oldest: u32,
     next: u32,
     waiting: u32,
 }
 
-/// Marks a key that is struck out: no workload has so many.
+/// Marks a struck-out key: no key of a workload has this bit.
 pub(super) const STRUCK: u64 = 1 << 63;
 
 const NOTHING: Entry = Entry {
@@ -138,12 +125,11 @@ impl Ring {
         Ring { slots: Vec::new(), several: Vec::new(), oldest: 0, next: 0, waiting: 0 }
     }
 
-    /// How many wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting as usize
     }
 
-    /// No other fits until the oldest is over.
+    /// True if no further request fits until the oldest is over.
     pub(super) fn is_full(&self) -> bool {
         self.span() >= WAITING_MAX
     }
@@ -156,8 +142,8 @@ impl Ring {
         number as usize & (self.slots.len().wrapping_sub(1))
     }
 
-    /// Enters the next request; its number must be the next one. Gives back what was in its slot.
-    /// The ring must not be full.
+    /// Enters the next request, whose number must be the next one; the ring must not be full.
+    /// Returns the state of the entry that was in its slot.
     #[inline]
     pub(super) fn push(&mut self, sent: &Sent, whole: Option<u32>, keys: &[u64]) -> State {
         if self.span() >= self.slots.len() {
@@ -176,8 +162,8 @@ impl Ring {
         std::mem::replace(&mut self.slots[index], entry).state
     }
 
-    /// Enters as many requests as there are picks, all like `first`, which is the first of them;
-    /// there must be as many slots. How many of those whose slots they take had run out of time.
+    /// Enters one request per pick, like `first` and numbered from it; there must be enough slots.
+    /// Returns how many of the overwritten entries had timed out.
     #[inline]
     pub(super) fn push_all(&mut self, first: &Sent, picks: &[Pick]) -> u64 {
         let mask = self.slots.len().wrapping_sub(1);
@@ -194,7 +180,7 @@ impl Ring {
         lost
     }
 
-    /// Makes room for so many more, where that can be; whether there is.
+    /// Grows for `more` requests if possible. Returns true if there is room.
     #[inline]
     pub(super) fn has_room(&mut self, more: usize) -> bool {
         let wanted = self.span() + more;
@@ -204,7 +190,7 @@ impl Ring {
         wanted <= self.slots.len()
     }
 
-    /// Twice the slots, up to `WAITING_MAX`: each entry keeps its number.
+    /// Doubles the slots, up to `WAITING_MAX`: each entry keeps its number.
     fn grow(&mut self) {
         let slots = (self.slots.len() * 2).clamp(SLOTS_MIN, WAITING_MAX);
         let mut wider = vec![NOTHING; slots];
@@ -222,13 +208,13 @@ impl Ring {
         self.several = several;
     }
 
-    /// The oldest that waits.
+    /// The slot of the oldest request that waits.
     #[inline(always)]
     pub(super) fn oldest(&self) -> Option<usize> {
         (self.waiting > 0).then(|| self.index(self.oldest))
     }
 
-    /// The slot of the request with that number, if it is still known.
+    /// The slot of the request with this number, if it is still known.
     #[inline(always)]
     pub(super) fn find(&self, number: u16) -> Option<usize> {
         if self.slots.is_empty() {
@@ -239,13 +225,12 @@ impl Ring {
         (entry.state != State::Free && entry.sent.number == number).then_some(index)
     }
 
-    /// An entry.
     #[inline(always)]
     pub(super) fn entry(&mut self, index: usize) -> &mut Entry {
         &mut self.slots[index]
     }
 
-    /// The keys of a multiget.
+    /// The keys of the multiget in a slot.
     pub(super) fn keys(&mut self, index: usize) -> &mut Vec<u64> {
         &mut self.several[index]
     }
@@ -264,8 +249,8 @@ impl Ring {
         }
     }
 
-    /// Ends the waiting of the request that is answered, the oldest or the one of that number, if
-    /// it is plain and its being a get is `is_get`: what was sent.
+    /// Ends the waiting of the answered request: the oldest, or the one with `number`. Returns it;
+    /// none if it is not plain, or its being a get differs from `is_get`.
     #[inline(always)]
     pub(super) fn answer(&mut self, number: Option<u16>, is_get: bool) -> Option<&Sent> {
         let mask = self.slots.len().wrapping_sub(1);
@@ -286,7 +271,7 @@ impl Ring {
         self.slots.get(place).map(|entry| &entry.sent)
     }
 
-    /// The oldest has ended: the next one that waits is it now.
+    /// Moves `oldest` on to the next request that waits.
     #[inline(always)]
     fn pass_ended(&mut self, mask: usize) {
         if self.waiting == 0 {
@@ -303,7 +288,7 @@ impl Ring {
         self.oldest = oldest;
     }
 
-    /// Forgets everything; numbers go on from where they are, and begin anew at 0 with `anew`.
+    /// Forgets all entries; numbers go on, or begin at 0 if `anew`.
     pub(super) fn clear(&mut self, anew: bool) {
         for entry in &mut self.slots {
             entry.state = State::Free;
@@ -315,7 +300,6 @@ impl Ring {
         self.oldest = self.next;
     }
 
-    /// How many entries are in that state.
     pub(super) fn count(&self, state: State) -> u64 {
         self.slots.iter().filter(|entry| entry.state == state).count() as u64
     }
@@ -345,7 +329,7 @@ mod tests {
             let oldest = ring.oldest().map(|index| ring.entry(index).sent.number);
             assert_eq!(oldest, (number > 0).then_some(0));
         }
-        // What was answered is still known, so that a second answer is seen to be one.
+        // An answered request is still known, so a second answer is recognized.
         let index = ring.find(7).unwrap();
         assert_eq!(ring.entry(index).state, State::Answered);
     }

@@ -1,29 +1,28 @@
-//! What can be seen of a driving thread between two reports: counters, and times to within 6 %.
+//! Live counts of a driving thread between two reports, with times to within 6 %.
 //!
 //! ```text
-//! driving thread: Pulse (counts, buckets of times) <- read ~4 times a second by who shows them
+//! driving thread: Pulse (counts, buckets of times) <- read ~4 times a second by the live view
 //! ```
 //!
-//! Where: written by the score, beside the tally. Invariant: one thread writes a pulse and never
-//! waits, allocates or takes turns for it; who reads sees counts that only grow, each by itself
-//! exact, all together as of about the same moment.
+//! Where: written by the score, beside the tally.
+//! Invariant: one thread writes a pulse without ever waiting, allocating or locking for it. A
+//! reader sees counts that only grow, each exact by itself, all from about the same moment.
 //! Source: HdrHistogram's log-linear buckets, with four binary digits.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets of each doubling.
+/// Buckets per doubling.
 const PARTS: usize = 1 << PARTS_LOG2;
 const PARTS_LOG2: u32 = 4;
-/// Doublings above `PARTS` ns that are told apart: up to 137 s, more than any timeout.
+/// Doublings above `PARTS` ns: up to 137 s, more than any timeout.
 const DOUBLINGS: usize = 33;
 /// Buckets in all.
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
-/// Things counted.
 const COUNTS: usize = 6;
 
-/// What is counted.
+/// A count of a pulse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// Requests that fell due (open loop).
@@ -34,17 +33,17 @@ pub enum Count {
     Failed,
     /// Keys that had a value.
     Hits,
-    /// Keys that had none.
+    /// Keys that had no value.
     Misses,
     /// Requests that are over, answered or not.
     Over,
 }
 
-/// One thread's. Only that thread calls what changes it.
+/// The live counts of one thread. Only that thread calls the methods that change them.
 pub struct Pulse {
     counts: [AtomicU64; COUNTS],
     late: AtomicU64,
-    /// Responses by time.
+    /// Responses by bucket of time.
     times: [AtomicU64; BUCKETS],
     longest_ns: AtomicU64,
 }
@@ -66,49 +65,48 @@ impl fmt::Debug for Pulse {
     }
 }
 
-/// Adds without a locked instruction: nobody else writes here.
+/// Adds without a locked instruction: only one thread writes.
 #[inline]
 fn raise(cell: &AtomicU64, by: u64) {
-    // Relaxed, both: the counter is read for itself alone, and only by people's eyes.
+    // Relaxed, both: the counter is read by itself alone, and only to be shown.
     cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
 impl Pulse {
-    /// Counts.
     #[inline]
     pub(super) fn add(&self, what: Count, by: u64) {
         raise(&self.counts[what as usize], by);
     }
 
-    /// A request was given up: it is late.
+    /// Counts a request given up as late.
     pub(super) fn gave_up(&self) {
         raise(&self.late, 1);
     }
 
-    /// A response took so long.
+    /// Counts a response by its time.
     #[inline]
     pub(super) fn took(&self, ns: u64, late_limit_ns: u64) {
         raise(&self.times[bucket(ns)], 1);
         if ns > late_limit_ns {
             raise(&self.late, 1);
         }
-        // Relaxed, both: as in `raise`. A reader that resets it in between loses one maximum.
+        // Relaxed, both: like in `raise`. A reader that resets the cell in between loses one
+        // maximum.
         if ns > self.longest_ns.load(Ordering::Relaxed) {
             self.longest_ns.store(ns, Ordering::Relaxed);
         }
     }
 }
 
-/// Whose bucket a time is.
 #[inline]
 fn bucket(ns: u64) -> usize {
     let doubling = (ns | PARTS as u64).ilog2() - PARTS_LOG2;
-    // Of 64 bits as many are left as a bucket's number has.
+    // The shift leaves only the bits of a bucket's number, so the conversion never fails.
     let part = usize::try_from(ns >> doubling).unwrap_or(BUCKETS);
     (doubling as usize * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The longest time of a bucket.
+/// The longest time in a bucket.
 fn upper_ns(bucket: usize) -> u64 {
     let (doubling, part) = match bucket {
         at if at < 2 * PARTS => (0, at),
@@ -117,14 +115,14 @@ fn upper_ns(bucket: usize) -> u64 {
     ((part as u64 + 1) << doubling) - 1
 }
 
-/// What pulses showed at a moment, or between two.
+/// The sum of pulses at a moment, or between two moments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
     counts: [u64; COUNTS],
     /// Responses later than the target, and requests given up.
     pub late: u64,
     times: Vec<u64>,
-    /// The longest response since somebody looked before.
+    /// The longest response since the previous look.
     pub longest_ns: u64,
 }
 
@@ -135,9 +133,9 @@ impl Default for Sight {
 }
 
 impl Sight {
-    /// What all of them show now.
+    /// Reads the sum of all pulses now; resets their longest response.
     pub fn of<'p>(pulses: impl IntoIterator<Item = &'p Pulse>) -> Sight {
-        // Relaxed, all: pair with the writer's stores; each count is taken for itself.
+        // Relaxed, all: these pair with the writer's stores; each count is taken by itself.
         let seen = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let mut sight = Sight::default();
         for pulse in pulses {
@@ -154,7 +152,6 @@ impl Sight {
         sight
     }
 
-    /// Adds what others show.
     pub(crate) fn add(&mut self, other: &Sight) {
         let counts = self.counts.iter_mut().zip(&other.counts);
         for (sum, count) in counts.chain(self.times.iter_mut().zip(&other.times)) {
@@ -164,7 +161,7 @@ impl Sight {
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
-    /// What came since an earlier sight. The longest is this one's.
+    /// Returns the counts since an earlier sight. The longest response is this one's.
     #[must_use]
     pub fn since(&self, before: &Sight) -> Sight {
         let mut sight = self.clone();
@@ -176,26 +173,26 @@ impl Sight {
         sight
     }
 
-    /// A count.
+    /// Returns one count.
     #[must_use]
     pub fn count(&self, what: Count) -> u64 {
         self.counts[what as usize]
     }
 
-    /// Responses.
+    /// Number of responses.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.times.iter().sum()
     }
 
-    /// Requests under way.
+    /// Number of requests under way.
     #[must_use]
     pub fn under_way(&self) -> u64 {
         self.count(Count::Sent).saturating_sub(self.count(Count::Over))
     }
 
-    /// The time that this share of the responses took at most, to within a bucket and no longer
-    /// than the longest; none of none.
+    /// Returns the time within which this share of the responses came, to within a bucket and at
+    /// most the longest; none without responses.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let answered = self.answered();

@@ -1,6 +1,7 @@
-//! What a thread has seen since the last report, and what it has to act upon.
+//! A thread's counts since the last report, and the live figures beside them.
 //!
-//! Where: both halves write here; the drive hands the tally over whenever the epoch moves on.
+//! Where: the sending and the receiving half write here; the drive hands the tally over whenever
+//! the epoch moves on.
 //! Invariant: a request counts once as sent and once as answered, failed or out of time.
 
 use super::Signs;
@@ -13,7 +14,7 @@ use crate::workload::{VERBS, Verb};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a request came to, key by key.
+/// The outcome of a request, counted by key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) hits: u32,
@@ -22,7 +23,7 @@ pub(super) struct Outcome {
     pub(super) not_done: u32,
     pub(super) refused: u32,
     pub(super) corrupt: u32,
-    /// It, or a part of it, was given up: out of time, or its connection broke.
+    /// True if the request, or a part of it, was given up: out of time, or its connection broke.
     pub(super) given_up: bool,
 }
 
@@ -37,7 +38,7 @@ impl Outcome {
         given_up: true,
     };
 
-    /// A retrieval's: keys of which nothing was said are missing, unless something is wrong.
+    /// The outcome of a retrieval: keys without an answer are missing, unless an error came.
     #[inline]
     pub(super) fn of_get(entry: &Entry) -> Outcome {
         let keys = u32::from(entry.sent.keys);
@@ -58,7 +59,7 @@ impl Outcome {
         }
     }
 
-    /// Of parts, those of the whole.
+    /// Adds the outcome of one part of a request.
     pub(super) fn add(&mut self, part: &Outcome) {
         self.hits += part.hits;
         self.misses += part.misses;
@@ -70,27 +71,28 @@ impl Outcome {
     }
 }
 
-/// Where both halves write.
+/// The state that both halves write.
 #[derive(Debug)]
 pub(super) struct Books {
     pub(super) score: Score,
     pub(super) back: Feedback,
 }
 
-/// Requests one behind the other of which the same is to be counted: they are counted together.
-/// What is written with one call has one time, and what comes with one call another.
+/// Consecutive requests with the same figures, which are counted together. Requests written with
+/// one call share one time, and so do answers received with one call.
 #[derive(Clone, Copy, Debug)]
 struct Streak {
     verb: Verb,
     count: u64,
-    /// Sent: their keys, and how late they are. Answered: when they were due, sent and answered.
+    /// For sent requests: number of keys and lateness. For answered ones: times due, sent,
+    /// answered.
     like: [u64; 3],
 }
 
 const NO_STREAK: Streak = Streak { verb: Verb::Get, count: 0, like: [0; 3] };
 
 impl Streak {
-    /// More of them; what ends with it, if they are others.
+    /// Adds `more` requests; returns the streak that ends if they differ from it.
     #[inline(always)]
     fn one(&mut self, verb: Verb, like: [u64; 3], more: u64) -> Option<Streak> {
         if self.verb == verb && self.like == like {
@@ -106,18 +108,18 @@ impl Streak {
 pub(super) struct Score {
     tally: Tally,
     sent: Streak,
-    /// Requests of one key that were sent when they were due, by verb.
+    /// Number of one-key requests sent when they were due, by verb.
     in_time: [u64; VERBS.len()],
     answered: Streak,
-    /// Every request is sent when it is due: its response time is its service time, and is
+    /// True if every request is sent when it is due: its response time is its service time, and is
     /// recorded once.
     is_closed: bool,
     late_limit_ns: u64,
     wall_from_ns: u64,
     busy_from_ns: u64,
-    /// By the clock, what was only looking for answers.
+    /// Clock time spent only on looking for answers.
     pub(super) idle_ns: u64,
-    /// Where somebody looks on; none if nobody does.
+    /// The live counts; none if nobody watches.
     pulse: Option<Arc<Pulse>>,
 }
 
@@ -142,7 +144,6 @@ impl Score {
         }
     }
 
-    /// Lets it be seen at once.
     #[inline]
     fn show(&self, what: Count, by: u64) {
         if let Some(pulse) = &self.pulse {
@@ -150,9 +151,9 @@ impl Score {
         }
     }
 
-    /// Shows whether a server was heard, and a request lost, since the last tally.
+    /// Sets the signs that a server was heard, and that a request was lost, since the last tally.
     pub(super) fn sign(&self, signs: &Signs) {
-        // Relaxed, both: as `Signs` says.
+        // Relaxed, both: see `Signs`.
         if self.tally.received_bytes > 0 {
             signs.heard.store(true, Ordering::Relaxed);
         }
@@ -161,7 +162,7 @@ impl Score {
         }
     }
 
-    /// What was counted since the last time, and this thread's times since then.
+    /// Takes the tally since the last call, with this thread's times since then.
     pub(super) fn take(&mut self, now_ns: u64) -> Tally {
         let sent = std::mem::replace(&mut self.sent, NO_STREAK);
         self.count_sent(&sent);
@@ -180,22 +181,21 @@ impl Score {
         let cpu_ns = net::thread_time_ns();
         let idle_ns = std::mem::take(&mut self.idle_ns);
         self.tally.wall_ns = now_ns.saturating_sub(self.wall_from_ns);
-        // Idle time is by the clock, and a thread that looks for answers may be without a CPU: that
-        // time is no part of what it was busy, nor is it to be taken from it.
+        // Idle time is clock time, and a thread that looks for answers may lack a CPU meanwhile: so
+        // busy time is bounded by the clock, and idle time is not subtracted from CPU time.
         let not_idle_ns = self.tally.wall_ns.saturating_sub(idle_ns);
         self.tally.busy_ns = cpu_ns.saturating_sub(self.busy_from_ns).min(not_idle_ns);
         (self.busy_from_ns, self.wall_from_ns) = (cpu_ns, now_ns);
         std::mem::replace(&mut self.tally, Tally::new(self.late_limit_ns))
     }
 
-    /// A request was due.
+    /// Counts a request that is due.
     #[inline]
     pub(super) fn offered(&mut self) {
         self.tally.offered += 1;
         self.show(Count::Offered, 1);
     }
 
-    /// A request went out.
     #[inline(always)]
     pub(super) fn sent(&mut self, verb: Verb, keys: usize, intended_ns: u64, sent_ns: u64) {
         let like = [keys as u64, sent_ns.saturating_sub(intended_ns), 0];
@@ -205,7 +205,7 @@ impl Score {
         self.show(Count::Sent, 1);
     }
 
-    /// So many requests of one key each were due, and went out at once.
+    /// Counts requests of one key each, by verb, that were due and sent at once.
     #[inline]
     pub(super) fn sent_at_once(&mut self, counts: &[u64; VERBS.len()]) {
         self.in_time.iter_mut().zip(counts).for_each(|(ours, more)| *ours += more);
@@ -220,18 +220,18 @@ impl Score {
         }
     }
 
-    /// Its bytes, perhaps in parts.
+    /// Counts bytes sent, which may be a part of a request.
     #[inline]
     pub(super) fn sent_bytes(&mut self, bytes: usize) {
         self.tally.sent_bytes += bytes as u64;
     }
 
-    /// A request was sent late because it, or one before it, could not be sent when it was due.
+    /// Counts a request sent late because it, or one before it, could not be sent when it was due.
     pub(super) fn held_back(&mut self) {
         self.tally.held_back += 1;
     }
 
-    /// A request is over; without a time it was given up.
+    /// Counts a request that is over; one without `now_ns` was given up.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -258,7 +258,7 @@ impl Score {
         }
     }
 
-    /// As `over`, for a request that was answered and of whose keys is told besides.
+    /// Like `over`, but for an answered request whose keys the caller counts.
     #[inline(always)]
     pub(super) fn answered(&mut self, verb: Verb, intended_ns: u64, sent_ns: u64, now_ns: u64) {
         self.time(verb, intended_ns, sent_ns, now_ns);
@@ -284,7 +284,7 @@ impl Score {
         }
     }
 
-    /// Of the keys of gets, so many had a value, and so many none.
+    /// Counts keys of gets with a value and without one.
     #[inline]
     pub(super) fn found(&mut self, hits: u64, misses: u64) {
         let gets = &mut self.tally.verbs[Verb::Get as usize];
@@ -294,7 +294,7 @@ impl Score {
         self.show(Count::Misses, misses);
     }
 
-    /// A request was due, and no connection took it.
+    /// Counts a due request that no connection took.
     #[cold]
     pub(super) fn unsent(&mut self, verb: Verb) {
         self.tally.unsent(verb);
@@ -305,70 +305,64 @@ impl Score {
         }
     }
 
-    /// Bytes came.
     #[inline]
     pub(super) fn received(&mut self, bytes: usize) {
         self.tally.received_bytes += bytes as u64;
     }
 
-    /// What came made no sense.
+    /// Counts a stream whose bytes made no sense.
     pub(super) fn broken(&mut self) {
         self.tally.broken += 1;
     }
 
-    /// The server refused, in these words.
+    /// Counts a server's refusal by its words.
     #[cold]
     pub(super) fn refused(&mut self, words: &[u8]) {
         self.tally.refusals.count(words);
     }
 
-    /// So many requests were given up because their connection was lost.
+    /// Counts requests given up because their connection was lost.
     pub(super) fn cut_off(&mut self, requests: u64) {
         self.tally.cut_off += requests;
     }
 
-    /// A connection was made.
     pub(super) fn connected(&mut self) {
         self.tally.connects += 1;
     }
 
-    /// An attempt to connect failed.
     pub(super) fn refused_connection(&mut self) {
         self.tally.refused += 1;
     }
 
-    /// The server ended a connection.
+    /// Counts a connection ended by the server.
     pub(super) fn reset(&mut self) {
         self.tally.reset += 1;
     }
 
-    /// A connection was lost or closed.
     pub(super) fn disconnected(&mut self) {
         self.tally.disconnects += 1;
     }
 
-    /// A request over UDP was given up.
     pub(super) fn udp_timeout(&mut self) {
         self.tally.udp.timeouts += 1;
     }
 
-    /// Its answer did not come later either.
+    /// Counts a UDP request whose answer did not come late either.
     pub(super) fn lost(&mut self) {
         self.tally.udp.lost += 1;
     }
 
-    /// A datagram came once more.
     pub(super) fn duplicate(&mut self) {
         self.tally.udp.duplicate += 1;
     }
 
-    /// An answer came after that to a later request.
+    /// Counts an answer that came after that to a later request.
     pub(super) fn reordered(&mut self) {
         self.tally.udp.reordered += 1;
     }
 }
 
-/// Lets it be seen that a request is over.
+/// Adds a request that is over to the live counts.
 #[inline]
 fn show(pulse: &Pulse, outcome: &Outcome, (from_ns, now_ns): (u64, Option<u64>), late_ns: u64) {
     let now_ns = now_ns.filter(|_| !outcome.given_up);

@@ -1,7 +1,8 @@
 //! The drive against the null server: every protocol over every transport, and faults by plan.
 //!
-//! Where: unit tests of `drive`. Invariant: nothing is concluded from how fast this machine is:
-//! only what must have happened is asserted, and every run ends by requests or by a deadline.
+//! Where: unit tests of `drive`.
+//! Invariant: nothing is concluded from this machine's speed: tests assert only what must have
+//! happened, and every run ends by requests or by a deadline.
 
 mod packets;
 
@@ -16,14 +17,13 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nothing here takes so long unless it hangs.
+/// Longer than any run here takes unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Longer than a loaded machine keeps an answer.
+/// Longer than a loaded machine delays an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same where answers are lost by plan: all that are, are waited for so long, in parallel.
+/// The timeout where answers are lost by plan: the lost ones are waited for in parallel.
 const PATIENCE_FOR_THE_LOST: Duration = Duration::from_secs(10);
 
-/// A workload with these settings.
 fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
     let mut workload = Workload::preset("uniform").unwrap();
     for (name, value) in [("keys", "1000"), ("mix", "get=1")].iter().chain(settings) {
@@ -32,7 +32,7 @@ fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
     Arc::new(workload)
 }
 
-/// A socket's file that no other test uses.
+/// The path of a socket that no other test uses.
 fn socket_file() -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +47,6 @@ fn udp() -> Place {
     Place::Udp("127.0.0.1:0".parse().unwrap())
 }
 
-/// A null server at these places.
 fn server(places: &[Place], plan: Plan) -> Running {
     reflect::serve(&Plan { places: places.to_vec(), ..plan }).unwrap()
 }
@@ -56,7 +55,6 @@ fn plan() -> Plan {
     Plan { threads: 1, value_bytes: 64, ..Plan::default() }
 }
 
-/// The targets that those places are.
 fn targets(places: &[Place]) -> Arc<[Target]> {
     let named = places.iter().map(|place| match place {
         Place::Tcp(address) => address.to_string(),
@@ -80,7 +78,7 @@ fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
     Drive { timeout: PATIENCE, until, ..drive }
 }
 
-/// Runs it, and merges what it handed over.
+/// Runs a plan, and merges the tallies that it hands over.
 fn outcome(drive: Drive) -> Result<Tally, DriveError> {
     let (sink, tallies) = mpsc::channel();
     run(drive, Instant::now(), &AtomicU32::new(0), &sink)?;
@@ -94,7 +92,7 @@ fn ran(drive: Drive) -> Tally {
     outcome(drive).unwrap()
 }
 
-/// All of `requests` gets of one key each were hits, and nothing went wrong.
+/// Asserts that all of `requests` gets of one key each were hits, and nothing went wrong.
 fn assert_all_hit(tally: &Tally, requests: u64, what: &str) {
     let get = tally.verb(Verb::Get);
     let counts = (get.sent, get.answered, get.hits, get.misses, get.errors, get.timeouts);
@@ -213,14 +211,14 @@ fn every_verb_is_answered() {
     }
 }
 
-/// How a null server whose faults are counted is started, found and driven.
+/// The way to start, find and drive a null server whose faults are counted.
 struct Way<'w> {
     start: &'w dyn Fn(Plan) -> Running,
     place: &'w dyn Fn(&Place) -> Place,
     ran: &'w dyn Fn(Drive) -> Tally,
 }
 
-/// By sockets of this machine.
+/// Through sockets of this machine.
 const BY_SOCKETS: Way<'_> =
     Way { start: &|plan| server(&[udp()], plan), place: &Place::clone, ran: &ran };
 
@@ -260,7 +258,7 @@ fn dropped_doubled_or_swapped(way: &Way<'_>) {
 
 #[test]
 fn requests_come_to_the_columns_that_they_are_steered_to() {
-    // Few, so that columns have unequal shares.
+    // Few keys, so that columns have unequal shares.
     let workload = workload(&[("keys", "7")]);
     let columns = [NonZeroU16::new(3).unwrap()];
     let names = Names::new(&workload);
@@ -291,7 +289,7 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
         let reached = counts.reached().concat();
         assert_eq!(reached.iter().sum::<u64>(), 3000, "{what}");
         for (reached, keys) in reached.iter().zip(keys) {
-            // Five standard deviations: keys are asked for evenly.
+            // Within five standard deviations: the keys are equally popular.
             let share = keys as f64 / workload.keys() as f64;
             let off = (*reached as f64 - 3000.0 * share).abs();
             let most = 5.0 * (3000.0 * share * (1.0 - share)).sqrt();
@@ -308,8 +306,8 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
     assert!(refused.unwrap_err().to_string().contains("fewer connections than columns"));
 }
 
-/// Multigets of ten over UDP, each value in a datagram of its own, with faults by plan: what was
-/// seen, and how many datagrams were doubled and overtaken.
+/// Multigets of ten over UDP, each value in a datagram of its own, with faults by plan. Returns the
+/// tally, and the numbers of datagrams duplicated and overtaken.
 fn multigets_apart(way: &Way<'_>, speech: Speech, faults: Faults) -> (Tally, u64, u64) {
     let running = (way.start)(Plan { faults, is_apart: true, ..plan() });
     let workload = workload(&[("batch", "10")]);
@@ -328,7 +326,7 @@ fn values_of_a_multiget_that_come_twice_are_counted_and_are_no_hits() {
 
 fn values_twice(way: &Way<'_>) {
     for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
-        // Not the last of all, whose double would come when nobody waits any more.
+        // Not the very last one: its duplicate would come when nothing is awaited any more.
         let faults = Faults { duplicate_every: 9, ..Faults::default() };
         let (tally, doubled, _) = multigets_apart(way, speech, faults);
         let (get, what) = (tally.verb(Verb::Get), speech.name());
@@ -350,7 +348,7 @@ fn values_overtaken(way: &Way<'_>) {
         let (tally, _, overtaken) = multigets_apart(way, speech, faults);
         let (get, what) = (tally.verb(Verb::Get), speech.name());
         assert_eq!((get.answered, get.hits + get.misses, get.corrupt), (500, 5000, 0), "{what}");
-        // A value that comes behind the end was a miss by then.
+        // A value that comes after the end has already counted as a miss.
         let reordered = tally.udp.reordered;
         assert!(get.misses > 0 && get.misses <= reordered, "{what}: {}", get.misses);
         assert!(reordered <= overtaken, "{what}: {reordered} of {overtaken}");
@@ -389,15 +387,15 @@ fn a_stall_of_the_server_is_in_the_open_loops_response_times() {
     assert!(running.counts().stalls.load(Ordering::Relaxed) > 0);
     assert_eq!(get.answered, 2000);
     assert!(get.response_ns.max_ns().unwrap() >= 95_000_000, "{:?}", get.response_ns.max_ns());
-    // Of 2000 a second, about 200 were due while it stood still, and half of them waited longer
-    // than half of it: a machine that is slow besides can only make them more.
+    // About 200 of 2000 a second were due during each stall, and half of them waited longer than
+    // half of it; a slow machine can only add to them.
     assert!(get.response_ns.quantile_ns(0.97).unwrap() > 45_000_000);
 }
 
 #[test]
 fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
-    // Answers take 20 ms, two may be outstanding, 1000 a second are due: each waits for those
-    // before it.
+    // Answers take 20 ms, two may be outstanding, 1000 a second are due: so each request waits for
+    // those before it.
     let running = server(&[tcp()], Plan { delay: Duration::from_millis(20), ..plan() });
     let workload = workload(&[("gap", "fixed")]);
     let drive = drive(&workload, running.addresses(), Speech::Text);
@@ -424,7 +422,7 @@ fn connections_are_left_and_opened_again_after_their_share() {
             let drive = Drive { churn_requests: Some(100), receive_apart: apart, ..drive };
             let tally = ran(drive);
             assert_all_hit(&tally, 3000, &format!("{place:?}, {apart:?}"));
-            // Two connections of a hundred requests each at a time, and the two that are left.
+            // Two connections of a hundred requests each at a time, and the two that were left.
             assert!((27..=32).contains(&tally.connects), "{}", tally.connects);
             assert!(tally.connects - tally.disconnects <= 2, "{}", tally.disconnects);
         }
@@ -456,7 +454,7 @@ fn a_request_that_fits_no_datagram_is_refused_in_words() {
 #[test]
 fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
     let workload = workload(&[]);
-    // Every answer is delayed beyond the timeout: connections are given up and opened again.
+    // Every answer is delayed beyond the timeout, so connections are given up and opened again.
     let running = server(&[tcp(), udp()], Plan { delay: Duration::from_secs(60), ..plan() });
     for place in running.addresses() {
         for apart in [None, Some(0)] {
@@ -470,8 +468,8 @@ fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
     }
 }
 
-/// Serves connections until they close: each one's keys, gets and sets apart, as they come, and the
-/// exptimes of the sets.
+/// Serves connections until they close. Returns for each one the keys of its gets and of its sets,
+/// in their order, and the exptimes of the sets.
 fn heard(listener: &std::net::TcpListener, connections: usize) -> Vec<[Vec<Vec<u8>>; 3]> {
     use std::io::{BufRead, BufReader, Write};
     let serve = |stream: std::net::TcpStream| {
@@ -513,12 +511,12 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
             ran(drive);
             server.join().unwrap()
         });
-        // An open loop may send hardly anything to one whose server has no processor.
+        // An open loop may send hardly anything to a connection whose server has no processor.
         let most = all.iter().map(|[_, sets, _]| sets.len()).max();
         assert!(most > Some(10), "{pace:?}: no round is complete");
         let mut parts = BTreeSet::new();
         for [gets, sets, _] in all {
-            // Two digits of which the first is the connection's.
+            // Keys have two digits, of which the first is the connection's.
             let Some(part) = gets.iter().chain(&sets).map(|key| key[0]).next() else { continue };
             assert!(gets.iter().all(|key| key[0] == part), "{gets:?}");
             let turn = (0..10).map(|last| vec![part, b'0' + last]).cycle();
@@ -528,7 +526,7 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
         assert!(parts.len() == 4 || pace == open, "{pace:?}: {parts:?}");
     }
     let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
-    // However few of them are this thread's.
+    // It holds even if hardly any of the keys are this thread's.
     let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Speech::Text))
         .unwrap_err()
         .to_string();
@@ -537,7 +535,7 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
 
 #[test]
 fn threads_fill_what_their_connections_ask_for_and_each_of_those_has_an_equal_part() {
-    // 16 connections of 3 threads: 6, 5 and 5.
+    // 16 connections over 3 threads: 6, 5 and 5.
     for (keys, parts) in [("16", vec![6, 5, 5]), ("99", vec![37, 31, 31])] {
         let workload = workload(&[("keys-per", "connection"), ("keys", keys)]);
         let shares = [(0, 6), (6, 5), (11, 5)].map(|(first, connections)| {
@@ -566,12 +564,12 @@ fn a_connection_that_is_away_does_not_hold_up_those_with_other_keys() {
     let tally = std::thread::scope(|scope| {
         scope.spawn(move || {
             let [one, other] = [(); 2].map(|()| listener.accept().unwrap().0);
-            // Nobody is there any more: the other connection cannot be opened again.
+            // Nothing listens any more: the other connection cannot be opened again.
             drop(listener);
             let (mut other, mut line) = (Some(other), vec![]);
             let mut source = BufReader::new(&one);
             while source.read_until(b'\n', &mut line).unwrap() > 0 {
-                // By now the next one, of the other's keys, is waiting for its time.
+                // By now the next request, for the other's keys, is waiting for its time.
                 other.take();
                 (&one).write_all(b"END\r\n").unwrap();
             }
@@ -584,13 +582,13 @@ fn a_connection_that_is_away_does_not_hold_up_those_with_other_keys() {
 
 #[test]
 fn what_spins_is_busy_while_it_sends() {
-    // Nobody answers: all that is sent is sent in turns in which nothing comes.
+    // Nothing answers: every turn that sends receives nothing.
     let hole = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let workload = workload(&[("mix", "set=1"), ("value-size", "8000")]);
     let drive = drive(&workload, &[Place::Udp(hole.local_addr().unwrap())], Speech::Text);
     let pace = Pace::Open { rate_per_s: 1e7, connections: 2, outstanding_max: 100_000 };
     let until = Until { requests: Some(30_000), ..drive.until.clone() };
-    // What is not sent for so long is given up.
+    // A request that is not sent within this time is given up.
     let drive = Drive { pace, until, spin: true, timeout: Duration::from_millis(10), ..drive };
     let from_ns = net::thread_time_ns();
     let tally = ran(drive);
@@ -617,7 +615,7 @@ fn what_fills_the_cache_lives_as_long_as_what_is_set() {
             all.into_iter().flat_map(|[_, keys, exptimes]| keys.into_iter().zip(exptimes));
         of_keys.map(|(key, exptime)| (key, seconds(exptime))).collect::<BTreeSet<_>>()
     };
-    // One of each key, drawn from the law, whichever way the key is stored.
+    // One exptime per key, drawn from the law, whichever way the key is stored.
     let filled = exptimes(Mode::Populate, false);
     assert!(filled.len() == 100 && filled.iter().all(|(_, ttl)| (60..=300).contains(ttl)));
     assert!(filled.iter().map(|(_, ttl)| ttl).collect::<BTreeSet<_>>().len() > 50);
@@ -639,7 +637,7 @@ fn a_stop_ends_a_run_and_epochs_split_what_was_seen() {
         std::thread::scope(|scope| {
             let epoch = &epoch;
             let running = scope.spawn(move || run(drive, Instant::now(), epoch, &sink));
-            // Whoever starts late sees a later epoch first.
+            // A thread that starts late sees a later epoch first.
             let next = || loop {
                 epoch.fetch_add(1, Ordering::Release);
                 if let Ok(tally) = tallies.recv_timeout(Duration::from_millis(20)) {

@@ -1,8 +1,9 @@
 //! The loops: both halves on one thread, or each on its own.
 //!
-//! Where: what a driving thread runs. Invariant: notes of what is sent reach the receiving half
-//! before the bytes reach the server, so that an answer always finds its request. The one lock held
-//! together with nothing else is that of the exchange; it is held to swap two vectors.
+//! Where: the main function of a driving thread.
+//! Invariant: notes of requests reach the receiving half before the bytes reach the server, so that
+//! an answer always finds its request. The locks of the exchange are never held together with
+//! another; each is held only to swap or append vectors.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,23 +23,24 @@ use super::score::{Books, Score};
 use super::{Clock, Drive, DriveError, Pace};
 use crate::measure::Tally;
 
-/// The token of the other half's epoll, or doorbell.
+/// The epoll token of the other half's epoll, or of its doorbell.
 const ASIDE: u64 = u64::MAX;
-/// Longest sleep: how soon a stop or a new epoch is seen. A timer that stands ends it, so that the
-/// kernel need not start and stop one for every sleep: with one request in flight that is seen.
+/// Longest sleep, which bounds the delay of a stop or a new epoch. A periodic timer ends it, so
+/// that the kernel need not start and stop one for each sleep: with one request in flight that
+/// would be noticeable.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
-/// The token of that timer.
+/// The epoll token of that timer.
 const BEAT: u64 = u64::MAX - 1;
-/// Between two looks for what has run out of time, at most.
+/// Most time between two looks for requests that have timed out.
 const TICK_MAX_NS: u64 = 10_000_000;
-/// And at least.
+/// Least time between two such looks.
 const TICK_MIN_NS: u64 = 100_000;
-/// So long before a request is due the thread no longer sleeps: about what waking up takes.
+/// Time before a due request at which the thread stops sleeping: about as long as waking up takes.
 const SPIN_NS: u64 = 20_000;
 
 type Sink = mpsc::Sender<(u32, u32, Tally)>;
 
-/// Says when the thread is to hand over its tally, and when to end.
+/// Decides when the thread hands over its tally, and when it ends.
 struct Watch<'a> {
     drive: &'a Drive,
     clock: Clock,
@@ -47,9 +49,9 @@ struct Watch<'a> {
     seen: u32,
     tick_ns: u64,
     next_tick_ns: u64,
-    /// Since when nothing was done but to look whether there is anything to do.
+    /// Start of the current span in which the thread only looked for work.
     looked_ns: u64,
-    /// Since when nothing more is sent.
+    /// The time since which nothing more is sent.
     ended_ns: Option<u64>,
 }
 
@@ -61,8 +63,8 @@ impl<'a> Watch<'a> {
             clock,
             epoch,
             sink,
-            // Acquire: pairs with the release that opened the epoch, so that what was set up before
-            // it is seen.
+            // Acquire: pairs with the release that opened the epoch, so that everything set up
+            // before it is visible.
             seen: epoch.load(Ordering::Acquire),
             tick_ns: (timeout_ns / 16).clamp(TICK_MIN_NS, TICK_MAX_NS),
             next_tick_ns: 0,
@@ -74,7 +76,7 @@ impl<'a> Watch<'a> {
     /// Hands the tally over if the epoch has moved on.
     #[inline]
     fn report(&mut self, books: &mut Books) {
-        // Acquire: as in `new`.
+        // Acquire: like in `new`.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch != self.seen {
             self.hand_over(books);
@@ -84,11 +86,11 @@ impl<'a> Watch<'a> {
 
     fn hand_over(&self, books: &mut Books) {
         let tally = books.score.take(self.clock.now_ns());
-        // Nobody listens any more: then nobody wants it.
+        // Without a receiver, nobody wants the tally.
         let _ = self.sink.send((self.drive.thread, self.seen, tally));
     }
 
-    /// It is time for the work that is done now and then.
+    /// True if it is time for the periodic work.
     #[inline]
     fn is_tick(&mut self, now_ns: u64) -> bool {
         let is_tick = now_ns >= self.next_tick_ns;
@@ -98,14 +100,14 @@ impl<'a> Watch<'a> {
         is_tick
     }
 
-    /// Somebody, or the clock, says that it is over.
+    /// True if the thread was told to stop or its deadline has passed.
     fn is_over(&self) -> bool {
         // Relaxed: nothing is handed over with the flag.
         self.drive.until.stop.load(Ordering::Relaxed)
             || self.drive.until.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Gives up what has been due for too long; at the end, all that was due.
+    /// Gives up requests that have been due for too long; at the end, all due requests.
     fn give_up(&self, outward: &mut Outward, now_ns: u64, books: &mut Books) {
         let is_over = self.is_over();
         let timeout_ns = u64::try_from(self.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -113,7 +115,7 @@ impl<'a> Watch<'a> {
         outward.is_ended |= is_over;
     }
 
-    /// How long to sleep before the next request is due.
+    /// The time to sleep before the next request is due.
     fn limit(&self, outward: &Outward) -> Timeout {
         if self.drive.spin {
             return Timeout::Zero;
@@ -168,7 +170,7 @@ pub(super) fn run(
     }
 }
 
-/// A timer that is due every `SLEEP_MAX`, and stays so until it is read.
+/// Makes a timer that is due every `SLEEP_MAX`, and stays readable until it is read.
 fn beat() -> Result<OwnedFd, DriveError> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let system = |error: rustix::io::Errno| DriveError::System(error.into());
@@ -179,13 +181,13 @@ fn beat() -> Result<OwnedFd, DriveError> {
     Ok(timer)
 }
 
-/// Makes it wait for its next time.
+/// Reads the timer, so that it is quiet until its next time.
 fn hush(timer: &OwnedFd) {
-    // Nothing to read: it is not due.
+    // An error means that it was not due.
     let _ = rustix::io::read(timer, &mut [0; 8]);
 }
 
-/// Of the thread, or (1) of the one that receives apart.
+/// Makes the books of the thread, or (1) of the one that receives apart.
 fn books(drive: &Drive, clock: Clock, half: usize) -> Books {
     let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
     let pulse = drive.pulses.as_ref().map(|pulses| Arc::clone(&pulses[half]));
@@ -195,12 +197,12 @@ fn books(drive: &Drive, clock: Clock, half: usize) -> Books {
 }
 
 fn pin(cpu: Option<usize>) -> Result<(), DriveError> {
-    // Timers that may be 50 us late by default: a refusal leaves them so.
+    // Timers may be 50 us late by default. If this is refused, they stay so.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     cpu.map_or(Ok(()), |cpu| net::pin_thread(cpu).map_err(|error| DriveError::Pin(cpu, error)))
 }
 
-/// Both halves on this thread.
+/// Runs both halves on this thread.
 fn together(
     watch: &mut Watch<'_>,
     mut outward: Outward,
@@ -232,7 +234,7 @@ fn together(
         watch.report(&mut books);
         let now_ns = read_ns.unwrap_or_else(|| clock.now_ns());
         if watch.drive.spin {
-            // A look for nothing: without it, sleep.
+            // Clock time of a look that found nothing: without spinning it would be sleep.
             let idle_ns =
                 if read_ns.is_none() { now_ns.saturating_sub(watch.looked_ns) } else { 0 };
             books.score.idle_ns += idle_ns;
@@ -252,7 +254,7 @@ fn together(
     }
 }
 
-/// Nothing is under way any more, or it has had its time.
+/// True if no request is under way any more, or the time for the rest is up.
 fn is_done(watch: &mut Watch<'_>, inward: &Inward, books: &Books, now_ns: u64) -> bool {
     let since_ns = *watch.ended_ns.get_or_insert(now_ns);
     let timeout_ns = u64::try_from(watch.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -260,23 +262,23 @@ fn is_done(watch: &mut Watch<'_>, inward: &Inward, books: &Books, now_ns: u64) -
     is_idle || now_ns.saturating_sub(since_ns) > timeout_ns.saturating_add(watch.tick_ns)
 }
 
-/// What the two threads hand each other.
+/// The state that the two threads share.
 struct Exchange {
-    /// From the sending half: first in, first out.
+    /// From the sending half, in their order.
     notes: Arc<Mutex<Notes>>,
     /// From the receiving half.
     back: Mutex<Feedback>,
-    /// The receiving half is to look at its notes.
+    /// Rung when the receiving half is to look at its notes.
     bell: Waker,
-    /// The sending half has nothing more to send.
+    /// True if the sending half has nothing more to send.
     is_ended: AtomicBool,
-    /// The receiving half has nothing more to receive, or one of them has failed.
+    /// True if the receiving half has nothing more to receive, or either has failed.
     is_done: AtomicBool,
-    /// The sending half waits for any answer.
+    /// True if the sending half waits for any answer.
     is_stuck: AtomicBool,
 }
 
-/// The sending half on this thread, the receiving half on another.
+/// Runs the sending half on this thread, the receiving half on another.
 fn apart(
     watch: &mut Watch<'_>,
     mut outward: Outward,
@@ -337,7 +339,7 @@ fn transmit(
         hand_notes(exchange, notes);
         outward.flush(books, notes)?;
         hand_notes(exchange, notes);
-        // Relaxed: a hint; whoever misses it sleeps for `SLEEP_MAX` at most.
+        // Relaxed: a hint; a thread that misses it sleeps for at most `SLEEP_MAX`.
         exchange.is_stuck.store(outward.is_stuck, Ordering::Relaxed);
         let limit = match watch.limit(outward) {
             Timeout::Never => Timeout::Within(SLEEP_MAX),
@@ -358,8 +360,8 @@ fn transmit(
     Ok(())
 }
 
-/// Puts notes behind those that wait. Sockets have to be watched at once; requests are looked up
-/// when their answers come.
+/// Appends notes to those that wait. Rings for anything but a request: a new socket has to be
+/// watched at once, whereas requests are only looked up when their answers come.
 fn hand_notes(exchange: &Exchange, notes: &mut Notes) {
     if notes.notes.is_empty() {
         return;
@@ -393,8 +395,8 @@ fn receive(
     let rung = inward.epoll.add(&exchange.bell, ASIDE, Interest::Wake, &inward.calls);
     rung.map_err(DriveError::System)?;
     loop {
-        // Acquire: pairs with the release in `transmit`: once it is seen, the notes taken below are
-        // the last.
+        // Acquire: pairs with the release in `transmit`: once the flag is seen, the notes taken
+        // below are the last.
         let is_ended = exchange.is_ended.load(Ordering::Acquire);
         let limit = Timeout::Within(SLEEP_MAX);
         let is_found = inward.look(limit, &clock, &mut books);
@@ -418,7 +420,7 @@ fn receive(
             let mut back = exchange.back.lock().unwrap_or_else(PoisonError::into_inner);
             back.add(&mut books.back);
         }
-        // Relaxed: as where it is stored.
+        // Relaxed: like where it is stored.
         if is_urgent || exchange.is_stuck.load(Ordering::Relaxed) {
             sender_bell.wake();
         }

@@ -1,6 +1,6 @@
-//! The manual pages and the shells' completions, from the same command as `--help`.
+//! The manual pages and the shells' completions, made from the same command as `--help`.
 //!
-//! Where: `main` prints them. Invariant: what is parsed is what they tell.
+//! Where: `main` prints them. Invariant: they describe what is parsed.
 
 use super::command;
 use clap::Command;
@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use std::io;
 
-/// The verb of this name.
+/// Returns the verb of this name.
 pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
     let mut whole = command();
     whole.build();
@@ -16,25 +16,25 @@ pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
     verb.ok_or_else(|| format!("no such command: {name}"))
 }
 
-/// The manual page of a verb, or of the whole.
+/// Returns the manual page of a verb, or of the whole command.
 ///
 /// # Errors
-/// None: it goes to memory.
+/// None in practice: the page is rendered into memory.
 pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     let mut page = verb.map_or_else(command, |verb| *verb);
     page.build();
     let told = page.get_before_help().or(page.get_about()).cloned().unwrap_or_default();
     let mut out = Vec::new();
-    // Without the marks an empty date is no argument, and what follows takes its place.
+    // Without the quotes an empty date would be no argument, and the next one would take its place.
     let page = Man::new(page.long_about(told)).date("\"\"");
     page.source(concat!("kvblaster ", env!("CARGO_PKG_VERSION"))).render(&mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// All manual pages, by the name of the file that each is to lie in.
+/// Returns all manual pages, each with the name of its file.
 ///
 /// # Errors
-/// As `man`.
+/// Like `man`.
 pub fn manual() -> io::Result<Vec<(String, String)>> {
     let mut pages = vec![("kvblaster.1".to_owned(), man(None)?)];
     let mut whole = command();
@@ -46,7 +46,7 @@ pub fn manual() -> io::Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// What this shell reads to complete verbs and flags.
+/// Returns the script with which this shell completes verbs and flags.
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut out = Vec::new();

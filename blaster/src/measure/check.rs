@@ -1,52 +1,52 @@
-//! Was it the server that was measured, or the generator?
+//! The self-check: was the server measured, or the generator?
 //!
-//! Where: over the merged report, before anybody sees a figure of it. Invariant: a verdict rests on
-//! named thresholds only; what is unknown (a server elsewhere) accuses nobody, and the generator is
-//! accused by its own lateness or CPU alone, or by what a null server gave it: a server that
-//! sleeps is slow, whoever asks it.
-//! Source: what suites published that were bound by their client found out too late
-//! (81 to 91 % of the generator's CPU).
+//! Where: over the merged report, before anybody sees a figure of it.
+//! Invariant: a verdict rests on named thresholds only. The unknown (a server elsewhere) accuses
+//! nobody. The generator is accused only by its own lateness or CPU, or by its rate against a null
+//! server: a server that sleeps is slow with any generator.
+//! Source: published suites whose client was the limit (81 to 91 % of the generator's CPU), found
+//! out too late.
 
 use super::interval::Interval;
 use crate::words::{grouped, time, whole};
 use serde::{Deserialize, Serialize};
 
-/// Of what was offered, this much is answered by a server that keeps up.
+/// Least share of the offered requests that a server answers if it keeps up.
 pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
-/// Lateness of the generator that its own timers have, and that says nothing.
+/// Lateness within the generator's timers, which accuses nobody.
 pub const LATENESS_NS_MIN: f64 = 50_000.0;
-/// Beyond this share of the response time, the generator's lateness is what was measured.
+/// Greatest share of the response time that lateness may take without blaming the generator.
 pub const LATENESS_SHARE_MAX: f64 = 0.1;
 /// A thread on its CPU for longer than this share has no time left.
 pub const THREAD_BUSY_MAX: f64 = 0.95;
 /// A thread on its CPU for less than this share waits most of the time.
 pub const THREAD_IDLE_MAX: f64 = 0.5;
-/// Sends put off, of all that were due, from which the way to the server counts as blocked.
+/// The way to the server counts as blocked above this share of due sends that were put off.
 pub const HELD_BACK_SHARE_MAX: f64 = 0.01;
-/// Of fewer requests than this share that were not held back, lateness is not judged.
+/// Lateness is not judged if fewer than this share of the requests were not held back.
 pub const JUDGED_SHARE_MIN: f64 = 0.1;
 /// A server that keeps less than this much of one CPU busy is idle.
 pub const SERVER_IDLE_CPUS_MAX: f64 = 0.5;
-/// With less of its CPUs idle than this, a machine is full.
+/// A machine with a smaller share of idle CPU is full.
 pub const MACHINE_IDLE_MIN: f64 = 0.05;
-/// Ready to run for this much of the time that it had or wanted a CPU, and without one, a process
-/// is not measured but its neighbours are.
+/// A process that waits for a CPU for more than this share of the time in which it wants one is
+/// disturbed by its neighbours.
 pub const WAITING_SHARE_MAX: f64 = 0.1;
-/// With more than this taken by its neighbours, a virtual machine is disturbed.
+/// A virtual machine that loses a greater share of CPU time to its neighbours is disturbed.
 pub const STEAL_MAX: f64 = 0.05;
-/// A null server that answers less than this many times as much has measured the generator too.
+/// Least ratio of a null server's rate to the measured one; below it, the generator was measured.
 pub const HEADROOM_MIN: f64 = 1.2;
-/// Answers that the 99.9th percentile takes to be told: ten beyond it.
+/// Least number of answers for the 99.9th percentile: ten beyond it.
 pub const ANSWERS_MIN: u64 = 10_000;
 
-/// The rules by which the generator, or its share of the machine, is at fault.
+/// Names of the rules by which the generator, or its share of the machine, is at fault.
 const OWN_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
 /// The rule that requests are sent when they are due.
 pub const LATE_SENDS: &str = "late-sends";
-/// The rule that a null server answers much more.
+/// The rule that a null server must answer many more requests.
 pub const GENERATOR_BOUND: &str = "generator-bound";
 
-/// How the requests were driven.
+/// The loop that drove the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
     /// By schedule.
@@ -55,60 +55,59 @@ pub enum Loop {
     Closed,
 }
 
-/// What a remark does to a result.
+/// The effect of a remark on the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The result does not tell what the server can do.
+    /// The result does not show what the server can do.
     Invalid,
-    /// The result is to be read with this in mind.
+    /// The reader has to know this to judge the result.
     Warning,
 }
 
-/// One thing found.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remark {
     /// The rule's name.
     pub rule: String,
-    /// What it means for the result.
+    /// The effect on the result.
     pub severity: Severity,
     /// For people: what was seen, and what to do.
     pub sentence: String,
 }
 
-/// What the self-check says.
+/// The findings of the self-check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// All that was found.
+    /// All findings.
     pub remarks: Vec<Remark>,
 }
 
 impl Verdict {
-    /// Whether the result tells what the server can do.
+    /// True if the result shows what the server can do.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.why_invalid().is_none()
     }
 
-    /// The first reason why it does not.
+    /// The first reason why the result is invalid.
     #[must_use]
     pub fn why_invalid(&self) -> Option<&Remark> {
         self.remarks.iter().find(|remark| remark.severity == Severity::Invalid)
     }
 
-    /// The first reason why it was the generator that was measured.
+    /// The first reason why the generator was measured instead.
     #[must_use]
     pub fn own_fault(&self) -> Option<&Remark> {
         self.remarks.iter().find(|remark| OWN_FAULTS.contains(&remark.rule.as_str()))
     }
 
-    /// Whether there is a remark of a rule.
+    /// True if there is a remark by this rule.
     #[must_use]
     pub fn has(&self, rule: &str) -> bool {
         self.remarks.iter().any(|remark| remark.rule == rule)
     }
 
-    /// Adds a remark.
     pub(crate) fn add(&mut self, rule: &str, severity: Severity, sentence: String) {
         self.remarks.push(Remark { rule: rule.to_owned(), severity, sentence });
     }
@@ -133,7 +132,7 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     verdict
 }
 
-/// Whether a null server answers hardly more than what was measured did.
+/// Returns a remark if a null server answers hardly more than the measured one.
 #[must_use]
 pub fn generator_bound(interval: &Interval) -> Option<Remark> {
     let headroom = interval.headroom().filter(|headroom| *headroom < HEADROOM_MIN)?;
@@ -149,17 +148,17 @@ pub fn generator_bound(interval: &Interval) -> Option<Remark> {
 /// The figures that rules compare.
 struct Facts {
     answered: u64,
-    /// Due, and taken by no connection.
+    /// Requests that were due and that no connection took.
     unsent: u64,
     not_offered: Option<f64>,
     offered_per_s: f64,
     achieved_per_s: f64,
-    /// Of what was not held back: the generator's own.
+    /// The generator's own lateness: only of requests that were not held back.
     lateness_ns: f64,
     response_ns: f64,
     held_back: f64,
     busiest: f64,
-    /// Busy, and wanted besides: a server without a CPU is not idle.
+    /// CPUs used plus CPUs waited for: a server that lacks a CPU is not idle.
     server_cpus: Option<f64>,
     machine_idle: Option<f64>,
 }
@@ -178,7 +177,8 @@ impl Facts {
             not_offered: interval.asked_per_s.filter(|_| !interval.is_offered_in_full()),
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
-            // What was held back is what was sent latest. Of next to nothing there is no telling.
+            // Requests held back are those sent latest, so the quantile leaves them out. Too small
+            // a rest cannot be judged.
             lateness_ns: match 1.0 - held_back {
                 rest if rest < JUDGED_SHARE_MIN => 0.0,
                 rest => at(&interval.tally.lateness_ns, 0.99 * rest),
@@ -202,7 +202,7 @@ impl Facts {
         self.busiest > THREAD_BUSY_MAX
     }
 
-    /// The CPUs that the server kept busy, or wanted to, if they are few.
+    /// The CPUs that the server used or waited for, if they are few.
     fn idle_server(&self) -> Option<f64> {
         self.server_cpus.filter(|cpus| *cpus < SERVER_IDLE_CPUS_MAX)
     }
@@ -210,7 +210,7 @@ impl Facts {
 
 fn open(facts: &Facts, verdict: &mut Verdict) {
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
-    // What is held back draws nothing further until it can be sent.
+    // While a request is held back, no later one is drawn.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
             "the generator had only {:.0} requests a second fall due of the {asked:.0} asked \
@@ -233,7 +233,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     if facts.is_full() && (facts.falls_short() || late) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
     }
-    // What the generator was late with, or had no time for, it has been blamed for already.
+    // The generator is already blamed for lateness and full threads.
     let is_to_blame = !verdict.is_valid();
     if is_held_back {
         let sentence = format!(
@@ -284,7 +284,7 @@ fn full(busiest: f64) -> String {
     )
 }
 
-/// What disturbs, whoever was the limit.
+/// Checks for disturbances, whichever side was the limit.
 fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let warning = Severity::Warning;
     if facts.server_cpus.is_some() && facts.machine_idle.is_some_and(|i| i < MACHINE_IDLE_MIN) {
@@ -328,7 +328,7 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     }
 }
 
-/// What servers did to connections, and what it cost.
+/// Checks what servers did to connections, and what that cost.
 fn connections(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let tally = &interval.tally;
     if tally.failed_connections() > 0 {
@@ -375,8 +375,8 @@ mod tests {
     use crate::measure::process::ProcessUse;
     use crate::workload::Verb;
 
-    /// Ten thousand requests in a second, sent and answered after so many µs, by a server that
-    /// keeps a CPU busy.
+    /// A second of ten thousand requests, sent and answered after these µs by a server that keeps
+    /// one CPU busy.
     fn made(lateness_us: u64, service_us: u64, answered: u64) -> Interval {
         let mut interval = Interval { seconds: 1.0, busiest: 0.5, ..Interval::default() };
         interval.asked_per_s = Some(10_000.0);
@@ -408,7 +408,7 @@ mod tests {
     fn a_clean_run_passes_and_so_does_one_whose_server_is_the_limit() {
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Open), []);
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Closed), []);
-        // Not all answered, the server at work.
+        // Not all are answered, and the server is at work.
         assert_eq!(rules(&made(2, 100, 9_999), Loop::Open), one("few-answers", false));
         // Half was held back; the rest was sent in time.
         let mut slow = made(2, 100, 1_000);
@@ -416,7 +416,7 @@ mod tests {
         slow.tally.held_back = 10_000;
         slow.asked_per_s = Some(40_000.0);
         assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
-        // What was held back does not excuse what was not.
+        // Held-back requests do not excuse the late ones.
         slow.tally.held_back = 19_999;
         assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
         slow.tally.held_back = 5_000;
@@ -431,9 +431,9 @@ mod tests {
         assert!(
             !late.is_valid() && late.why_invalid().unwrap().sentence.contains("sent 60.0 µs late")
         );
-        // Late, but a tenth of what the server takes.
+        // The lateness is within a tenth of the response time.
         assert_eq!(rules(&made(60, 1000, 10_000), Loop::Open), []);
-        // Not more than timers are.
+        // The lateness is within that of timers.
         assert_eq!(rules(&made(40, 20, 10_000), Loop::Open), []);
     }
 
@@ -441,7 +441,7 @@ mod tests {
     fn a_full_thread_is_the_limit_if_it_falls_behind() {
         let mut full = made(2, 100, 10_000);
         full.busiest = 0.99;
-        // It may wait for the next request in a loop of its own.
+        // In a closed loop the thread has no slack: full is the limit.
         assert_eq!(rules(&full, Loop::Open), []);
         assert_eq!(rules(&full, Loop::Closed), one("thread-full", true));
         full.tally.offered = 20_000;
@@ -506,7 +506,7 @@ mod tests {
         few.usage.server = used(0.3);
         few.busiest = 0.3;
         assert_eq!(rules(&few, Loop::Closed), one("both-idle", false));
-        // One of them is at work.
+        // One side is at work.
         few.busiest = 0.6;
         assert_eq!(rules(&few, Loop::Closed), []);
         (few.busiest, few.usage.server) = (0.3, used(0.6));

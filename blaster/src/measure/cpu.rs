@@ -1,14 +1,15 @@
-//! Where the CPUs of this machine spent their time, in total and one by one.
+//! The use of this machine's CPUs by category, in total and one by one.
 //!
-//! Where: read before and after each report. Invariant: shares of one CPU sum to one; what the
-//! kernel does not tell is zero, and no text makes reading fail.
+//! Where: read before and after each report.
+//! Invariant: shares of one CPU sum to one; a figure that the kernel does not give is zero, and no
+//! text makes reading fail.
 //! Source: proc_stat(5); the categories of mpstat, as in the thesis's section 3.1.2.
 
 use serde::{Deserialize, Serialize};
 
-/// CPUs taken from a text; more are left out.
+/// Most CPUs taken from a text; more are left out.
 const CPUS_MAX: usize = 4096;
-/// Categories that /proc/stat has of each.
+/// Number of categories per CPU in /proc/stat.
 const CATEGORIES: usize = 8;
 
 /// Time by category, or shares of time.
@@ -20,19 +21,19 @@ pub struct Categories {
     pub nice: f64,
     /// The kernel, for a process.
     pub sys: f64,
-    /// Nothing to do but wait for a disk.
+    /// Idle while waiting for a disk.
     pub iowait: f64,
     /// Hardware interrupts.
     pub irq: f64,
     /// Software interrupts: most of the network stack.
     pub softirq: f64,
-    /// What the hypervisor gave to others.
+    /// Time that the hypervisor gave to others.
     pub steal: f64,
-    /// Nothing to do.
+    /// Idle.
     pub idle: f64,
 }
 
-/// Their names, in the order in which they are shown.
+/// The categories' names, in the order of display.
 const NAMES: [&str; CATEGORIES] =
     ["usr", "nice", "sys", "iowait", "irq", "softirq", "steal", "idle"];
 
@@ -46,18 +47,18 @@ impl Categories {
         [usr, nice, sys, iowait, irq, softirq, steal, idle]
     }
 
-    /// The names and figures, in the order in which they are shown.
+    /// The names and figures, in the order of display.
     pub(crate) fn named(&self) -> [(&'static str, f64); CATEGORIES] {
         let figures = self.figures();
         std::array::from_fn(|at| (NAMES[at], figures[at]))
     }
 
-    /// All but idle, waiting and stolen: 1 is a whole CPU.
+    /// The share that is neither idle, waiting nor stolen: 1 is a whole CPU.
     pub(crate) fn busy(&self) -> f64 {
         self.usr + self.nice + self.sys + self.irq + self.softirq
     }
 
-    /// The mean of two, by weight.
+    /// The weighted mean of two.
     fn and(&self, weight: f64, other: &Categories, other_weight: f64) -> Categories {
         let all = (weight + other_weight).max(f64::MIN_POSITIVE);
         let (ours, theirs) = (self.figures(), other.figures());
@@ -71,7 +72,7 @@ impl Categories {
         let passed: [u64; CATEGORIES] =
             std::array::from_fn(|at| now[at].saturating_sub(before[at]));
         let all = passed.iter().sum::<u64>() as f64;
-        // The kernel's order is another.
+        // The kernel orders the categories differently.
         let [usr, nice, sys, idle, iowait, irq, softirq, steal] =
             passed.map(|ticks| ticks as f64 / all);
         (all > 0.0).then_some(Categories { usr, nice, sys, iowait, irq, softirq, steal, idle })
@@ -104,7 +105,7 @@ pub struct Core {
 }
 
 impl CpuShares {
-    /// Two spans of time together, by their lengths; CPUs that are in one only are left out.
+    /// Merges two spans of time by their lengths; CPUs that are only in one are left out.
     pub(crate) fn and(&self, seconds: f64, other: &CpuShares, other_seconds: f64) -> CpuShares {
         let cores = self.cores.iter().filter_map(|core| {
             let theirs = other.cores.iter().find(|theirs| theirs.cpu == core.cpu)?;
@@ -119,8 +120,8 @@ impl CpuShares {
 }
 
 impl CpuTicks {
-    /// Takes the `cpu` lines of /proc/stat. The crate for /proc drops their numbers, by which a CPU
-    /// that comes or goes is told from the others.
+    /// Reads the `cpu` lines of /proc/stat. The procfs crate drops their numbers, which identify a
+    /// CPU when others come or go.
     fn parse(text: &str) -> CpuTicks {
         let mut ticks = CpuTicks::default();
         for line in text.lines() {
@@ -141,12 +142,12 @@ impl CpuTicks {
         ticks
     }
 
-    /// Reads /proc/stat; empty where that cannot be read.
+    /// Reads /proc/stat; empty if it cannot be read.
     pub(crate) fn read() -> CpuTicks {
         CpuTicks::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// Shares of the time since an earlier reading; none where either tells nothing.
+    /// Shares of the time since an earlier reading; none if either is empty.
     pub(crate) fn since(&self, before: &CpuTicks) -> Option<CpuShares> {
         let total = Categories::shares(self.total.as_ref()?, before.total.as_ref()?)?;
         let mut cores = Vec::new();
@@ -165,7 +166,7 @@ impl CpuTicks {
 mod tests {
     use super::*;
 
-    /// Recorded on two cores of Linux 6.18, ten seconds apart, but for round figures.
+    /// Recorded on two cores of Linux 6.18, ten seconds apart, with figures rounded.
     const BEFORE: &str = "\
 cpu  1740473 243342 605898 1759296 9208 0 122535 3727 0 0
 cpu0 837456 122707 305584 908932 1984 0 63734 1846 0 0

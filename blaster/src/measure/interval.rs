@@ -1,8 +1,9 @@
-//! A report: all that was measured in one span of time.
+//! A report: all measurements of one span of time.
 //!
-//! Where: made when all threads have handed over an epoch; what the self-check, the search and the
-//! result work on. Invariant: the merged report of several has the sums of their counts and the
-//! means, by time, of their shares.
+//! Where: made when all threads have handed over an epoch; the self-check, the search and the
+//! result work on it.
+//! Invariant: the merged report of several has the sums of their counts and the means, by time, of
+//! their shares.
 //! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2.
 
 use super::check::ACHIEVED_SHARE_MIN;
@@ -11,41 +12,41 @@ use super::schedule::Merged;
 use super::{Tally, watch::Usage};
 use serde::Deserialize;
 
-/// Gaps of an exponential distribution make the number of requests that fall due deviate by its
-/// root; of a Pareto distribution by more. Beyond so many of these it was not chance.
+/// Most deviations that chance explains: with exponential gaps, the number of requests that fall
+/// due deviates by its root; with Pareto gaps, by more.
 const GAP_DEVIATIONS: f64 = 6.0;
 
 /// One report.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Interval {
-    /// Which run of several it belongs to, from 0.
+    /// The number of its run among several, from 0.
     pub run: u32,
     /// Seconds from the start of the run's traffic.
     pub start_s: f64,
-    /// How long it took.
+    /// The length in seconds.
     pub seconds: f64,
     /// The rate that was asked for; none in a closed loop.
     pub asked_per_s: Option<f64>,
-    /// The rate at which a null server answers when it is driven like this, where that is known.
+    /// The rate at which a null server answers the same traffic, if that is known.
     #[serde(default)]
     pub reflected_per_s: Option<f64>,
     /// The share of its time that the busiest driving thread was on a CPU.
     pub busiest: f64,
-    /// What the threads saw.
+    /// The counts of the threads.
     pub tally: Tally,
-    /// What was taken of this machine.
+    /// The use of this machine.
     pub usage: Usage,
 }
 
 impl Interval {
-    /// Takes what the threads saw and what the machine says.
+    /// Makes a report of the threads' counts and the machine's usage.
     #[must_use]
     pub fn new(merged: Merged, start_s: f64, seconds: f64, usage: Usage) -> Interval {
         let Merged { tally, busiest } = merged;
         Interval { start_s, seconds, busiest, tally, usage, ..Interval::default() }
     }
 
-    /// All of several reports together; none of none.
+    /// Merges several reports; none if there are none.
     #[must_use]
     pub fn merged(intervals: &[Interval]) -> Option<Interval> {
         let (first, others) = intervals.split_first()?;
@@ -71,7 +72,6 @@ impl Interval {
         self.seconds += theirs;
     }
 
-    /// A count as a rate.
     pub(crate) fn per_s(&self, count: u64) -> f64 {
         if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
@@ -82,29 +82,28 @@ impl Interval {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
     }
 
-    /// How many times as much the generator gets of a null server; none where that is not known, or
-    /// nothing was answered.
+    /// The null server's rate as a multiple of this one; none if it is not known, or if nothing was
+    /// answered.
     #[must_use]
     pub fn headroom(&self) -> Option<f64> {
         let achieved = self.achieved_per_s();
         self.reflected_per_s.filter(|_| achieved > 0.0).map(|reflected| reflected / achieved)
     }
 
-    /// Requests due a second: in an open loop what was to be sent, else what was.
+    /// Requests due per second: in an open loop those that were to be sent, else those sent.
     #[must_use]
     pub fn offered_per_s(&self) -> f64 {
         let sent: u64 = self.tally.verbs.iter().map(|verb| verb.sent).sum();
         self.per_s(if self.tally.offered > 0 { self.tally.offered } else { sent })
     }
 
-    /// Whether as many requests fell due as were asked for, but for the chance in their gaps.
+    /// True if as many requests fell due as were asked for, within the chance of their gaps.
     pub(crate) fn is_offered_in_full(&self) -> bool {
         let Some(asked) = self.asked_per_s else { return true };
         let due = asked * self.seconds;
         self.tally.offered as f64 >= ACHIEVED_SHARE_MIN * due - GAP_DEVIATIONS * due.sqrt()
     }
 
-    /// What an objective is judged by.
     pub(crate) fn judged(&self) -> Judged<'_> {
         Judged { tally: &self.tally, seconds: self.seconds }
     }

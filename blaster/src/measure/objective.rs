@@ -1,8 +1,8 @@
-//! What is asked of a result: `p99<1ms`, `mean<800us`, `errors<0.1%`, `hit>95%`, `rate>100k`.
+//! Objectives of a result: `p99<1ms`, `mean<800us`, `errors<0.1%`, `hit>95%`, `rate>100k`.
 //!
-//! Where: the capacity search aims at some, `--assert` sets the exit status by some.
-//! Invariant: what cannot be told from a tally (the p99 of no answer) is not met; a request that
-//! was given up is late, and later than any answer.
+//! Where: the capacity search aims at them, and `--assert` sets the exit status by them.
+//! Invariant: an objective that the tally cannot decide (the p99 of no answer) is not met; a
+//! request that was given up is late, and later than any answer.
 //! Source: the paper's section 6.
 
 use super::check::Verdict;
@@ -20,10 +20,10 @@ enum Figure {
     Max,
     Sd,
     Quantile(f64),
-    /// Requests answered later than the target or given up, of all that ended.
+    /// Requests answered later than the target or given up, as a share of all that ended.
     Late,
-    /// Errors, wrong values and what was never answered, of all requests that ended; without a type
-    /// of request also connections that were refused or reset.
+    /// Errors, wrong values and requests never answered, as a share of all that ended; without a
+    /// type of request, connections refused or reset count as well.
     Errors,
     Timeouts,
     Hit,
@@ -31,7 +31,7 @@ enum Figure {
     Rate,
 }
 
-/// How a figure is compared.
+/// The comparison of a figure with its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Below,
@@ -40,7 +40,7 @@ enum Order {
     AtLeast,
 }
 
-/// Something asked of a result.
+/// One objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     text: String,
@@ -61,30 +61,30 @@ pub struct Objective {
 )]
 pub struct ObjectiveError(String, &'static str);
 
-/// What an objective is judged by.
+/// The result by which an objective is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged<'a> {
-    /// All that was seen.
+    /// All counts and times.
     pub tally: &'a Tally,
-    /// In how many seconds.
+    /// The seconds they took.
     pub seconds: f64,
 }
 
-/// Whether an objective is met, and by what.
+/// The judgement of one objective.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Judgement {
     /// The objective as it was written.
     pub objective: String,
-    /// The figure: nanoseconds, a ratio or a rate; none if nothing tells it.
+    /// The figure in nanoseconds, as a ratio or a rate; none if it cannot be told.
     pub value: Option<f64>,
-    /// Whether it is met.
+    /// True if the objective is met.
     pub is_met: bool,
-    /// In words.
+    /// The judgement in words.
     pub sentence: String,
 }
 
 impl Judgement {
-    /// Whether a result is valid, where that is what was asked for.
+    /// Judges the assertion that the result is valid.
     pub(crate) fn of_validity(verdict: &Verdict) -> Judgement {
         let sentence = match verdict.why_invalid() {
             None => "valid is met: the self-check found nothing against it".to_owned(),
@@ -96,12 +96,12 @@ impl Judgement {
 }
 
 impl Objective {
-    /// As it was written.
+    /// The objective without its spaces.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The figure that is asked for.
+    /// The figure that the objective bounds.
     pub(crate) fn value(&self, judged: Judged<'_>) -> Option<f64> {
         let total;
         let seen: &VerbTally = match self.verb {
@@ -112,7 +112,8 @@ impl Objective {
             }
         };
         let times: &Times = if self.is_service { &seen.service_ns } else { &seen.response_ns };
-        // What was given up comes behind all answers: their share grows with it, and ends there.
+        // Requests given up rank behind all answers, so a quantile of all is a greater one of the
+        // answers.
         let grown = 1.0 + seen.never() as f64 / times.len().max(1) as f64;
         let at = |quantile: f64| {
             let share = Some(quantile * grown).filter(|share| *share <= 1.0)?;
@@ -125,7 +126,7 @@ impl Objective {
             Figure::Sd => times.sd_ns(),
             Figure::Quantile(quantile) => at(quantile),
             Figure::Late => seen.late_ratio(),
-            // A connection is to no type of request.
+            // A failed connection belongs to no type of request.
             Figure::Errors if self.verb.is_none() => judged.tally.failure_ratio(),
             Figure::Errors => seen.failure_ratio(),
             Figure::Timeouts => seen.timeout_ratio(),
@@ -134,13 +135,13 @@ impl Objective {
         }
     }
 
-    /// Whether it is met.
     pub(crate) fn is_met(&self, judged: Judged<'_>) -> bool {
         self.value(judged).is_some_and(|value| self.accepts(value))
     }
 
-    /// Whether a generator that is late can only make it harder to meet: it adds to each response
-    /// time, and has no part in what was found. From the sending, or at least so much, is easier.
+    /// True if a late generator can only make the objective harder to meet: lateness adds to each
+    /// response time, and changes nothing in hits and errors. Service times, and lower bounds of
+    /// times, become easier.
     pub(crate) fn is_harder_when_late(&self) -> bool {
         let is_upper = matches!(self.order, Order::Below | Order::AtMost);
         match self.figure {
@@ -152,13 +153,13 @@ impl Objective {
         }
     }
 
-    /// Whether it asks that something never happens: then no failure is borne beside it.
+    /// True if the objective bounds a share by 0: then the search tolerates no failure beside it.
     pub(crate) fn asks_for_none(&self) -> bool {
         let is_share = matches!(self.figure, Figure::Late | Figure::Errors | Figure::Timeouts);
         is_share && self.order == Order::AtMost && self.bound <= 0.0
     }
 
-    /// Whether it is met, by what, in words.
+    /// Judges the objective, in words too.
     pub(crate) fn judge(&self, judged: Judged<'_>) -> Judgement {
         let value = self.value(judged);
         let is_met = value.is_some_and(|value| self.accepts(value));
@@ -197,7 +198,7 @@ impl Figure {
             "timeouts" => Figure::Timeouts,
             "hit" | "hits" => Figure::Hit,
             "rate" => Figure::Rate,
-            // As others write it, without the point.
+            // Other tools write these without the point.
             "p999" => Figure::Quantile(0.999),
             "p9999" => Figure::Quantile(0.9999),
             _ => {
@@ -209,7 +210,7 @@ impl Figure {
         })
     }
 
-    /// The bound in the figure's own unit.
+    /// Reads a bound in the figure's own unit.
     fn bound(self, text: &str) -> Option<f64> {
         match self {
             Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => {
@@ -229,13 +230,12 @@ impl Figure {
                 };
                 Some(number(figure)? * times)
             }
-            // A time without a unit could be anything.
+            // A time needs a unit.
             _ if text.ends_with(|one: char| one.is_ascii_digit()) && text != "0" => None,
             _ => Some(schedule::span(text)?.as_nanos() as f64),
         }
     }
 
-    /// A value in words.
     fn worded(self, value: f64) -> String {
         match self {
             Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => share(value),
@@ -245,7 +245,7 @@ impl Figure {
     }
 }
 
-/// A share in words: what is more than nothing is not told as nothing.
+/// A share in words; one above 0 is never shown as 0.
 pub(crate) fn share(value: f64) -> String {
     match 100.0 * value {
         0.0 => "0 %".to_owned(),
@@ -300,8 +300,8 @@ impl fmt::Display for Objective {
 mod tests {
     use super::*;
 
-    /// A thousand GETs of 1 to 1000 µs, a hit each but for every tenth; ten SETs of 5 ms that
-    /// waited 5 ms before they were sent, and an error.
+    /// A thousand GETs of 1 to 1000 µs, all hits but every tenth; ten SETs of 5 ms that waited 5 ms
+    /// before they were sent, one of them an error.
     fn seen() -> Tally {
         let mut tally = Tally::new(990_000);
         for us in 1..=1000 {
@@ -382,7 +382,7 @@ mod tests {
         let longest = judge("max<2ms", 0);
         assert_eq!((longest.is_met, longest.value), (false, None));
         assert!(longest.sentence.ends_with("too many requests were given up to tell it"));
-        // Of 1111 requests 1 % is later than all answers.
+        // Among 1111 requests, 1 % is later than all answers.
         assert!(judge("p99<2ms", 0).is_met && !judge("get:p99<2ms", 110).is_met);
         assert!(judge("p50<557us", 0).is_met && !judge("p50<554us", 0).is_met);
     }

@@ -1,9 +1,10 @@
-//! Which process of this machine serves an address.
+//! The search for the process of this machine that serves an address.
 //!
-//! Where: once, before the traffic. Invariant: unprivileged: what belongs to others is not found,
-//! which is no error; `--server-pid` says it then. Of other network namespaces, which are looked at
-//! where this one has no such server, only those that have the address count.
-//! Source: proc_pid_net(5): a socket's inode, and who has it open.
+//! Where: once, before the traffic.
+//! Invariant: it needs no privilege. Other users' processes are not found, which is no error;
+//! `--server-pid` names them then. Other network namespaces are searched if this one has no such
+//! server, and count only if they have the address.
+//! Source: proc_pid_net(5): a socket's inode, and the processes that have it open.
 
 use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
 use procfs::process::{FDTarget, Process, all_processes};
@@ -11,12 +12,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Processes looked at.
 const PROCESSES_MAX: usize = 100_000;
-/// Open files looked at, of one process.
+/// Most open files looked at in one process.
 const FILES_MAX: usize = 1_000_000;
 
-/// What is served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Served<'a> {
     Tcp(SocketAddr),
@@ -24,8 +23,8 @@ pub(crate) enum Served<'a> {
     Unix(&'a Path),
 }
 
-/// The processes that have the listening socket open, from the least number on; none where it is
-/// another machine's, or another user's.
+/// The processes that have the listening socket open, in ascending order; none if it is another
+/// machine's, or another user's.
 pub(crate) fn owners(served: Served<'_>) -> Vec<u32> {
     let inodes = match served {
         Served::Tcp(address) => {
@@ -54,13 +53,13 @@ fn tcp_inodes(tables: Sockets<TcpNetEntry>, address: SocketAddr) -> BTreeSet<u64
     ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
 }
 
-/// As `tcp_inodes`, of unconnected sockets.
+/// Like `tcp_inodes`, but for unconnected UDP sockets.
 fn udp_inodes(tables: Sockets<UdpNetEntry>, address: SocketAddr) -> BTreeSet<u64> {
     let ours = tables.into_iter().flatten().flatten().filter(|one| one.state == UdpState::Close);
     ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
 }
 
-/// The same `of` a process of each other network namespace that has the address.
+/// Inodes `of` a process of each other network namespace that has the address.
 fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64> {
     let namespace =
         |process: &Process| std::fs::read_link(format!("/proc/{}/ns/net", process.pid)).ok();
@@ -71,7 +70,7 @@ fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64
     others.filter(|process| has_address(process, ip)).flat_map(|process| of(&process)).collect()
 }
 
-/// The address is one of the machine that a process sees.
+/// True if the address is one of the machine that the process sees.
 fn has_address(process: &Process, ip: IpAddr) -> bool {
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/{}/net/{name}", process.pid)).unwrap_or_default()
@@ -85,15 +84,15 @@ fn has_address(process: &Process, ip: IpAddr) -> bool {
     }
 }
 
-/// A leaf of the routes' trie, and below it what it is: a host that is this machine.
+/// True if the routes' trie has a leaf of this address that is a host of this machine.
 fn has_v4(trie: &str, ip: Ipv4Addr) -> bool {
     let leaf = format!("|-- {ip}");
     let lines = trie.lines().map(str::trim);
     lines.clone().zip(lines.skip(1)).any(|(line, next)| line == leaf && next == "/32 host LOCAL")
 }
 
-/// Whether a socket that is bound to one address is asked by who asks another. All addresses of
-/// IPv6 take IPv4's connections too.
+/// True if a socket bound to `local` takes requests to `address`. A socket bound to all addresses
+/// of IPv6 takes those of IPv4 too.
 fn takes(local: SocketAddr, address: SocketAddr) -> bool {
     let (ip, asked) = (local.ip().to_canonical(), address.ip().to_canonical());
     local.port() == address.port() && (ip.is_unspecified() || ip == asked)
@@ -113,7 +112,7 @@ fn unix_inodes(table: &str, path: &str) -> BTreeSet<u64> {
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// Who has one of the sockets open.
+/// The processes that have one of the sockets open.
 fn holders(inodes: &BTreeSet<u64>) -> Vec<u32> {
     let is_one =
         |target: &FDTarget| matches!(target, FDTarget::Socket(inode) if inodes.contains(inode));

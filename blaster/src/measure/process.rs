@@ -1,75 +1,74 @@
-//! What a process of this machine takes: CPU time and memory.
+//! The CPU time and memory that a process of this machine uses.
 //!
-//! Where: the server's, read before and after each report; our own likewise.
-//! Invariant: what cannot be read is unknown, not zero and not an error.
+//! Where: the server's are read before and after each report, and our own likewise.
+//! Invariant: a figure that cannot be read is unknown, not zero and not an error.
 //! Source: proc_pid_stat(5), proc_pid_status(5), the kernel's sched-stats.rst: run time and waiting
 //! time of each thread, in nanoseconds.
 
 use procfs::process::{Process, Status};
 use serde::{Deserialize, Serialize};
 
-/// What the kernel says of a process at one moment.
+/// The kernel's figures of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
-    /// In clock ticks.
+    /// User and system time, counted in clock ticks.
     usr_s: f64,
     sys_s: f64,
-    /// Both together, of the threads that there are, in nanoseconds.
+    /// Both together over the existing threads, counted in nanoseconds.
     run_s: Option<f64>,
-    /// Time in which its threads were ready to run and had no CPU, summed.
+    /// Time in which its threads were ready to run but had no CPU, summed.
     waiting_s: Option<f64>,
     rss_bytes: Option<u64>,
     rss_bytes_max: Option<u64>,
     threads: Option<u32>,
 }
 
-/// What a process took between two moments.
+/// The use of a process between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessUse {
     /// CPUs kept busy by user code: 1 is one whole CPU.
     pub usr_cpus: f64,
     /// CPUs kept busy by the kernel on its behalf.
     pub sys_cpus: f64,
-    /// CPU seconds in all.
+    /// CPU seconds, user and kernel.
     pub cpu_s: f64,
-    /// Seconds of a clock tick, in which user code is told from the kernel's.
+    /// Length of a clock tick in seconds: the resolution of the split into user and kernel.
     #[serde(default)]
     pub tick_s: f64,
-    /// CPU seconds in all are told in nanoseconds; else in ticks too.
+    /// True if `cpu_s` is counted in nanoseconds, not in ticks.
     #[serde(default)]
     pub is_exact: bool,
-    /// CPUs that it would have kept busy besides, had there been any.
+    /// CPUs that it would have used besides, had they been free.
     pub waiting_cpus: Option<f64>,
-    /// Memory that was resident at the end.
+    /// Resident memory at the end.
     pub rss_bytes: Option<u64>,
-    /// The most that was resident.
+    /// Most resident memory ever.
     pub rss_bytes_max: Option<u64>,
-    /// Threads at the end.
+    /// Number of threads at the end.
     pub threads: Option<u32>,
 }
 
 impl ProcessUse {
-    /// CPUs kept busy.
     pub(crate) fn cpus(&self) -> f64 {
         self.usr_cpus + self.sys_cpus
     }
 
-    /// CPU time of one request; none without requests, or where it is too little to tell.
+    /// CPU time per request; none without requests, or if it is too short to tell.
     pub(crate) fn ns_per_request(&self, requests: u64) -> Option<f64> {
         (requests > 0 && self.is_told()).then(|| self.cpu_s * 1e9 / requests as f64)
     }
 
-    /// Is it so much CPU time that what counts it can tell it?
+    /// True if the CPU time is long enough for the clock that counts it.
     pub(crate) fn is_told(&self) -> bool {
         (self.is_exact && self.cpu_s > 0.0) || self.is_split_told()
     }
 
-    /// And how much of it was user code?
+    /// True if the CPU time is long enough to split it into user and kernel.
     pub(crate) fn is_split_told(&self) -> bool {
         self.cpu_s >= TICKS_MIN * self.tick_s
     }
 
-    /// The process in two spans of time, of `seconds` and `other_seconds`, together.
+    /// Merges the process's use in two spans, of `seconds` and `other_seconds`.
     pub(crate) fn and(&self, seconds: f64, other: &ProcessUse, other_seconds: f64) -> ProcessUse {
         let all = (seconds + other_seconds).max(f64::MIN_POSITIVE);
         let mean = |ours: f64, theirs: f64| (ours * seconds + theirs * other_seconds) / all;
@@ -96,7 +95,6 @@ impl Reading {
         Reading::at(&Process::new(i32::try_from(pid).ok()?).ok()?)
     }
 
-    /// Reads this process.
     pub(crate) fn own() -> Option<Reading> {
         Reading::at(&Process::myself().ok()?)
     }
@@ -117,20 +115,20 @@ impl Reading {
         })
     }
 
-    /// What was taken since an earlier reading, `seconds` before.
+    /// The use since an earlier reading, `seconds` before.
     pub(crate) fn since(&self, before: &Reading, seconds: f64) -> ProcessUse {
-        // A process that was restarted under the same number would step back, and a thread that
-        // ended takes its waiting with it.
+        // A process restarted under the same number would count backwards, and a thread that ends
+        // takes its waiting time with it.
         let since = |now: f64, then: f64| (now - then).max(0.0);
         let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
         let (tick_s, ticks_s) = (1.0 / procfs::ticks_per_second() as f64, usr_s + sys_s);
         let run_s = self.run_s.zip(before.run_s).map(|(now, then)| since(now, then));
-        // Threads that ended took their time with them.
+        // Without the time of threads that ended, `run_s` is too small, so ticks are used.
         let run_s = run_s.filter(|run_s| *run_s >= WHOLE_SHARE * ticks_s - 2.0 * tick_s);
         let cpu_s = run_s.unwrap_or(ticks_s);
         let usr_share = match ticks_s > 0.0 {
             true => usr_s / ticks_s,
-            // What it was so far is the best guess.
+            // Without a tick the process's split so far is the best guess.
             false => self.usr_s / (self.usr_s + self.sys_s).max(f64::MIN_POSITIVE),
         };
         let seconds = seconds.max(f64::MIN_POSITIVE);
@@ -149,15 +147,14 @@ impl Reading {
     }
 }
 
-/// Threads looked at, of one process.
 const THREADS_MAX: usize = 10_000;
 
-/// Clock ticks of which a figure is told: one more or less is a tenth.
+/// Least number of clock ticks behind a figure: one more or less is a tenth.
 pub(crate) const TICKS_MIN: f64 = 10.0;
-/// Threads that are there have this much of what the process took, or some have ended.
+/// If the existing threads have a smaller share of the process's time than this, some have ended.
 const WHOLE_SHARE: f64 = 0.95;
 
-/// Seconds that its threads ran, and waited for a CPU; none where the kernel does not count.
+/// Seconds that its threads ran, and waited for a CPU; none if the kernel does not count them.
 fn scheduled_s(process: &Process) -> Option<(f64, f64)> {
     let tasks = process.tasks().ok()?.take(THREADS_MAX).filter_map(Result::ok);
     let all = tasks.filter_map(|task| {
@@ -202,7 +199,7 @@ mod tests {
                 Reading { run_s: None, ..after }.since(&Reading { run_s: None, ..before }, 1.0);
             assert_eq!((ticks.ns_per_request(1000), ticks.is_told()), (None, false));
         }
-        // Threads that ended took nine tenths with them: then it is ticks that tell.
+        // Threads that ended took nine tenths with them: then ticks are used.
         let after = Reading { usr_s: 4.0, run_s: Some(4.1), ..before };
         let ended = after.since(&before, 1.0);
         assert_eq!((ended.cpu_s, ended.is_exact, ended.is_split_told()), (1.0, false, true));

@@ -1,8 +1,9 @@
-//! How times and tallies are written to a result, and read back.
+//! The form of times and tallies in a result.
 //!
-//! Where: between a tally and JSON. Invariant: what is read back equals what was written: the
-//! histogram tells all, the figures beside it are for readers without HdrHistogram.
-//! Source: HdrHistogram's V2 compressed encoding, in base64, as its interval logs have it.
+//! Where: between a tally and JSON.
+//! Invariant: what is read back equals what was written: the histogram contains everything; the
+//! figures beside it are for readers without HdrHistogram.
+//! Source: HdrHistogram's V2 compressed encoding, in base64, like in its interval logs.
 
 use super::times::{DIGITS, FIGURES, Figure};
 use super::watch::Usage;
@@ -14,10 +15,10 @@ use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2De
 use serde::ser::{self, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The longest encoded histogram that is read: more than ours can have.
+/// Most bytes of an encoded histogram that is read: more than ours can have.
 const ENCODED_BYTES_MAX: usize = 1 << 20;
 
-/// Times as they are written: their count and figures, null where there were none.
+/// Times in their written form: count and figures, null without times.
 struct Told<'t> {
     times: &'t Times,
     hdr: Option<String>,
@@ -55,13 +56,13 @@ impl Serialize for Times {
     }
 }
 
-/// What is read back of times: it tells all.
+/// The part of written times that is read back.
 #[derive(Deserialize)]
 struct Encoded {
     hdr: Option<String>,
 }
 
-/// A report as it is written: what follows from its fields is there for readers, and not read back.
+/// A report in its written form; values derived from its fields are for readers, and not read back.
 #[derive(Serialize)]
 struct Report<'r> {
     run: u32,
@@ -76,7 +77,7 @@ struct Report<'r> {
     usage: &'r Usage,
 }
 
-/// All types of request together, as the text has them.
+/// All types of request together, like in the text.
 #[derive(Serialize)]
 struct Totals<'t> {
     offered_per_s: f64,
@@ -169,7 +170,6 @@ pub(super) mod by_name {
 
     type Tallies = [VerbTally; VERBS.len()];
 
-    /// Writes them.
     pub(in super::super) fn serialize<S: Serializer>(
         tallies: &Tallies,
         serializer: S,
@@ -181,7 +181,6 @@ pub(super) mod by_name {
         used.serialize(serializer)
     }
 
-    /// Reads them back.
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Tallies, D::Error> {

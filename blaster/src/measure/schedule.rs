@@ -1,7 +1,8 @@
-//! When is measured: a time to settle, then reports of equal length.
+//! The schedule of a measurement: a time to settle, then reports of equal length.
 //!
-//! Where: the clock that moves the epoch on. Invariant: epoch 0 is the settling and is not
-//! reported, epochs 1 to `reports` are, and what comes after is none of them.
+//! Where: the clock that moves the epoch on.
+//! Invariant: epoch 0 is the settling and is not reported; epochs 1 to `reports` are reported;
+//! later ones are not.
 //! Source: the paper's section 6.1: six consecutive reports of ten seconds once stable.
 
 use super::Tally;
@@ -9,19 +10,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Reports of a run.
+/// Most reports of a run.
 pub const REPORTS_MAX: u32 = 10_000;
 /// The longest report, and the longest time to settle.
 pub const SPAN_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The shortest report.
 pub const REPORT_MIN: Duration = Duration::from_millis(10);
 
-/// When is measured.
+/// The schedule of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// Traffic before the first report.
     pub settle: Duration,
-    /// Reports.
+    /// Number of reports.
     pub reports: u32,
     /// The length of each.
     pub report: Duration,
@@ -35,8 +36,8 @@ impl Default for Schedule {
 }
 
 const TEN_S: Duration = Duration::from_secs(10);
-/// As the paper says: six consecutive reports of ten seconds, from ten reports after the population
-/// on.
+/// The paper's schedule: six consecutive reports of ten seconds, beginning ten reports after the
+/// population.
 const PAPER: Schedule = Schedule { settle: Duration::from_secs(100), reports: 6, report: TEN_S };
 
 /// Why a schedule is refused.
@@ -45,19 +46,19 @@ const PAPER: Schedule = Schedule { settle: Duration::from_secs(100), reports: 6,
 pub struct ScheduleError(String, &'static str);
 
 impl Schedule {
-    /// All of the time.
+    /// The whole length.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.settle + self.report * self.reports
     }
 
-    /// When an epoch ends, after the start.
+    /// The end of an epoch, as time since the start.
     #[must_use]
     pub fn end_of(&self, epoch: u32) -> Duration {
         self.settle + self.report * epoch.min(self.reports)
     }
 
-    /// Whether an epoch is reported.
+    /// True if an epoch is reported.
     #[must_use]
     pub fn is_reported(&self, epoch: u32) -> bool {
         (1..=self.reports).contains(&epoch)
@@ -67,7 +68,7 @@ impl Schedule {
 impl FromStr for Schedule {
     type Err = ScheduleError;
 
-    /// `6x10s`, or `10s+6x10s` with the time to settle; `paper`, which is `100s+6x10s`.
+    /// Reads `6x10s`, or `10s+6x10s` with the time to settle, or `paper`, which is `100s+6x10s`.
     fn from_str(text: &str) -> Result<Schedule, ScheduleError> {
         if text.trim() == "paper" {
             return Ok(PAPER);
@@ -103,8 +104,8 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// A time with its unit: `10s`, `1.5ms`, `2m`, `1h`; seconds without one. None if it is none, or
-/// longer than a week.
+/// Reads a time with its unit: `10s`, `1.5ms`, `2m`, `1h`; without one, seconds. None if it is no
+/// time, or longer than a week.
 #[must_use]
 pub fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -123,14 +124,14 @@ pub fn span(text: &str) -> Option<Duration> {
     (span <= SPAN_MAX).then_some(span)
 }
 
-/// Puts together what the threads hand over, epoch by epoch.
+/// Merges the threads' tallies by epoch.
 #[derive(Debug)]
 pub struct Collector {
     threads: u32,
     open: Vec<Open>,
 }
 
-/// An epoch that not all threads have handed over.
+/// An epoch that not all threads have handed over yet.
 #[derive(Debug)]
 struct Open {
     epoch: u32,
@@ -138,17 +139,17 @@ struct Open {
     merged: Merged,
 }
 
-/// What all threads saw in one epoch.
+/// The counts of all threads in one epoch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
-    /// All together.
+    /// The sum of all tallies.
     pub tally: Tally,
     /// The share of its time that the busiest thread was on a CPU.
     pub busiest: f64,
 }
 
 impl Merged {
-    /// Adds one thread's.
+    /// Adds one thread's tally.
     pub fn merge(&mut self, tally: &Tally) {
         self.tally.merge(tally);
         if tally.wall_ns > 0 {
@@ -158,7 +159,7 @@ impl Merged {
 }
 
 impl Merged {
-    /// Adds another part of the same threads' time. Nobody was busier in both than this says.
+    /// Adds another part of the same threads' time. `busiest` becomes an upper bound.
     pub(crate) fn join(&mut self, other: &Merged) {
         let (ours, theirs) = (self.tally.wall_ns as f64, other.tally.wall_ns as f64);
         let all = (ours + theirs).max(1.0);
@@ -168,13 +169,13 @@ impl Merged {
 }
 
 impl Collector {
-    /// One for `threads` threads, each of which hands over each epoch once.
+    /// Returns a collector for `threads` threads, each of which hands over each epoch once.
     #[must_use]
     pub fn new(threads: u32) -> Collector {
         Collector { threads, open: Vec::new() }
     }
 
-    /// Takes one thread's epoch, and gives the epoch if that was the last.
+    /// Takes one thread's tally of an epoch. Returns the epoch if the tally completes it.
     pub fn take(&mut self, epoch: u32, tally: &Tally) -> Option<(u32, Merged)> {
         let at = match self.open.iter().position(|open| open.epoch == epoch) {
             Some(at) => at,
@@ -193,7 +194,7 @@ impl Collector {
         Some((epoch, merged))
     }
 
-    /// What is there of epochs that did not end, as when the run was stopped; in their order.
+    /// Returns the incomplete epochs, in their order, as when the run was stopped.
     #[must_use]
     pub fn rest(mut self) -> Vec<(u32, Merged)> {
         self.open.sort_by_key(|open| open.epoch);

@@ -1,7 +1,8 @@
-//! Do the reports of a run agree? What is made of all of them rests on each.
+//! The test whether the reports of a run agree: figures merged from all rest on each.
 //!
-//! Where: beside the self-check; the report's page marks figures by it. Invariant: the order of the
-//! reports plays no part, and less than half of them, however far off, do not move the middle.
+//! Where: beside the self-check; the report's page marks figures by it.
+//! Invariant: the order of the reports plays no part, and less than half of them, however far off,
+//! do not move the median.
 //! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993): the median and the
 //! median absolute deviation in place of mean and standard deviation; here of logarithms.
 
@@ -11,19 +12,19 @@ use crate::words::{grouped, time, whole};
 
 /// The rule that reports agree.
 pub const UNSTEADY: &str = "unsteady";
-/// Beyond so many median absolute deviations a report stands apart: 3.5 standard deviations, where
-/// values are distributed normally.
+/// Median absolute deviations beyond which a report stands apart: 3.5 standard deviations, for
+/// normally distributed values.
 const DEVIATIONS_MAX: f64 = 3.5 * 1.4826;
-/// Times that differ by less than this factor from the middle agree, however close the others are.
+/// Times within this factor of the median agree, however close to it the others are.
 pub const TIMES_NEAR: f64 = 2.0;
-/// The same of rates, which are sums of all that happens in a report.
+/// The same factor for rates, which are sums of all that happens in a report.
 pub const RATES_NEAR: f64 = 1.25;
-/// Answers beyond a percentile that it takes to be told.
+/// Least number of answers beyond a percentile for it to be told.
 pub(crate) const BEYOND_MIN: f64 = 10.0;
-/// Reports that a sentence names.
+/// Most reports named in a sentence.
 const NAMED_MAX: usize = 4;
 
-/// The middle one; of an even number the mean of both.
+/// The median; for an even number of values, the mean of both in the middle.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -32,13 +33,13 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// A percentile of times, if enough of them are beyond it.
+/// A percentile of times, if enough of them lie beyond it.
 pub(crate) fn told_ns(times: &Times, quantile: f64) -> Option<f64> {
     let is_told = times.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
     times.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
 }
 
-/// Which reports stand apart by a figure. A factor of `near` is never apart, its square always.
+/// The reports that stand apart by a figure. A factor of `near` is never apart, its square always.
 pub(crate) fn apart(
     reports: &[Interval],
     near: f64,
@@ -54,9 +55,11 @@ pub(crate) fn apart(
     logs.iter().enumerate().filter(|(_, log)| off(log) > most).map(|(nth, _)| nth).collect()
 }
 
-/// A figure that reports are compared by: its name, how near is near, how it is told and in words.
+/// A figure by which reports are compared: its name, the factor within which they agree, the figure
+/// itself, and its format.
 type Figure = (&'static str, f64, fn(&Interval) -> Option<f64>, fn(f64) -> String);
-/// The rate last: it says nothing where more is asked for in one report than in another.
+/// The figures. The rate is last, because it means nothing if reports are asked for different
+/// rates.
 const FIGURES: [Figure; 3] = [
     ("p99", TIMES_NEAR, |report| told_ns(&report.tally.total().response_ns, 0.99), time_of),
     ("mean", TIMES_NEAR, |report| report.tally.total().response_ns.mean_ns(), time_of),
@@ -71,12 +74,12 @@ fn figures(is_even: bool) -> impl Iterator<Item = &'static Figure> {
     FIGURES.iter().take(if is_even { FIGURES.len() } else { FIGURES.len() - 1 })
 }
 
-/// Which reports stand apart by any figure. `is_even`: as much is asked for in each.
+/// The reports that stand apart by any figure. `is_even`: each report is asked for the same rate.
 pub(crate) fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
     figures(is_even).flat_map(|(_, near, of, _)| apart(reports, *near, of)).collect()
 }
 
-/// Names the reports that stand apart, and by what. `is_even`: as much is asked for in each.
+/// Names the reports that stand apart, and the figures. `is_even`: like in `all_apart`.
 pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     let told: Vec<String> =
         figures(is_even).filter_map(|figure| disagreement(reports, figure)).collect();
@@ -89,7 +92,7 @@ pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     (!told.is_empty()).then_some(remark)
 }
 
-/// Who stands apart by one figure, and from what, in words.
+/// Describes the reports that stand apart by one figure.
 fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Option<String> {
     let apart = apart(reports, *near, of);
     let named = apart.iter().take(NAMED_MAX).filter_map(|nth| {
@@ -115,7 +118,7 @@ mod tests {
 
     const NONE: [usize; 0] = [];
 
-    /// A report a time in ms: half of its requests take so long, the others 0.1 ms.
+    /// One report per time in ms: half of its requests take this time, the others 0.1 ms.
     fn reports(ms: &[f64]) -> Vec<Interval> {
         let report = |ms: &f64| {
             let mut tally = Tally::new(1_000_000);
@@ -154,8 +157,8 @@ mod tests {
     #[test]
     fn reports_that_agree_are_not() {
         assert_eq!(apart_of(&[0.7, 1.4, 0.8, 1.3, 0.9, 0.7]), NONE);
-        // Within twice the middle, though the others are equal; and a little more than that, where
-        // the others differ as well.
+        // Within twice the median they agree, though the others are equal; a little above, if the
+        // others differ as well.
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 1.9]), NONE);
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 2.1]), [4]);
         assert_eq!(apart_of(&[0.7, 1.0, 1.4, 0.8, 2.1]), NONE);
@@ -190,7 +193,7 @@ mod tests {
         few[0].tally = Tally::default();
         few[0].tally.answered_n(Verb::Get, 9_000_000_000, None, 1);
         assert_eq!(apart(&few, TIMES_NEAR, FIGURES[0].2), NONE);
-        // Nothing was answered at all: another rule's.
+        // If nothing was answered at all, another rule applies.
         few[0].tally = Tally::default();
         assert_eq!(remark(&few, true), None);
     }

@@ -1,20 +1,20 @@
-//! What one thread saw in one epoch: counts and times, per type of request.
+//! One thread's counts and times in one epoch, per type of request.
 //!
 //! Where: a driving thread fills one and hands it over when the epoch moves on.
-//! Invariant: of each type, `sent` = `answered` + `timeouts` + what was still under way when the
-//! epoch ended (or was lost with its connection): parts that end earlier or later differ by that.
+//! Invariant: for each type, `sent` = `answered` + `timeouts` + the requests still under way when
+//! the epoch ended (or lost with its connection): tallies of neighbouring epochs differ by those.
 //! Source: the paper's section 5.2.2: counts, RTT and late responses per request type.
 
 use super::{Times, record};
 use crate::workload::{VERBS, Verb};
 use serde::{Deserialize, Serialize};
 
-/// Adds these counts of another's to ours.
+/// Adds these counts of `$theirs` to `$ours`.
 macro_rules! add {
     ($ours:expr, $theirs:expr, $($count:ident)+) => { $($ours.$count += $theirs.$count;)+ };
 }
 
-/// What came of one key.
+/// The answer for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// A value.
@@ -29,30 +29,30 @@ pub enum Finding {
     Corrupt,
 }
 
-/// What came of one type of request. A multiget is one request of several keys.
+/// Counts and times of one type of request. A multiget is one request of several keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerbTally {
     /// Requests sent.
     pub sent: u64,
-    /// Requests answered, by errors too; a multiget when all its keys are.
+    /// Requests answered, errors included; a multiget when all its keys are.
     pub answered: u64,
     /// Keys in the requests sent.
     pub keys: u64,
     /// Keys that had a value.
     pub hits: u64,
-    /// Keys that had none.
+    /// Keys that had no value.
     pub misses: u64,
     /// Keys for which nothing was to be done (NOT_STORED, NOT_FOUND).
     pub not_done: u64,
     /// Requests answered by an error of the server; they are `answered` too.
     pub errors: u64,
-    /// Keys whose value was not what was set; only found when values are verified.
+    /// Keys with a value other than the one set; only counted if values are verified.
     pub corrupt: u64,
     /// Requests answered later than the target. Those in `timeouts` and `unsent` are late as well.
     pub late: u64,
     /// Requests given up: not answered in time, or cut off with their connection.
     pub timeouts: u64,
-    /// Requests that were due and never sent, for no connection took them.
+    /// Requests that were due and never sent, because no connection took them.
     #[serde(default)]
     pub unsent: u64,
     /// From the intended time of sending to the answer.
@@ -61,41 +61,40 @@ pub struct VerbTally {
     pub service_ns: Times,
 }
 
-/// What UDP did to requests and replies.
+/// Losses, reorderings and duplicates over UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpTally {
-    /// Requests given up of which a part or all of the reply never came.
+    /// Requests given up whose reply never came in full.
     pub lost: u64,
     /// Datagrams that came before one sent earlier.
     pub reordered: u64,
-    /// Datagrams that came once more.
+    /// Datagrams that came again.
     pub duplicate: u64,
     /// Requests given up.
     pub timeouts: u64,
 }
 
-/// Answers by which servers refused, by the reason they gave.
+/// Errors by which servers refused, by the reason they gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
-    /// There is no room for it.
+    /// There is no room for the item.
     pub out_of_memory: u64,
-    /// A value, or a key, is longer than is taken.
+    /// A value or a key is too long.
     pub too_large: u64,
-    /// It is not known what is wanted: another protocol, an older version.
+    /// The server does not know the request: another protocol, an older version.
     pub not_understood: u64,
-    /// It is not for us to ask: no authentication, a replica.
+    /// The client may not ask this: no authentication, a replica.
     pub not_allowed: u64,
-    /// Something else.
+    /// Another reason.
     pub other: u64,
-    /// What the first said, as far as it can be printed.
+    /// The words of the first refusal, as far as they can be printed.
     pub first: Option<String>,
 }
 
-/// Characters kept of the first refusal.
 const FIRST_CHARS_MAX: usize = 120;
 
 impl Refusals {
-    /// Counts one by its words: a line of memcached's, an error of Redis's.
+    /// Counts one refusal by its words: a line of memcached's, an error of Redis's.
     #[cold]
     pub fn count(&mut self, words: &[u8]) {
         let text = String::from_utf8_lossy(words);
@@ -120,7 +119,7 @@ impl Refusals {
         });
     }
 
-    /// Adds all of another's.
+    /// Adds all counts of another.
     pub fn merge(&mut self, other: &Refusals) {
         add!(self, other, out_of_memory too_large not_understood not_allowed other);
         if self.first.is_none() {
@@ -128,7 +127,7 @@ impl Refusals {
         }
     }
 
-    /// The counts with their names, but for those that are 0.
+    /// The counts that are not 0, with their names.
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         let all = [
@@ -142,10 +141,10 @@ impl Refusals {
     }
 }
 
-/// What one thread saw in one epoch, or several threads in several.
+/// The counts of one thread in one epoch, or the sum over several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Of each type of request, in the order of `VERBS`.
+    /// One per type of request, in the order of `VERBS`.
     #[serde(with = "record::by_name")]
     pub verbs: [VerbTally; VERBS.len()],
     /// How much later than intended requests were sent.
@@ -163,50 +162,50 @@ pub struct Tally {
     /// Attempts to connect that failed.
     #[serde(default)]
     pub refused: u64,
-    /// Connections that were the server's to end, and ended.
+    /// Connections that ended although only the server could have ended them.
     #[serde(default)]
     pub reset: u64,
-    /// Of the requests given up, those whose connection was lost.
+    /// Requests given up because their connection was lost.
     #[serde(default)]
     pub cut_off: u64,
-    /// What servers refused, and why.
+    /// The servers' refusals, by reason.
     #[serde(default)]
     pub refusals: Refusals,
-    /// What UDP did.
+    /// The faults of UDP.
     pub udp: UdpTally,
     /// Bytes sent, as given to the transport.
     pub sent_bytes: u64,
     /// Bytes received, as taken from the transport.
     pub received_bytes: u64,
-    /// Streams given up because what came made no sense.
+    /// Streams given up because the bytes received made no sense.
     pub broken: u64,
-    /// Requests sent late because a socket was full or too much was outstanding, those behind them
-    /// included.
+    /// Requests sent late because a socket was full or too many were outstanding, including those
+    /// queued behind them.
     pub held_back: u64,
     /// A response longer than this is late.
     pub late_limit_ns: u64,
 }
 
 impl Tally {
-    /// One that counts answers later than `late_limit_ns` as late.
+    /// Returns an empty tally that counts answers later than `late_limit_ns` as late.
     #[must_use]
     pub fn new(late_limit_ns: u64) -> Tally {
         Tally { late_limit_ns, ..Tally::default() }
     }
 
-    /// What came of a type of request.
+    /// The counts of one type of request.
     #[must_use]
     pub fn verb(&self, verb: Verb) -> &VerbTally {
         &self.verbs[verb as usize]
     }
 
-    /// A request of `keys` keys was sent, at `sent_ns` instead of `intended_ns`.
+    /// Counts a request of `keys` keys, sent at `sent_ns` instead of `intended_ns`.
     #[inline]
     pub fn sent(&mut self, verb: Verb, keys: u64, intended_ns: u64, sent_ns: u64) {
         self.sent_n(verb, keys, sent_ns.saturating_sub(intended_ns), 1);
     }
 
-    /// `count` requests of `keys` keys each were sent, all equally late.
+    /// Counts `count` requests of `keys` keys each, all equally late.
     pub fn sent_n(&mut self, verb: Verb, keys: u64, lateness_ns: u64, count: u64) {
         let tally = &mut self.verbs[verb as usize];
         tally.sent += count;
@@ -214,7 +213,7 @@ impl Tally {
         self.lateness_ns.record_n(lateness_ns, count);
     }
 
-    /// What came of one key of a request.
+    /// Counts the answer for one key of a request.
     #[inline]
     pub fn found(&mut self, verb: Verb, finding: Finding) {
         let tally = &mut self.verbs[verb as usize];
@@ -230,7 +229,7 @@ impl Tally {
         }
     }
 
-    /// A request was answered in full. A server's error (`is_error`) is an answer too.
+    /// Counts a request answered in full. A server's error (`is_error`) is an answer too.
     #[inline]
     pub fn answered(
         &mut self,
@@ -245,8 +244,8 @@ impl Tally {
         self.verbs[verb as usize].errors += u64::from(is_error);
     }
 
-    /// `count` requests were answered in full, all after the same times. Errors are told besides,
-    /// and, where it is left out here, the service time.
+    /// Counts `count` requests answered in full, all after the same times. The caller counts
+    /// errors, and records the service times if it passes none here.
     #[inline]
     pub fn answered_n(
         &mut self,
@@ -264,12 +263,12 @@ impl Tally {
         }
     }
 
-    /// A request was given up.
+    /// Counts a request given up.
     pub fn timed_out(&mut self, verb: Verb) {
         self.verbs[verb as usize].timeouts += 1;
     }
 
-    /// A request was due, and no connection took it before it was given up.
+    /// Counts a due request that no connection took before it was given up.
     pub fn unsent(&mut self, verb: Verb) {
         self.verbs[verb as usize].unsent += 1;
     }
@@ -280,20 +279,20 @@ impl Tally {
         self.refused + self.reset
     }
 
-    /// Adds what another, in which these requests ended, saw given up.
+    /// Adds only what `other` gave up: `other` holds the end of requests counted here.
     pub fn give_up(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.timeouts += theirs.timeouts;
             ours.unsent += theirs.unsent;
         }
-        // One that could not be sent may have been counted as due before.
+        // A request that could not be sent may have been counted as due before.
         let sent: u64 = other.verbs.iter().map(|verb| verb.sent).sum();
         self.offered += other.offered.saturating_sub(sent);
         add!(self, other, cut_off refused reset);
         add!(self.udp, other.udp, lost timeouts);
     }
 
-    /// Adds all of another's.
+    /// Adds all counts of another.
     pub fn merge(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.merge(theirs);
@@ -307,8 +306,9 @@ impl Tally {
         self.late_limit_ns = self.late_limit_ns.max(other.late_limit_ns);
     }
 
-    /// Keys of answers that there is no such item, and of all answers that could say so: not those
-    /// to a SET, which is done in either case, and to an ADD, which is not done if there is one.
+    /// Returns the number of keys that the server said it does not have, and of all keys whose
+    /// answer could say that. A SET is done in either case, and an ADD is not done if there is an
+    /// item, so neither counts.
     #[must_use]
     pub fn not_found(&self) -> (u64, u64) {
         let mut sums = (0, 0);
@@ -325,14 +325,14 @@ impl Tally {
         sums
     }
 
-    /// The share of the former; none where nothing was looked for.
+    /// The first of `not_found` as a share of the second; none if no key was looked for.
     #[must_use]
     pub fn not_found_ratio(&self) -> Option<f64> {
         let (missing, keys) = self.not_found();
         (keys > 0).then(|| missing as f64 / keys as f64)
     }
 
-    /// What failed, requests and connections; none where there was nothing.
+    /// The share of failures among requests and connections; none if there was neither.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
         let (total, connections) = (self.total(), self.failed_connections());
@@ -350,7 +350,7 @@ impl Tally {
 }
 
 impl VerbTally {
-    /// Adds all of another's.
+    /// Adds all counts of another.
     pub fn merge(&mut self, other: &VerbTally) {
         add!(self, other, sent answered keys hits misses not_done errors corrupt late);
         add!(self, other, timeouts unsent);
@@ -358,44 +358,44 @@ impl VerbTally {
         self.service_ns.merge(&other.service_ns);
     }
 
-    /// Requests that were due and never answered, sent or not.
+    /// Number of requests that were due and never answered, sent or not.
     #[must_use]
     pub fn never(&self) -> u64 {
         self.timeouts + self.unsent
     }
 
-    /// Requests that did not end well: errors, wrong values, and those that were never answered.
+    /// Number of requests that did not end well: errors, wrong values, and those never answered.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.errors + self.never() + self.corrupt
     }
 
-    /// Requests answered later than the target, or not at all.
+    /// Number of requests answered later than the target, or not at all.
     #[must_use]
     pub fn late_or_lost(&self) -> u64 {
         self.late + self.never()
     }
 
-    /// These among the requests that ended; none where none did.
+    /// The share of `late_or_lost` among the requests that ended; none if none did.
     #[must_use]
     pub fn late_ratio(&self) -> Option<f64> {
         self.of_ended(self.late_or_lost())
     }
 
-    /// Hits among the keys that were looked up; none where none was.
+    /// The share of hits among the keys looked up; none if no key was.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
         let found = self.hits + self.misses;
         (found > 0).then(|| self.hits as f64 / found as f64)
     }
 
-    /// Failures among the requests that ended; none where none did.
+    /// The share of failures among the requests that ended; none if none did.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
         self.of_ended(self.failed())
     }
 
-    /// Those never answered among the requests that ended; none where none did.
+    /// The share never answered among the requests that ended; none if none did.
     #[must_use]
     pub fn timeout_ratio(&self) -> Option<f64> {
         self.of_ended(self.never())
@@ -463,7 +463,7 @@ mod tests {
             tally.found(verb, finding);
             tally.answered(verb, false, 0, 0, 1);
         }
-        // What was refused, or never answered, says neither.
+        // A refusal, or no answer at all, says neither.
         tally.answered(Verb::Delete, true, 0, 0, 1);
         tally.timed_out(Verb::Delete);
         assert_eq!((tally.not_found(), tally.not_found_ratio()), ((3, 5), Some(0.6)));

@@ -1,23 +1,23 @@
 //! A histogram of times: 1 ns to 100 s with three significant digits, in bounded memory.
 //!
-//! Where: in each tally, on the path of each answer. Invariant: a time is never lost: what is
-//! longer than the longest is counted as the longest.
-//! Source: Gil Tene's HdrHistogram, whose V2 format and interval logs others' tools read.
+//! Where: in each tally, on the path of each answer.
+//! Invariant: a time is never lost: one above `TIME_NS_MAX` counts as the longest.
+//! Source: Gil Tene's HdrHistogram, whose V2 format and interval logs other tools read.
 
 use super::steady::told_ns;
 use hdrhistogram::Histogram;
 
-/// The longest time told apart.
+/// The longest time that is distinguished.
 pub const TIME_NS_MAX: u64 = 100_000_000_000;
 /// Significant decimal digits kept of each time.
 pub const DIGITS: u8 = 3;
 
-/// Times, most in nanoseconds; memory is taken with the first one.
+/// Times, most in nanoseconds; memory is allocated with the first one.
 #[derive(Clone, Debug, Default)]
 pub struct Times(Option<Histogram<u64>>);
 
 impl Times {
-    /// Takes a histogram that was read back.
+    /// Wraps a histogram that was read back.
     pub(crate) fn from_histogram(histogram: Histogram<u64>) -> Times {
         Times(Some(histogram))
     }
@@ -32,7 +32,7 @@ impl Times {
     #[inline]
     pub fn record_n(&mut self, ns: u64, count: u64) {
         if self.0.is_none() {
-            // The bounds are constants that the crate accepts, as a test says.
+            // The crate accepts these constant bounds, as a test checks.
             self.0 = Histogram::new_with_bounds(1, TIME_NS_MAX, DIGITS).ok();
         }
         if let Some(histogram) = &mut self.0 {
@@ -40,11 +40,12 @@ impl Times {
         }
     }
 
-    /// Adds all of another's.
+    /// Adds all times of another.
     pub fn merge(&mut self, other: &Times) {
         let Some(theirs) = &other.0 else { return };
         match &mut self.0 {
-            // Nothing is lost where bounds differ: a histogram read from a file may be narrower.
+            // Bounds may differ, because a histogram read from a file may be narrower; no time is
+            // lost.
             Some(ours) => {
                 if ours.add(theirs).is_err() {
                     for step in theirs.iter_recorded() {
@@ -59,49 +60,49 @@ impl Times {
         }
     }
 
-    /// How many were counted.
+    /// Number of times counted.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.as_ref().map_or(0, Histogram::len)
     }
 
-    /// Whether none was.
+    /// True if no time was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The mean; none of nothing.
+    /// The mean; none without times.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         self.some().map(Histogram::mean)
     }
 
-    /// The standard deviation; none of nothing.
+    /// The standard deviation; none without times.
     #[must_use]
     pub fn sd_ns(&self) -> Option<f64> {
         self.some().map(Histogram::stdev)
     }
 
-    /// The shortest; none of nothing.
+    /// The shortest time; none without times.
     #[must_use]
     pub fn min_ns(&self) -> Option<u64> {
         self.some().map(Histogram::min)
     }
 
-    /// The longest; none of nothing.
+    /// The longest time; none without times.
     #[must_use]
     pub fn max_ns(&self) -> Option<u64> {
         self.some().map(Histogram::max)
     }
 
-    /// The time that a share of `quantile` (0 to 1) does not exceed; none of nothing.
+    /// The time that a share of `quantile` (0 to 1) does not exceed; none without times.
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.some().map(|histogram| histogram.value_at_quantile(quantile))
     }
 
-    /// The histogram, to be written; none of nothing.
+    /// The histogram, to be written; none without times.
     #[must_use]
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         self.some()
@@ -112,18 +113,18 @@ impl Times {
     }
 }
 
-/// A figure of times, in nanoseconds; none of nothing.
+/// A figure of times, in nanoseconds; none without times.
 #[derive(Clone, Copy)]
 pub(crate) enum Figure {
     /// The time that this share does not exceed.
     Quantile(f64),
     /// One of the times themselves.
     Time(fn(&Times) -> Option<u64>),
-    /// What is computed from all of them.
+    /// A figure computed from all of them.
     Computed(fn(&Times) -> Option<f64>),
 }
 
-/// What is told of times, in the order in which texts, tables and results have it.
+/// All figures of times, in the order of texts, tables and results.
 pub(crate) const FIGURES: [(&str, Figure); 10] = [
     ("min", Figure::Time(Times::min_ns)),
     ("mean", Figure::Computed(Times::mean_ns)),
@@ -138,7 +139,6 @@ pub(crate) const FIGURES: [(&str, Figure); 10] = [
 ];
 
 impl Figure {
-    /// That of these times.
     pub(crate) fn of(self, times: &Times) -> Option<f64> {
         match self {
             Figure::Quantile(share) => times.quantile_ns(share).map(|ns| ns as f64),
@@ -147,7 +147,7 @@ impl Figure {
         }
     }
 
-    /// That of these times, where there are enough of them to tell it.
+    /// The figure of these times, if there are enough of them to tell it.
     pub(crate) fn told_of(self, times: &Times) -> Option<f64> {
         match self {
             Figure::Quantile(share) => told_ns(times, share),
@@ -157,7 +157,7 @@ impl Figure {
 }
 
 impl PartialEq for Times {
-    /// Equal if the same times were counted as often.
+    /// True if both counted the same times equally often.
     fn eq(&self, other: &Times) -> bool {
         match (self.some(), other.some()) {
             (None, None) => true,

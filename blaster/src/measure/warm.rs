@@ -1,4 +1,4 @@
-//! Has the hit ratio settled?
+//! The test whether the hit ratio has settled.
 //!
 //! ```text
 //! |...................half|......quarter......|......quarter......|now
@@ -6,18 +6,18 @@
 //! ```
 //!
 //! Where: `course` asks it every second of the traffic before a schedule.
-//! Invariant: times and counts are given to it. What it compares grows with the time so far: a
-//! ratio that moves slowly is not taken for one that stands because little time went by.
+//! Invariant: the caller gives times and counts. The compared spans grow with the time so far, so a
+//! ratio that moves slowly does not pass for a constant one.
 
 use std::time::Duration;
 
-/// Nothing has settled before.
+/// Least time before anything counts as settled.
 const WARM_MIN: Duration = Duration::from_secs(5);
-/// The ratios of the two quarters may differ by half a point,
+/// Most by which the ratios of the two quarters may differ: half a point,
 const APART_MAX: f64 = 0.005;
-/// by no more than this share of the hits or of the misses, whichever are fewer,
+/// and at most this share of the hits or of the misses, whichever are fewer,
 const SHARE_MAX: f64 = 0.02;
-/// unless that is less than so many standard errors of such a difference.
+/// unless that is less than this many standard errors of the difference.
 const ERRORS: f64 = 3.0;
 
 /// Sums since the start.
@@ -28,7 +28,7 @@ struct Seen {
     keys: u64,
 }
 
-/// What was seen of hits.
+/// The course of the hit ratio.
 #[derive(Debug)]
 pub struct Warm {
     seen: Vec<Seen>,
@@ -41,20 +41,19 @@ impl Default for Warm {
 }
 
 impl Warm {
-    /// Until `at`, so many more of so many more keys were hits.
+    /// Adds the hits among `keys` keys looked up until `at`.
     pub(crate) fn add(&mut self, at: Duration, hits: u64, keys: u64) {
         let last = self.seen.last().copied().unwrap_or_default();
         self.seen.push(Seen { at, hits: last.hits + hits, keys: last.keys + keys });
     }
 
-    /// The hit ratio of the last quarter of the time so far, and of the quarter before; none where
+    /// The hit ratios of the last quarter of the time so far, and of the quarter before; none if
     /// nothing was looked up in one of them.
     pub(crate) fn ratios(&self) -> Option<[f64; 2]> {
         let [last, before] = self.quarters();
         Some([last.0?, before.0?])
     }
 
-    /// Has it settled?
     pub(crate) fn is_settled(&self) -> bool {
         let [(Some(last), keys), (Some(before), keys_before)] = self.quarters() else {
             return false;
@@ -67,7 +66,7 @@ impl Warm {
         is_long && (last - before).abs() <= apart_max
     }
 
-    /// Hit ratio and keys of both.
+    /// The hit ratio and the number of keys of both quarters, the last first.
     fn quarters(&self) -> [(Option<f64>, u64); 2] {
         let now = self.seen.last().copied().unwrap_or_default();
         let until = |part: u32| {
@@ -89,7 +88,7 @@ mod tests {
 
     const KEYS: u64 = 100_000;
 
-    /// After how many seconds it has settled, where so many of `keys` are hits in each.
+    /// Seconds until it has settled, with these numbers of hits among `keys` keys each second.
     fn settled(keys: u64, hits: impl Fn(u64) -> u64) -> Option<u64> {
         let mut warm = Warm::default();
         (1..=600).find(|second| {
@@ -102,12 +101,12 @@ mod tests {
     fn what_stands_has_settled_at_once_and_what_rises_when_it_has_risen() {
         assert_eq!(settled(KEYS, |_| 90_000), Some(5));
         assert_eq!(settled(KEYS, |_| 0), Some(5));
-        // A minute's rise to 60 % and to 2 %: it has to be over for as long again.
+        // A rise of a minute to 60 % and to 2 %: as much time again must pass afterwards.
         for hits in [60_000, 2_000] {
             let at = settled(KEYS, |second| hits * second.min(60) / 60).unwrap();
             assert!((100..=130).contains(&at), "{hits}: {at}");
         }
-        // What comes as close to the end as this in each second: 2^-1/4 of what is missing.
+        // A rise that makes up 16 % of the rest in each second.
         let missing = |second: u64| (0..second).fold(50_000, |left, _| left * 84 / 100);
         let at = settled(KEYS, |second| 90_000 - missing(second)).unwrap();
         assert!(missing(at) < 100, "{at}: {}", missing(at));
@@ -115,8 +114,8 @@ mod tests {
 
     #[test]
     fn chance_neither_settles_nor_hinders_it() {
-        // A hundred keys a second, of which half are hits, drawn: two quarters of a few of them
-        // tell nothing.
+        // A hundred keys a second, about half of them hits, at random: two quarters of few keys
+        // say nothing.
         let drawn = |second: u64| {
             let bits = |n| simulate::sizes::mix(second * 2 + n).count_ones();
             u64::from(bits(0) + bits(1)) * 100 / 128

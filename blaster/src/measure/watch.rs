@@ -1,7 +1,7 @@
-//! What the machine and its processes took during a report.
+//! The use of the machine and of its processes during a report.
 //!
-//! Where: read when the epoch moves on, between two reports. Invariant: reading never fails; what
-//! is not known is absent.
+//! Where: read when the epoch moves on, between two reports.
+//! Invariant: reading never fails; an unknown figure is absent.
 //! Source: the thesis's section 3.1.2, and section 8 of the performance analysis of memcached.
 
 use super::cpu::{CpuShares, CpuTicks};
@@ -10,10 +10,10 @@ use super::process::{ProcessUse, Reading};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// Server processes watched; more are left out.
+/// Most server processes watched; more are left out.
 const PIDS_MAX: usize = 256;
 
-/// Whom to watch.
+/// The processes to watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
     pids: Vec<u32>,
@@ -28,19 +28,19 @@ pub(crate) struct Moment {
     servers: Vec<(u32, Reading)>,
 }
 
-/// What was taken between two moments.
+/// The use between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// This machine's CPUs by category.
     pub machine: Option<CpuShares>,
     /// The generator itself.
     pub client: Option<ProcessUse>,
-    /// The servers on this machine, together; none where they are elsewhere or hidden.
+    /// The servers on this machine, together; none if they are elsewhere or hidden.
     pub server: Option<ProcessUse>,
 }
 
 impl Usage {
-    /// Two spans of time together, by their lengths; unknown where either is.
+    /// Merges two spans of time by their lengths; a figure unknown in either is unknown.
     pub(crate) fn and(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
         let both = |ours: Option<ProcessUse>, theirs: Option<ProcessUse>| {
             ours.zip(theirs).map(|(ours, theirs)| ours.and(seconds, &theirs, other_seconds))
@@ -55,7 +55,7 @@ impl Usage {
 }
 
 impl Watch {
-    /// Watches whoever serves these addresses on this machine, and these processes.
+    /// Watches these processes, or without any those that serve these addresses on this machine.
     pub(crate) fn new<'a>(served: impl Iterator<Item = Served<'a>>, pids: &[u32]) -> Watch {
         let mut pids = pids.to_vec();
         if pids.is_empty() {
@@ -67,7 +67,6 @@ impl Watch {
         Watch { pids }
     }
 
-    /// Reads everything.
     pub(crate) fn moment(&self) -> Moment {
         let servers = self.pids.iter().filter_map(|pid| Some((*pid, Reading::of(*pid)?)));
         Moment {
@@ -80,12 +79,11 @@ impl Watch {
 }
 
 impl Moment {
-    /// Seconds since an earlier moment.
     pub(crate) fn seconds_since(&self, before: &Moment) -> f64 {
         self.at.saturating_duration_since(before.at).as_secs_f64()
     }
 
-    /// What was taken since an earlier moment.
+    /// The use since an earlier moment.
     pub(crate) fn since(&self, before: &Moment) -> Usage {
         let seconds = self.seconds_since(before);
         let taken = self.servers.iter().filter_map(|(pid, now)| {
@@ -100,7 +98,7 @@ impl Moment {
     }
 }
 
-/// Two processes at the same time.
+/// Adds two processes at the same time.
 pub(crate) fn beside(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
     let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
     ProcessUse {
@@ -128,7 +126,7 @@ mod tests {
         let watch = Watch::new([served].into_iter(), &[]);
         assert!(watch.pids.contains(&std::process::id()));
         let before = watch.moment();
-        // Until the kernel has seen this thread at work for two of its ticks.
+        // Wait until the kernel has counted two ticks of this thread's work.
         let usage = loop {
             let usage = watch.moment().since(&before);
             if usage.client.is_some_and(|client| client.cpu_s > 0.02) {

@@ -1,4 +1,4 @@
-//! By which queue answers come: asked from one source port after the other, before the first
+//! The search for source ports whose answers come through a thread's own queues, before the first
 //! request.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Where: when an interface is opened for several threads, each with queues of its own. A server
-//! past its kernel answers by the queue that the question came by; a kernel, and a card, spread
-//! answers over queues by addresses and ports.
-//! Invariant: it ends: `ROUNDS_MAX` questions from a port at most, of which each has `ANSWER_WAIT`.
+//! past its kernel answers through the queue by which the question came; a kernel, and a card,
+//! spread answers over queues by addresses and ports.
+//! Invariant: it ends: at most `ROUNDS_MAX` questions per port, each with at most `ANSWER_WAIT`.
 //! Source: `skb_tx_hash` of Linux; Microsoft, "Introduction to Receive Side Scaling", for cards.
 
 use std::fmt::Write as _;
@@ -23,24 +23,24 @@ use net::{Calls, Epoll, Interest, Timeout};
 use protocol::flow;
 use protocol::udp::Header;
 
-/// Questions from one port, each by another thread's queue where that is of use.
+/// Most questions from one port, each through another thread's queue if that helps.
 const ROUNDS_MAX: u16 = 8;
-/// Questions under way: a server's socket has room for so many.
+/// Most questions under way: a server's socket has room for these.
 const ASKED_MAX: usize = 64;
-/// How long the first answer has to come, and each one after another.
+/// The wait for the first answer; below, for each one after another.
 const ANSWER_WAIT: Duration = Duration::from_millis(500);
 const NEXT_WAIT: Duration = Duration::from_millis(50);
 
-/// What is tried, and with whom.
+/// The parameters of a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
-    /// From the first of all ports to the server.
+    /// The addresses and ports from the first of all source ports to the server.
     pub(super) ends: Ends,
-    /// Thread n has queues n, n + threads, ...
+    /// Number of threads: thread n has queues n, n + threads, ...
     pub(super) threads: usize,
-    /// Ports that each thread needs.
+    /// Number of ports that each thread needs.
     pub(super) each: usize,
-    /// What every server answers.
+    /// A request that every server answers.
     pub(super) question: &'a [u8],
 }
 
@@ -50,34 +50,34 @@ pub(super) struct Found {
     /// Its place among all ports.
     pub(super) place: usize,
     pub(super) thread: usize,
-    /// The index of the queue that it was tried with, among the thread's.
+    /// The index of the queue that it was tried with, among the thread's queues.
     pub(super) queue: usize,
 }
 
-/// A source port that is tried.
+/// A source port that is being tried.
 #[derive(Clone, Debug)]
 struct Candidate {
     place: usize,
-    /// The queue that asks.
+    /// The queue through which it asks.
     queue: usize,
-    /// The queue by which the last answer came.
+    /// The queue through which the last answer came.
     came_by: Option<usize>,
     is_found: bool,
     is_asked: bool,
 }
 
-/// Under way.
+/// A probe under way.
 #[derive(Debug)]
 pub(super) struct Probe<'a> {
     asked: Asked<'a>,
     candidates: Vec<Candidate>,
-    /// Of each thread.
+    /// Number of ports found for each thread.
     found: Vec<usize>,
     calls: Calls,
 }
 
 impl<'a> Probe<'a> {
-    /// Of the ports at these places.
+    /// Returns a probe of the ports at these places.
     pub(super) fn new(asked: Asked<'a>, places: Range<usize>) -> Probe<'a> {
         let candidate =
             |place| Candidate { place, queue: 0, came_by: None, is_found: false, is_asked: false };
@@ -89,7 +89,7 @@ impl<'a> Probe<'a> {
     /// Finds ports for all threads, at least as many as each needs.
     ///
     /// # Errors
-    /// There are not enough of them for a thread, or nobody answers.
+    /// A thread has too few of them, or the server does not answer.
     pub(super) fn run(mut self, ports: &mut [Port]) -> io::Result<Vec<Found>> {
         let mut epoll = Epoll::new(ports.len())?;
         for (queue, port) in (0..).zip(&*ports) {
@@ -114,7 +114,7 @@ impl<'a> Probe<'a> {
         Err(self.failed(ports.len()))
     }
 
-    /// A thread that has too few ports.
+    /// Returns a thread that has too few ports.
     fn lacks(&self) -> Option<usize> {
         self.found.iter().position(|found| *found < self.asked.each)
     }
@@ -123,8 +123,8 @@ impl<'a> Probe<'a> {
         !one.is_found && self.found[one.queue % self.asked.threads] < self.asked.each
     }
 
-    /// Says who asks: all in turn at first, then the queue by which the answer came. Where that has
-    /// not helped, or does not, another one.
+    /// Chooses the queue that asks for each port: all queues in turn at first, then the one through
+    /// which the answer came. If that does not help, the next queue.
     fn assign(&mut self, round: u16, queues: usize) {
         for (at, one) in self.candidates.iter_mut().enumerate() {
             if one.is_found {
@@ -144,7 +144,7 @@ impl<'a> Probe<'a> {
             one.is_asked = true;
             let mut ends = self.asked.ends;
             ends.ports.from += u16::try_from(one.place).unwrap_or(0);
-            // What finds no room is asked in the next round.
+            // A question without room is asked in the next round.
             ports[one.queue].outbox.add(&Peer::at(ends), &header, [self.asked.question]);
         }
         for port in ports {
@@ -152,7 +152,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Takes what is answered to so many questions.
+    /// Takes the answers to `count` questions.
     fn hear(
         &mut self,
         count: usize,
@@ -185,7 +185,7 @@ impl<'a> Probe<'a> {
         Ok(())
     }
 
-    /// An answer to a source port came by a queue. False: it was not waited for.
+    /// Notes that an answer to a source port came through a queue. False if it was not awaited.
     fn came(&mut self, own: u16, queue: usize) -> bool {
         let first = self.candidates.first().map_or(0, |one| one.place);
         let place = usize::from(own.wrapping_sub(self.asked.ends.ports.from));
@@ -210,7 +210,7 @@ impl<'a> Probe<'a> {
         found.collect()
     }
 
-    /// What happened, for whoever has to help himself.
+    /// Describes the counts, so that a user can act on them.
     fn failed(&self, queues: usize) -> io::Error {
         let Asked { ends, threads, each, .. } = self.asked;
         let thread = self.lacks().unwrap_or(0);

@@ -1,8 +1,8 @@
-//! What the null server answers: requests are only measured, never understood.
+//! The null server's answers: requests are only delimited, never understood.
 //!
 //! Where: between the bytes that were read and those that are written.
-//! Invariant: bytes that are no request break the connection; a value that is sent to be stored is
-//! skipped, whatever its length, without being held.
+//! Invariant: bytes that are no request break the connection; a value sent to be stored is skipped,
+//! whatever its length, without being held.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`; the Redis serialization protocol.
 
 use std::collections::VecDeque;
@@ -12,25 +12,25 @@ use protocol::number::{strict_u32, strict_u64};
 use protocol::reply::number;
 use protocol::resp::{self, Decoded, Reply};
 
-/// Longest line: a multiget of a thousand keys.
+/// Most bytes of a line: a multiget of a thousand keys.
 const LINE_BYTES_MAX: usize = super::HELD_BYTES_MAX;
-/// Binary commands that want to be answered with a value, loud and quiet.
+/// Binary commands that are answered with a value, loud and quiet.
 const GETS: [u8; 4] = [0x00, 0x09, 0x0c, 0x0d];
-/// Of those, the ones whose answer shows the key.
+/// The commands among `GETS` whose answer contains the key.
 const GETKS: [u8; 2] = [0x0c, 0x0d];
 const NOOP: u8 = 0x0a;
 const VERSION: u8 = 0x0b;
 
-/// A connection's, or a datagram's, state.
+/// The state of a connection, or of a datagram.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    /// Bytes of a value that are still to come, and are skipped.
+    /// Bytes of a value that are still to be skipped.
     skip: usize,
-    /// What is answered then.
+    /// The answer once they are skipped.
     after: Vec<u8>,
 }
 
-/// What every value is.
+/// The one value of all keys, in each protocol's form.
 #[derive(Debug)]
 pub(super) struct Value {
     /// Text: client flags, length, value.
@@ -53,22 +53,22 @@ impl Value {
     }
 }
 
-/// Where answers are written.
+/// A buffer of answers.
 #[derive(Debug)]
 pub(super) struct Out<'o> {
     text: &'o mut Vec<u8>,
-    /// Where values are not copied: the places in the text at which one stands, in order.
+    /// Positions in `text` at which values stand, in order; none if values are copied.
     places: Option<&'o mut VecDeque<usize>>,
     value_bytes: usize,
 }
 
 impl<'o> Out<'o> {
-    /// Values are copied.
+    /// Returns a buffer into which values are copied.
     pub(super) fn copied(text: &'o mut Vec<u8>) -> Out<'o> {
         Out { text, places: None, value_bytes: 0 }
     }
 
-    /// Values of so many bytes, and at least one, are left out, and their places are noted.
+    /// Returns a buffer that leaves out values, of `value_bytes` > 0 each, and notes their places.
     pub(super) fn in_place(
         text: &'o mut Vec<u8>,
         places: &'o mut VecDeque<usize>,
@@ -77,7 +77,7 @@ impl<'o> Out<'o> {
         Out { text, places: Some(places), value_bytes }
     }
 
-    /// Bytes of all answers, values included.
+    /// Bytes of all answers, including values left out.
     fn bytes(&self) -> usize {
         let values = self.places.as_ref().map_or(0, |places| places.len());
         self.text.len() + values * self.value_bytes
@@ -87,7 +87,7 @@ impl<'o> Out<'o> {
         self.text.extend_from_slice(part);
     }
 
-    /// Adds a value with what stands around it, of which `behind` bytes stand behind it.
+    /// Adds a value in its framing, of which `behind` bytes follow the value.
     #[inline]
     fn value(&mut self, framed: &[u8], behind: usize) {
         let Some(places) = &mut self.places else { return self.text.extend_from_slice(framed) };
@@ -98,23 +98,23 @@ impl<'o> Out<'o> {
     }
 }
 
-/// What came of looking for a request.
+/// The result of looking for a request.
 enum Step {
     More,
-    /// One, of so many bytes, and so many answers to it.
+    /// A request of this length, and its number of answers.
     Taken(usize, u64),
     Broken,
 }
 
 impl Mirror {
-    /// Begins anew.
+    /// Forgets the request under way.
     pub(super) fn reset(&mut self) {
         self.skip = 0;
         self.after.clear();
     }
 
-    /// Answers the requests in `input` until `out` has `most` bytes: how many bytes were taken and
-    /// how many answers given; none if this is no request.
+    /// Answers the requests in `input` until `out` has `most` bytes. Returns the number of bytes
+    /// taken and of answers given; none if the bytes are no request.
     #[inline]
     pub(super) fn reflect(
         &mut self,
@@ -153,7 +153,7 @@ impl Mirror {
         Some((at, answers))
     }
 
-    /// Skips a value of so many bytes, and then says `word`.
+    /// Skips a value of `bytes` bytes, and then answers `word`.
     fn store(&mut self, bytes: usize, word: &[u8]) {
         self.skip = bytes;
         self.after.extend_from_slice(word);
@@ -188,7 +188,7 @@ impl Mirror {
             b"touch" => out.add(b"TOUCHED\r\n"),
             b"incr" | b"decr" => out.add(b"1\r\n"),
             b"flush_all" | b"verbosity" => out.add(b"OK\r\n"),
-            // It holds nothing, whatever it is given.
+            // The null server always claims to be empty.
             b"stats" => out.add(b"STAT curr_items 0\r\nEND\r\n"),
             b"version" => {
                 for part in [b"VERSION ", super::NAME.as_bytes(), b"\r\n"] {
@@ -200,7 +200,7 @@ impl Mirror {
         Step::Taken(end + 1, answers)
     }
 
-    /// `mg`, `ms`, `md`, `ma`: flags that ask for something of the request's are answered.
+    /// Answers `mg`, `ms`, `md`, `ma`, including flags that return parts of the request.
     fn meta(&mut self, line: &[u8], used: usize, value: &Value, out: &mut Out<'_>) -> Step {
         let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
         let (name, Some(key)) = (words.next().unwrap_or_default(), words.next()) else {
@@ -304,7 +304,7 @@ impl Mirror {
         } else if is(b"PING") {
             out.add(b"+PONG\r\n");
         } else if is(b"CONFIG") {
-            // What benchmarks ask before they begin.
+            // Benchmarks ask this before they begin.
             out.add(b"*0\r\n");
         } else {
             out.add(b"+OK\r\n");
@@ -312,7 +312,7 @@ impl Mirror {
         Step::Taken(used, answers)
     }
 
-    /// `SET KEY VALUE` or `APPEND KEY VALUE` of which the value is not all here: skipped.
+    /// Skips the value of `SET KEY VALUE` or `APPEND KEY VALUE` that has not all arrived.
     fn long_command(&mut self, input: &[u8]) -> Step {
         let Decoded::Whole(Reply::Array(words), mut at) = Reply::decode(input) else {
             return Step::More;

@@ -1,7 +1,8 @@
-//! Faults by plan: which of the messages over UDP are dropped, doubled or swapped.
+//! Planned faults: which messages over UDP are dropped, duplicated or swapped.
 //!
-//! Where: before a reply over UDP is sent. Invariant: what happens depends on the number of the
-//! reply alone, and what has happened is counted; at most one message is held back at a time.
+//! Where: before a reply over UDP is sent.
+//! Invariant: a reply's fate depends on its number alone, and each fault is counted; at most one
+//! message is held back at a time.
 
 use crate::flags::{number, or};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,6 @@ pub struct Faults {
     pub reorder_every: u64,
 }
 
-/// What happens to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Sent,
@@ -34,10 +34,10 @@ pub(super) enum Fate {
 }
 
 impl Faults {
-    /// What happens to message `number`, counted from 0.
+    /// The fate of message `number`, counted from 0.
     pub(super) fn fate(&self, number: u64) -> Fate {
         let is_one = |every: u64, of: u64| every > 0 && number % every == of % every;
-        // Not the same messages, where the periods are the same.
+        // Offsets keep equal periods from hitting the same messages.
         if is_one(self.drop_every, 0) {
             Fate::Dropped
         } else if is_one(self.duplicate_every, 1) {
@@ -55,7 +55,7 @@ impl Faults {
 pub(super) struct Numbers(AtomicU64);
 
 impl Numbers {
-    /// The next one. Relaxed: only that each is given once matters.
+    /// The next number. Relaxed: it only matters that none is given twice.
     pub(super) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,7 +1,8 @@
 //! The flags of `reflect`, and the command itself.
 //!
-//! Where: called by `flags` and `main`. Invariant: what it listens on is printed before the first
-//! request can come, with the port that was really taken.
+//! Where: called by `flags` and `main`.
+//! Invariant: the places where it listens are printed before the first request can come, with their
+//! real ports.
 
 use super::{Plan, Way};
 use crate::flags::time;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Ctrl-C is looked for as often.
+/// Time between two looks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(50);
 
 pub(super) const ABOUT: &str = "\
@@ -20,13 +21,13 @@ A null server: answers every request of every protocol without looking. No
 server can be faster here, and no generator is that cannot fill it. With faults
 by plan it shows whether they are measured right. Ends with Ctrl-C.";
 
-/// How often, and how long.
+/// Reads the period and the length of stalls.
 pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
     let (every, length) = text.split_once(',').ok_or("two times, as in 1s,100ms")?;
     Ok((time(every)?, time(length)?))
 }
 
-/// Where to listen. Unlike a target's, a port may be 0.
+/// Reads a place to listen on. Unlike a target's, its port may be 0.
 pub(super) fn place(text: &str) -> Result<Place, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Place::Unix(path.into()));
@@ -73,12 +74,12 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         writeln!(out, "udp://{address}: datagrams by thread: {}", reached.join(" "))?;
     }
     if plan.send == Way::Referred {
-        // Relaxed: statistics, as in `Counts::add`.
+        // Relaxed: statistics, like in `Counts::add`.
         let [referred, copied] = [&running.counts().referred, &running.counts().copied]
             .map(|count| count.load(Ordering::Relaxed));
         writeln!(out, "{referred} sends of values by reference, {copied} copied nevertheless")?;
     }
-    // Relaxed: a statistic, as in `Counts::add`.
+    // Relaxed: a statistic, like in `Counts::add`.
     match running.counts().misrouted.load(Ordering::Relaxed) {
         0 => {}
         misrouted => writeln!(out, "{misrouted} came to another thread than their flow names")?,

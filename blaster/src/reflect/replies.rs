@@ -1,14 +1,14 @@
-//! Replies on their way to one connection, and the ways in which their values are sent.
+//! Replies on their way to one connection, with several ways to send their values.
 //!
 //! ```text
 //! text     | VALUE k 0 3\r\n | \r\nEND\r\nVALUE k 0 3\r\n | \r\nEND\r\n |
 //! places                     ^ vvv                        ^ vvv
 //! ```
 //!
-//! Where: between the mirror and the socket. Where values are copied there are no places, and the
-//! text is all.
-//! Invariant: what is sent in place never changes and is never freed, for a splice does not tell
-//! when the kernel has read it.
+//! Where: between the mirror and the socket. If values are copied, there are no places, and the
+//! text is the whole reply.
+//! Invariant: bytes sent in place never change and are never freed, because a splice does not tell
+//! when the kernel has read them.
 //! Source: splice(2), vmsplice(2); `Documentation/networking/msg_zerocopy.rst` of Linux.
 
 use std::collections::VecDeque;
@@ -19,12 +19,12 @@ use net::{Calls, Pipe, Sent, Stream};
 use super::Counts;
 use super::answer::Out;
 
-/// Pieces of one gathered write: 32 replies.
+/// Most pieces of one gathered write: 32 replies.
 const PIECES_MAX: usize = 64;
-/// Where a value's bytes begin: the kernel takes whole pages.
+/// The alignment of a value's bytes: the kernel takes whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// How values get into the socket.
+/// The way in which values get into the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// Copied behind the text before them, and then by the kernel
@@ -38,7 +38,7 @@ pub enum Way {
     Referred,
 }
 
-/// All, as they are named.
+/// All ways with their names.
 pub(super) const WAYS: [(Way, &str); 4] = [
     (Way::Copied, "copied"),
     (Way::Gathered, "gathered"),
@@ -50,28 +50,27 @@ pub(super) const WAYS: [(Way, &str); 4] = [
 #[derive(Debug)]
 pub(super) struct Broken;
 
-/// What waits for one connection.
+/// The replies that wait for one connection.
 #[derive(Debug)]
 pub(super) struct Replies {
     way: Way,
     pipe: Option<Pipe>,
-    /// What every value is; empty if values are copied.
+    /// The bytes of every value; empty if values are copied.
     value: &'static [u8],
     text: Vec<u8>,
     text_done: usize,
-    /// The places in the text of values that are not sent, or not all.
+    /// Places in the text of values that are not sent, or not entirely.
     places: VecDeque<usize>,
     /// Bytes of the first of those values that are sent, or in the pipe.
     value_done: usize,
 }
 
 impl Way {
-    /// The one of that name.
     pub(super) fn named(name: &str) -> Option<Way> {
         WAYS.iter().find(|(_, own)| *own == name).map(|(way, _)| *way)
     }
 
-    /// The bytes of every value, where they are not copied. They stay until the process ends.
+    /// The bytes of every value, if they are not copied. They stay until the process ends.
     pub(super) fn constant(self, bytes: usize) -> &'static [u8] {
         if self == Way::Copied || bytes == 0 {
             return &[];
@@ -83,7 +82,6 @@ impl Way {
 }
 
 impl Replies {
-    /// None yet.
     pub(super) fn new(stream: &Stream, way: Way, value: &'static [u8]) -> io::Result<Replies> {
         if way == Way::Referred {
             stream.allow_references()?;
@@ -99,7 +97,7 @@ impl Replies {
         })
     }
 
-    /// To write more replies.
+    /// Opens the queue for writing more replies.
     pub(super) fn open(&mut self) -> Out<'_> {
         match self.value {
             [] => Out::copied(&mut self.text),
@@ -107,24 +105,24 @@ impl Replies {
         }
     }
 
-    /// Adds replies that were made before.
+    /// Adds replies that were made earlier.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);
     }
 
-    /// Bytes that the socket has not taken.
+    /// Bytes that the socket has not taken yet.
     pub(super) fn bytes_left(&self) -> usize {
         let piped = self.pipe.as_ref().map_or(0, Pipe::bytes);
         self.text.len() - self.text_done + self.places.len() * self.value.len() + piped
             - self.value_done
     }
 
-    /// Some were sent, and not all.
+    /// True if some bytes were sent, and not all.
     pub(super) fn is_begun(&self) -> bool {
         self.text_done > 0 || self.value_done > 0
     }
 
-    /// Sends what the socket takes. True if that is all.
+    /// Sends as much as the socket takes. True if that is all.
     pub(super) fn send(
         &mut self,
         stream: &Stream,
@@ -180,7 +178,7 @@ impl Replies {
         sent
     }
 
-    /// Passes what a gathered write has taken.
+    /// Passes over the bytes that a gathered write has taken.
     fn advance(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let text = self.text_next().len().min(bytes);
@@ -192,7 +190,7 @@ impl Replies {
         }
     }
 
-    /// Sends text up to the next value, or of the next value what can be sent at once.
+    /// Sends text up to the next value, or as much of the next value as possible.
     fn send_next(&mut self, stream: &Stream, calls: &Calls) -> Sent {
         if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.bytes() > 0) {
             return pipe.drain(stream, calls);

@@ -1,7 +1,8 @@
 //! The null server's loop: one thread, its sockets and its connections.
 //!
-//! Where: from the sockets to the mirror and back. Invariant: one read and one write per connection
-//! and turn; replies that are delayed wait in the order in which they were made.
+//! Where: from the sockets to the mirror and back.
+//! Invariant: one read and one write per connection and turn; delayed replies wait in the order in
+//! which they were made.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,31 +27,30 @@ use crate::wire::{Found, Reader, Speech};
 
 const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
-/// Batches of datagrams of one socket before the others have their turn.
+/// Most batches of datagrams of one socket before the others have their turn.
 const BATCHES_MAX: usize = 16;
-/// Replies that may be delayed at a time; beyond, they are sent at once.
+/// Most replies that are delayed at a time; further ones are sent at once.
 const DELAYED_MAX: usize = 1 << 20;
-/// How long a message over UDP is held back for another one to overtake it.
+/// Longest time for which a message over UDP is held back so that another one can overtake it.
 const HOLD_MAX: Duration = Duration::from_millis(5);
 
 const BELL: u64 = 0;
-/// Tokens of listeners, then of datagram sockets, then of connections.
+/// The first token of listeners; those of datagram sockets, queues and connections follow.
 const FIRST: u64 = 1;
 
 struct Connection {
-    /// Tells it from others that had or will have its number.
+    /// Distinguishes the connection from others that had or will have its number.
     birth: u64,
     stream: Stream,
     mirror: Mirror,
     held: Vec<u8>,
     out: Replies,
-    /// Waits for room to write.
+    /// True if it waits for room to write.
     is_full: bool,
-    /// Has bytes that were read, or may be, and were not looked at.
+    /// True if bytes that were read, or may be waiting, have not been looked at.
     is_unread: bool,
 }
 
-/// A reply that is sent later.
 struct Delayed {
     due: Instant,
     to: To,
@@ -58,15 +58,15 @@ struct Delayed {
 }
 
 enum To {
-    /// A connection: its number, and which one of that number.
+    /// A connection's number and birth.
     Stream(u64, u64),
-    /// A socket, and who asked.
+    /// A socket, and the peer that asked.
     Udp(usize, Peer),
 }
 
 struct Thread<'a> {
     plan: &'a Plan,
-    /// From 0, as columns are counted.
+    /// The thread's number from 0, like a column's.
     number: usize,
     counts: &'a Counts,
     epoll: Epoll,
@@ -75,19 +75,19 @@ struct Thread<'a> {
     connections: Slab<Connection>,
     delayed: VecDeque<Delayed>,
     value: Value,
-    /// The value's bytes where they are sent from where they lie, else none.
+    /// The value's bytes if they are sent in place, else empty.
     constant: &'static [u8],
     numbers: Numbers,
     held: Option<(Vec<u8>, Peer, usize, Instant)>,
     buffer: Vec<u8>,
-    /// Of a packet.
+    /// The answer to the current packet.
     answer: Vec<u8>,
     inbox: Option<Inbox>,
-    /// The state that each datagram begins with.
+    /// A mirror in the state with which each datagram begins.
     fresh: Mirror,
-    /// Datagram sockets with more than a turn's share.
+    /// Datagram sockets that had more than a turn's share.
     full_inboxes: Vec<u64>,
-    /// Ports with more.
+    /// Ports that had more than a turn's share.
     full_ports: Vec<u64>,
     bag: Bag,
     outbox: Outbox,
@@ -97,7 +97,6 @@ struct Thread<'a> {
     next_stall: Option<Instant>,
 }
 
-/// Serves until `stop`.
 pub(super) fn run(
     (plan, number): (&Plan, usize),
     sockets: Sockets,
@@ -199,7 +198,7 @@ impl Thread<'_> {
         })
     }
 
-    /// Nothing happens for a while, if it is time for that.
+    /// Sleeps for the planned time, if a stall is due.
     fn stall(&mut self) {
         let (Some((every, lasting)), Some(next)) = (self.plan.stall, self.next_stall) else {
             return;
@@ -237,7 +236,7 @@ impl Thread<'_> {
         });
     }
 
-    /// A connection's turn: what it waits to write, then one read and what it asks for.
+    /// Gives a connection its turn: it writes what waits, then makes one read and answers it.
     fn connection(&mut self, number: u64, is_writable: bool) {
         let Ok(at) = usize::try_from(number) else { return };
         let mut connections = std::mem::take(&mut self.connections);
@@ -250,7 +249,7 @@ impl Thread<'_> {
         self.connections = connections;
     }
 
-    /// False: the connection is over.
+    /// Returns false if the connection is over.
     fn serve(&mut self, number: u64, own: &mut Connection) -> bool {
         if !self.flush(number, own) {
             return false;
@@ -280,7 +279,7 @@ impl Thread<'_> {
         let is_good = taken.is_some_and(|(used, answers)| {
             Counts::add(&self.counts.answers, answers);
             own.held.extend_from_slice(&input[used..]);
-            // What is not a request's beginning waits for room to answer it.
+            // Bytes beyond an incomplete request wait for room for their answers.
             own.held.len() <= HELD_BYTES_MAX + READ_BYTES / 2
         });
         let may_be_more = held + came == buffer.len();
@@ -301,7 +300,7 @@ impl Thread<'_> {
         true
     }
 
-    /// False: the connection is over.
+    /// Returns false if the connection is over.
     fn flush(&mut self, number: u64, own: &mut Connection) -> bool {
         if own.is_full {
             return true;
@@ -323,7 +322,6 @@ impl Thread<'_> {
         true
     }
 
-    /// What was delayed long enough.
     fn send_delayed(&mut self) {
         let now = Instant::now();
         while self.delayed.front().is_some_and(|delayed| delayed.due <= now) {
@@ -349,7 +347,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Takes the datagrams that are there.
+    /// Takes the waiting datagrams of a socket.
     fn gather(&mut self, socket: u64) {
         let Ok(socket) = usize::try_from(socket) else { return };
         let Some(mut inbox) = self.inbox.take() else { return };
@@ -384,13 +382,12 @@ impl Thread<'_> {
         self.full_inboxes.push(socket as u64);
     }
 
-    /// The token of the first connection.
     fn first_stream(&self) -> u64 {
         let Sockets { listeners, datagrams, ports } = &self.sockets;
         FIRST + (listeners.len() + datagrams.len() + ports.len()) as u64
     }
 
-    /// Takes the packets that are there, and answers them.
+    /// Takes the waiting packets of a port, and answers them.
     fn gather_packets(&mut self, number: u64) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(port) = self.sockets.ports.get_mut(at) else { return };
@@ -414,7 +411,7 @@ impl Thread<'_> {
                 for (head, part) in parts(header.id, &self.answer) {
                     if !port.outbox.add(datagram.peer, &head, [part]) {
                         port.outbox.post_or_drop(&self.calls);
-                        // Where there is no room still, it is lost, as datagrams are.
+                        // If there still is no room, the datagram is lost, as datagrams may be.
                         port.outbox.add(datagram.peer, &head, [part]);
                     }
                 }
@@ -428,14 +425,14 @@ impl Thread<'_> {
         self.full_ports.push(number);
     }
 
-    /// True if a flow names a thread, and another one than this.
+    /// True if a flow names a thread other than this one.
     fn is_misrouted(&self, flow: u16) -> bool {
         let threads = 1..=self.plan.threads;
         let flow = usize::from(flow);
         !self.plan.has_ports && threads.contains(&flow) && flow != self.number + 1
     }
 
-    /// Answers in one datagram, written where it is sent from; false if it takes more.
+    /// Answers in one datagram, written into the bag directly; false if the answer takes more.
     fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
         let out = self.bag.begin(Some(source), flow::ANY);
         let head = Header { id: header.id, number: 0, total: 1, flow: 0 };
@@ -478,7 +475,7 @@ impl Thread<'_> {
         }
     }
 
-    /// A message meets its fate.
+    /// Sends a message according to its fate.
     fn deliver(&mut self, socket: usize, source: Peer, bytes: &[u8]) {
         let copies = match self.plan.faults.fate(self.numbers.next()) {
             Fate::Dropped => return Counts::add(&self.counts.dropped, 1),
@@ -500,13 +497,13 @@ impl Thread<'_> {
         }
     }
 
-    /// Nothing overtakes what is held back: it is sent as it would have been.
+    /// Sends the held message if it is due, or `at_once`, although none has overtaken it.
     fn release(&mut self, at_once: bool) {
         let is_due = |since: &Instant| at_once || since.elapsed() >= HOLD_MAX;
         if self.held.as_ref().is_some_and(|(.., since)| is_due(since))
             && let Some((held, source, socket, _)) = self.held.take()
         {
-            // What lies in the bag already is for the socket whose turn it is.
+            // The bag already holds datagrams of the socket whose turn it is.
             let waiting = std::mem::take(&mut self.bag);
             self.put(source, &held);
             self.post(socket);
@@ -514,7 +511,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Appends a message's datagrams to what is sent next.
+    /// Appends a message's datagrams to the bag.
     fn put(&mut self, source: Peer, bytes: &[u8]) {
         for datagram in bytes.chunks(udp::ANSWER_BYTES_MAX) {
             self.bag.begin(Some(&source), flow::ANY).extend_from_slice(datagram);
@@ -522,7 +519,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Sends them. What the socket does not take is lost, as datagrams are.
+    /// Sends the bag. Datagrams that the socket does not take are lost, as datagrams may be.
     fn post(&mut self, socket: usize) {
         let Some(own) = self.sockets.datagrams.get(socket) else { return };
         let _ = self.bag.post(&mut self.outbox, own, &self.calls);
@@ -530,7 +527,7 @@ impl Thread<'_> {
     }
 }
 
-/// Where the pieces of an answer end: each value, and what ends the request.
+/// The ends of an answer's pieces: of each value, and of the end of the request.
 fn ends(answer: &[u8]) -> Vec<usize> {
     let speech = match answer {
         [MAGIC_REPLY, ..] => Speech::Binary,
@@ -548,7 +545,7 @@ fn ends(answer: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// An answer as datagrams, back to back, each but the last of `ANSWER_BYTES_MAX` bytes.
+/// Returns an answer as datagrams, back to back, each but the last of `ANSWER_BYTES_MAX` bytes.
 fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (head, part) in parts(id, answer) {
@@ -558,7 +555,7 @@ fn messages(id: u16, answer: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The datagrams of an answer: what stands before each part, and the part.
+/// Returns the datagrams of an answer, each as its header and its part.
 fn parts(id: u16, answer: &[u8]) -> impl Iterator<Item = ([u8; udp::HEADER_BYTES], &[u8])> {
     let each = udp::ANSWER_BYTES_MAX - udp::HEADER_BYTES;
     let total = u16::try_from(answer.len().div_ceil(each)).unwrap_or(u16::MAX);

@@ -1,4 +1,4 @@
-//! The null server, spoken to byte by byte.
+//! Tests of the null server, byte by byte.
 //!
 //! Where: unit tests of `reflect`. Invariant: every read ends by a deadline.
 
@@ -9,7 +9,7 @@ use protocol::udp::Header;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// Nothing here takes so long unless it hangs.
+/// Longer than any test here takes unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn connected(running: &Running) -> TcpStream {
@@ -25,7 +25,7 @@ fn running(value_bytes: usize) -> Running {
     serve(&Plan { places, threads: 2, value_bytes, ..Plan::default() }).unwrap()
 }
 
-/// What is answered to `input` given in pieces of `each` bytes.
+/// Returns the answer to `input`, given in pieces of `each` bytes, and the number of answers.
 fn answered(input: &[u8], each: usize) -> Option<(Vec<u8>, u64)> {
     let (mut mirror, value) = (Mirror::default(), Value::new(2));
     let (mut held, mut out, mut answers) = (Vec::new(), Vec::new(), 0);
@@ -112,7 +112,7 @@ fn nonsense_ends_a_connection_and_a_line_without_end_is_not_held_for_ever() {
     }
     let running = running(10);
     let mut stream = connected(&running);
-    // The server may hang up before all is sent.
+    // The server may close the connection before all is sent.
     let _ = stream.write_all(&vec![b'a'; 4 * HELD_BYTES_MAX]);
     let mut rest = Vec::new();
     let ended = stream.read_to_end(&mut rest);
@@ -145,8 +145,8 @@ fn replies_that_nobody_reads_are_bounded_and_all_there_when_somebody_does() {
     }
 }
 
-/// Text, meta, binary and RESP: values with and without something behind them, several to a
-/// request and none, requests that store.
+/// Text, meta, binary and RESP: values with and without bytes behind them, several per request and
+/// none, requests that store.
 const ALL: &[u8] = b"get a bc\r\nmg a v k\r\nset a 0 0 5\r\nhello\r\nms a 1 O1\r\nx\r\nmg a\r\n\
     \x80\x0d\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0\0k\
     *3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\nversion\r\nget a\r\n";

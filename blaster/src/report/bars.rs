@@ -1,7 +1,9 @@
-//! Shares of a whole, a bar a run: where the CPUs' time went.
+//! Bars of shares of a whole, one per run: the use of the CPUs' time.
 //!
-//! Where: one figure of the page. Invariant: a bar's parts are its shares, to scale; each says its
-//! name and figure in words. Source: the thesis's section 3.1.2.
+//! Where: one figure of the page.
+//! Invariant: a bar's parts are its shares, to scale; each part states its name and figure in
+//! words.
+//! Source: the thesis's section 3.1.2.
 
 use super::chart::Figure;
 use super::table::Table;
@@ -11,18 +13,18 @@ use std::fmt::Write;
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Whose.
+    /// The run's name.
     pub name: String,
     /// The names of its parts, and their shares of 1.
     pub parts: Vec<(&'static str, f64)>,
 }
 
 const WIDTH: f64 = 420.0;
-/// Of a bar with its name above it.
+/// The height of a bar with its name above it.
 const ROW: f64 = 44.0;
 const BAR: f64 = 20.0;
 
-/// As a `figure` of HTML; nothing without bars.
+/// Returns a `figure` of HTML; empty without bars.
 #[must_use]
 pub fn html(id: &str, title: &str, caption: &str, bars: &[Bar]) -> String {
     let Some(first) = bars.first() else { return String::new() };

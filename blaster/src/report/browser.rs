@@ -1,7 +1,8 @@
-//! The page in a real browser: it runs, it fits a phone, it can be read in light and dark.
+//! Tests of the page in a real browser: it runs, fits a phone, and is readable in light and dark.
 //!
-//! Where: tests. Invariant: nothing is asked of the network; the browser's folder is the test's
-//! own. Without Chromium the test counts as skipped, in CI as failed.
+//! Where: tests.
+//! Invariant: nothing is asked of the network; the browser's folder is the test's own. Without
+//! Chromium the test counts as skipped, in CI as failed.
 //! Source: WCAG 2.2, 1.4.3 (contrast), 1.4.10 (reflow) and 1.4.11.
 
 use super::words::escaped;
@@ -14,16 +15,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testing::skip;
 
-/// The longest that the browser may take, in seconds.
 const BROWSER_SECONDS_MAX: &str = "120";
 /// Programs that understand these flags; `CHROMIUM` names another.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 /// A small phone, a usual one, and a screen.
 const WIDTHS: [u32; 3] = [360, 390, 1280];
-/// How high they are.
+/// The height of all three.
 const SCREEN_PX: f64 = 800.0;
 
-/// Runs before the page's own script: remembers what goes wrong and what is copied.
+/// Runs before the page's own script: records errors and copied text.
 const BEFORE: &str = "<script>window.wrong=[];window.copied=[];\
 addEventListener('error',e=>wrong.push(String(e.message||e.target)),true);\
 addEventListener('securitypolicyviolation',e=>wrong.push('policy: '+e.blockedURI));\
@@ -32,7 +32,6 @@ return Promise.resolve();}}});</script>";
 
 const PROBE: &str = include_str!("probe.js");
 
-/// The first browser that is there.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -41,7 +40,7 @@ fn browser() -> Option<PathBuf> {
     named.or_else(|| found.into_iter().find(|program| program.exists()))
 }
 
-/// What the probe says of a page at each width; none without a browser.
+/// The probe's findings on a page at each width; none without a browser.
 fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     let Some(browser) = browser() else {
         skip("no Chromium to look at the page with (make peers)");
@@ -72,7 +71,7 @@ fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     Some(serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told:.2000}")))
 }
 
-/// The document when its scripts are done.
+/// The document after its scripts have run.
 fn dom(browser: &Path, folder: &Path, page: &Path) -> String {
     let output = Command::new("timeout")
         .args(["-k", "5", BROWSER_SECONDS_MAX])
@@ -110,11 +109,11 @@ fn three_servers_stand_side_by_side_on_a_phone() {
         });
     }
     let Some(told) = probed(&entries, "three") else { return };
-    // Of what has to be pushed aside to be read, the comparison at a glance is none.
+    // The comparison at a glance needs no scrolling sideways.
     for (told, width) in told.iter().zip(WIDTHS) {
         assert!(!list(&told["scrolling"]).contains(&"glance".to_owned()), "at {width}");
-        // What came of it stands on the first screen, whatever there is to remark, and the table of
-        // figures begins there.
+        // The conclusion stands on the first screen, whatever the remarks, and the table of figures
+        // begins there.
         let [top, end] = ["glance_top", "conclusion_end"].map(|at| told[at].as_f64().unwrap());
         assert!(end < SCREEN_PX / 2.0 && top < SCREEN_PX, "at {width}: {end} {top} px");
     }
@@ -151,13 +150,13 @@ fn the_page_runs_fits_and_can_be_read() {
         assert_eq!(list(&told["nameless"]), [""; 0], "without a text at {width}");
         let figures = ["curve-p99", "curve-mean", "percentiles", "time-rate", "time-p99"];
         assert_eq!(list(&told["figures"]), [&figures[..], &["time-hits", "cpu"]].concat());
-        // A line a run in each chart, two of percentiles; each goes somewhere.
+        // Each chart has a line per run, that of percentiles two; each line has points.
         assert_eq!(told["lines"], 3 * 5 + 6, "at {width}");
         assert!(told["letter_px"].as_f64().unwrap() >= 11.0, "{} px", told["letter_px"]);
         assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");
         let copied = told["copied"].as_str().unwrap();
         let rows: Vec<Vec<&str>> = copied.lines().map(|row| row.split('\t').collect()).collect();
-        // A row a figure, a column a run.
+        // One row per figure, one column per run.
         assert_eq!((rows.len(), rows[0].len()), (19, 4), "{copied}");
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{copied}");
         assert_eq!((rows[0][1], rows[1][0], rows[1][1]), ("ours", "answered/s", "200 [200, 200]"));

@@ -1,9 +1,9 @@
-//! Lines in a frame, as SVG that grows with the page, with the same figures as a table below; or
-//! several frames on a sheet of their own.
+//! Charts in SVG: lines in a frame that grows with the page, with the same figures as a table
+//! below, or several frames on a sheet.
 //!
-//! Where: each figure of the page, and the sheet that `simulate` draws. Invariant: a line is told
-//! from the others by its marks and dashes as well as by its colour; what is drawn can be read as
-//! text; there is no script, and no font of its own.
+//! Where: each figure of the page, and the sheet that `simulate` draws.
+//! Invariant: a line differs from the others in its marks and dashes as well as in its colour;
+//! every drawing can be read as text; there is no script, and no font of its own.
 //! Source: WCAG 2.2, 1.1.1 and 1.4.1.
 
 use super::table::Table;
@@ -18,21 +18,20 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 32.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 44.0;
-/// The width of a letter of a label, where they are largest: on a phone.
+/// The width of a label's character at its largest: on a phone.
 const LETTER: f64 = 9.0;
-/// Kinds of lines in the style sheet.
+/// Number of kinds of lines in the style sheet.
 pub const KINDS: usize = 8;
-/// Of a sheet: above a frame, beside it, and from one line's name to the next.
+/// On a sheet: the space above a frame, beside it, and from one line's name to the next.
 const TITLE: f64 = 24.0;
 const NAMES: f64 = 130.0;
 const NAME: f64 = 17.0;
 const STYLE: &str = include_str!("chart.css");
-/// Where the colours stand that the style sheet names.
+/// The file that defines the colours of the style sheet.
 const COLOURS: &str = include_str!("page.css");
-/// Points of one line that are drawn.
 const POINTS_MAX: usize = 2000;
 
-/// How figures are written.
+/// Formats a figure.
 pub type Words = fn(f64) -> String;
 
 /// One line.
@@ -40,9 +39,9 @@ pub type Words = fn(f64) -> String;
 pub struct Line {
     /// Its name.
     pub name: String,
-    /// The number of what it belongs to: lines of one run look alike.
+    /// The number of the run it belongs to: lines of one run look alike.
     pub kind: usize,
-    /// A second line of the same run.
+    /// True for a second line of the same run.
     pub is_dashed: bool,
     /// Its points, in their order.
     pub points: Vec<Dot>,
@@ -51,35 +50,34 @@ pub struct Line {
 /// One point.
 #[derive(Clone, Debug)]
 pub struct Dot {
-    /// Across.
+    /// The figure across.
     pub x: f64,
-    /// Up.
+    /// The figure upwards.
     pub y: f64,
-    /// It is not to be trusted.
+    /// True if the point is not to be trusted.
     pub is_hollow: bool,
 }
 
 /// One chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// For links and tests.
+    /// The id, for links and tests.
     pub id: &'static str,
-    /// What it shows.
     pub title: String,
-    /// How to read it.
+    /// The instruction how to read it.
     pub caption: String,
-    /// Across: its name, its spread, its words.
+    /// The axis across: name, spread, format.
     pub x: (&'static str, Spread, Words),
-    /// Up.
+    /// The axis upwards.
     pub y: (&'static str, Spread, Words),
-    /// Ticks across with their labels, where they are not round figures.
+    /// Ticks across with their labels, if they are not round figures.
     pub x_ticks: Option<Vec<(f64, String)>>,
     /// All lines.
     pub lines: Vec<Line>,
 }
 
 impl Chart {
-    /// As a `figure` of HTML; nothing if there is nothing to draw.
+    /// Returns a `figure` of HTML; empty if there is nothing to draw.
     #[must_use]
     pub fn html(&self) -> String {
         if self.lines.iter().all(|line| line.points.is_empty()) {
@@ -104,7 +102,7 @@ impl Chart {
         .html()
     }
 
-    /// What is in the frame, and around it.
+    /// Draws the frame and the lines in it.
     fn drawing(&self) -> String {
         let mut out = String::new();
         let dots = || self.lines.iter().flat_map(|line| &line.points);
@@ -166,18 +164,18 @@ impl Chart {
     }
 }
 
-/// A drawing on the page, told for who does not see it, with its legend and its figures.
+/// A drawing on the page, described for readers who do not see it, with its legend and figures.
 pub(super) struct Figure<'a> {
     pub(super) id: &'a str,
     pub(super) title: &'a str,
-    /// How to read it.
+    /// The instruction how to read it.
     pub(super) caption: &'a str,
-    /// Of the drawing, in its units.
+    /// Width and height in the drawing's units.
     pub(super) size: (f64, f64),
     pub(super) drawing: String,
-    /// A sample of 34 by 12, and what it stands for.
+    /// For each entry a sample of 34 by 12, and its name.
     pub(super) legend: Vec<(String, String)>,
-    /// The same as text, and what that is called.
+    /// The same figures as text, and the name of that table.
     pub(super) table: (&'static str, Table),
 }
 
@@ -209,8 +207,8 @@ impl Figure<'_> {
     }
 }
 
-/// Charts side by side, two in a row, as an SVG that stands for itself: light, with its colours in
-/// it, for not only browsers show it.
+/// Draws charts side by side, two in a row, as a self-contained SVG. It is light, with its colours
+/// in it, because not only browsers show it.
 #[must_use]
 pub fn sheet(charts: &[Chart]) -> String {
     let mut style = STYLE.to_owned();
@@ -248,13 +246,13 @@ pub fn sheet(charts: &[Chart]) -> String {
     out
 }
 
-/// What a line looks like, 34 by 12.
+/// A sample of a line, 34 by 12.
 fn sample(line: &Line) -> String {
     let mark = if line.is_dashed { String::new() } else { mark(line.kind, 17.0, 6.0, false) };
     format!("<path class=\"line {}\" d=\"M0 6H34\"/>{mark}", class(line))
 }
 
-/// Every how manieth tick has room for its label, the last one having it in any case.
+/// Returns the least step between labelled ticks at which labels fit; the last tick always has one.
 fn label_every(ticks: &[(f64, String)]) -> usize {
     let widest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
     let apart = ticks.windows(2).map(|pair| (pair[1].0 - pair[0].0).abs());
@@ -271,7 +269,6 @@ fn up(axis: &Axis, figure: f64) -> Option<f64> {
     Some(HEIGHT - BOTTOM - axis.place(figure)? * (HEIGHT - BOTTOM - TOP))
 }
 
-/// A line's class in the style sheet.
 fn class(line: &Line) -> String {
     let dashed = if line.is_dashed { " dashed" } else { "" };
     format!("k{}{dashed}", line.kind % KINDS)
@@ -292,7 +289,8 @@ fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Words, Words)
             escaped(&words.0(dot.x)),
             escaped(&words.1(dot.y)),
             if line.is_dashed {
-                // A second line is told by its dashes; its points only by pointing at them.
+                // A second line is recognized by its dashes; its points appear only under the
+                // pointer.
                 format!("<circle class=\"spot\" cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"5\"/>")
             } else {
                 mark(line.kind, at_x, at_y, dot.is_hollow)
@@ -303,7 +301,7 @@ fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Words, Words)
     let _ = writeln!(out, "<path class=\"line {class}\" d=\"{path}\"/>{marks}");
 }
 
-/// A mark by the kind of its line.
+/// Draws the mark of a line's kind.
 fn mark(kind: usize, x: f64, y: f64, is_hollow: bool) -> String {
     let class = format!("mark k{}{}", kind % KINDS, if is_hollow { " hollow" } else { "" });
     let shape = match kind % 4 {

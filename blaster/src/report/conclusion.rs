@@ -1,7 +1,8 @@
-//! What the page is about, and what comes of it: its title, and what stands above all figures.
+//! The head of the page: its title, and the conclusions above all figures.
 //!
-//! Where: the top of the page. Invariant: no difference is told that the rounds do not tell, and no
-//! figure without saying whether it is to be taken as it is.
+//! Where: the top of the page.
+//! Invariant: a difference is stated only if the rounds show it, and no figure stands without
+//! saying whether it can be trusted.
 
 use super::Entry;
 use super::words::{escaped, shortened};
@@ -11,18 +12,17 @@ use crate::run::text::compared::{findings as sentences, most_telling};
 use crate::words::{grouped, percent, sentence as whole_sentence, time, whole};
 use std::fmt::Write;
 
-/// Results that are named in the title, and told in a sentence.
+/// Most results named in the title, and described in a sentence.
 const NAMED_MAX: usize = 3;
-/// Characters of the title.
 const TITLE_CHARS: usize = 100;
 
-/// The servers of a comparison, by their letters and names.
+/// The servers of a comparison, by letter and name.
 fn servers(one: &Comparison) -> Vec<(String, String)> {
     let letters = ('A'..='Z').map(|letter| letter.to_string());
     letters.zip(one.servers.iter().map(|server| server.manifest.label.clone())).collect()
 }
 
-/// What was measured.
+/// The title: the results' names.
 #[must_use]
 pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     let names: Vec<String> = match compared {
@@ -38,7 +38,7 @@ pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
-/// When: the first of all, and the last if that is another day.
+/// The date of the first result, and of the last if that is another day.
 #[must_use]
 pub fn when(entries: &[Entry]) -> String {
     let mut all: Vec<&str> =
@@ -54,12 +54,12 @@ pub fn when(entries: &[Entry]) -> String {
     }
 }
 
-/// What came of it, in a few sentences.
+/// The conclusion in a few sentences.
 #[must_use]
 pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     let mut told: Vec<String> = compared.iter().flat_map(of_comparison).collect();
     if compared.is_empty() {
-        // Of one there is room for more.
+        // A single result has room for more goals.
         let goals = if entries.len() > 1 { 1 } else { NAMED_MAX };
         told.extend(entries.iter().take(NAMED_MAX).filter_map(|entry| of_entry(entry, goals)));
     }
@@ -123,7 +123,7 @@ fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
     Some(told + ".")
 }
 
-/// What comparisons found, a sentence a figure.
+/// The findings of comparisons, one sentence per figure.
 #[must_use]
 pub fn findings(compared: &[Comparison]) -> String {
     let mut out = String::new();

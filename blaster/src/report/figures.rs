@@ -1,6 +1,6 @@
 //! The figures of the page, in their order.
 //!
-//! Where: between the tables. Invariant: a figure that no result has data for is not there.
+//! Where: between the tables. Invariant: a figure without data in any result is left out.
 //! Source: the figures of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;
@@ -12,14 +12,14 @@ use crate::measure::steady::{BEYOND_MIN, UNSTEADY};
 use crate::measure::{Interval, Times};
 use crate::search::curve::{Point, Row, median, rows};
 
-/// Marks of a curve of latency against throughput.
+/// Most marks of a curve of latency against throughput.
 const MARKS_MAX: usize = 24;
-/// Points of a percentile curve for each factor of ten of its tail.
+/// Points of a percentile curve per factor of ten of its tail.
 const POINTS_A_DECADE: u32 = 8;
 /// The rarest tail that is drawn: one in 10^9.
 const DECADES_MAX: u32 = 9;
 
-/// All of them, as HTML.
+/// All figures, as HTML.
 #[must_use]
 pub fn all(entries: &[Entry]) -> Vec<String> {
     vec![
@@ -99,7 +99,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
         let Some(merged) = &entry.result.merged else { continue };
         let total = merged.tally.total();
         let both = [(&total.response_ns, false), (&total.service_ns, true)];
-        // Where they are the same, one would lie on the other.
+        // If both are the same, only one is drawn.
         let is_one = total.response_ns == total.service_ns;
         for (times, is_dashed) in both.into_iter().take(if is_one { 1 } else { 2 }) {
             let points = tail(times);
@@ -136,7 +136,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
     }
 }
 
-/// The times that ever fewer exceed: x is 1 at 90 %, 2 at 99 %.
+/// The percentiles of ever rarer times: x is 1 at 90 %, 2 at 99 %.
 fn tail(times: &Times) -> Vec<Dot> {
     let mut dots = Vec::new();
     for nth in 0..=POINTS_A_DECADE * DECADES_MAX {
@@ -154,12 +154,12 @@ fn tail(times: &Times) -> Vec<Dot> {
     dots
 }
 
-/// 1 is 90 %, 2 is 99 %.
+/// Formats a place on that axis: 1 is 90 %, 2 is 99 %.
 fn percent(x: f64) -> String {
     let percent = 100.0 * (1.0 - 10f64.powf(-x));
     let text = format!("{percent:.7}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    // What lies between the nines needs no more digits than tell it apart.
+    // A figure between the nines needs only enough digits to be distinct.
     let digits = if x.fract() == 0.0 {
         text.len()
     } else {
@@ -233,7 +233,7 @@ mod tests {
         let mut times = Times::default();
         (0..1000).for_each(|ns| times.record(1000 + ns));
         let dots = tail(&times);
-        // Ten are beyond it.
+        // Ten lie beyond it.
         assert_eq!(dots.last().map(|dot| dot.x), Some(2.0));
         assert!(dots.windows(2).all(|pair| pair[0].y <= pair[1].y));
         assert!(tail(&Times::default()).is_empty());

@@ -1,6 +1,7 @@
 //! The command line of `kvblaster report`.
 //!
-//! Where: called by `flags`. Invariant: a page is written whole or not at all, and says where.
+//! Where: called by `flags`.
+//! Invariant: a page is written whole or not at all, and its place is reported.
 
 use super::{ReportError, report};
 use std::fs;
@@ -21,7 +22,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes the page; gives what is to be printed: the page itself, or where it is.
+    /// Makes the page. Returns the text to print: the page itself, or its place.
     ///
     /// # Errors
     /// A result cannot be read, or the page not be written.

@@ -28,7 +28,7 @@
         .then(() => say('Copied'), () => say('Not allowed here'));
     });
   }
-  // What has to be pushed aside to be read says so.
+  // A table that needs scrolling sideways shows a hint.
   const hint = () => {
     for (const table of document.querySelectorAll('.table')) {
       const scroll = table.querySelector('.scroll');

@@ -1,4 +1,4 @@
-// What the test of the page asks of a browser: see browser.rs.
+// The probe that the test of the page runs in a browser: see browser.rs.
 'use strict';
 (() => {
   const luminance = colour => {
@@ -18,7 +18,7 @@
     const window_ = frame.contentWindow;
     const page = frame.contentDocument;
     const root = page.documentElement;
-    // As a colour in its resolved form, whatever it was written as.
+    // Resolves a colour, whatever its notation.
     const colour = name => {
       const probe = page.createElement('i');
       probe.style.color = `var(--${name})`;

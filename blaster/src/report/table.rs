@@ -1,7 +1,8 @@
 //! A table that scrolls by itself, and can be copied.
 //!
-//! Where: everywhere on the page. Invariant: a cell is text, escaped here; the first column names
-//! the row. Source: WCAG 2.2, 1.3.1; the page's script copies it as tab-separated values.
+//! Where: everywhere on the page.
+//! Invariant: a cell is text, escaped here; the first column names the row.
+//! Source: WCAG 2.2, 1.3.1; the page's script copies it as tab-separated values.
 
 use super::words::escaped;
 use std::fmt::Write;
@@ -14,7 +15,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// One with these columns.
+    /// Returns an empty table with these columns.
     #[must_use]
     pub fn new(head: &[&str]) -> Table {
         Table { head: head.iter().map(|name| (*name).to_owned()).collect(), rows: Vec::new() }
@@ -32,13 +33,13 @@ impl Table {
         self.rows.push((cells.to_vec(), differs));
     }
 
-    /// Whether it has no rows.
+    /// True if it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// As HTML; `title` is for those who do not see it.
+    /// Returns the table as HTML; `title` is for readers who do not see it.
     #[must_use]
     pub fn html(&self, title: &str) -> String {
         let mut out = format!(

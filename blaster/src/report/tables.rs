@@ -1,7 +1,8 @@
 //! The tables of the page, in their order.
 //!
-//! Where: around the figures. Invariant: a row a result, or a column where they are compared field
-//! by field; times and bytes have their units.
+//! Where: around the figures.
+//! Invariant: a table has one row per result, or one column where results are compared field by
+//! field; times and bytes have their units.
 //! Source: the tables of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;
@@ -17,11 +18,11 @@ use crate::search::{Capacity, bracket::Limit};
 use crate::workload::{VERBS, Verb};
 use std::collections::BTreeSet;
 
-/// Resamplings for an interval.
+/// Number of resamplings for an interval.
 const RESAMPLES: u32 = 2000;
 const CONFIDENCE: f64 = 0.95;
 
-/// A section of one table, with what has to be known to read it.
+/// A section of one table, with a note on how to read it.
 fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
     if table.is_empty() {
         return String::new();
@@ -33,11 +34,11 @@ fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
     format!("<section id=\"{id}\"><h2>{title}</h2>\n{note}{}</section>\n", table.html(title))
 }
 
-/// What brackets are.
+/// The note on the meaning of brackets.
 const BRACKETS: &str = "In brackets stands what the figure could as well have been, with 95 % \
                         confidence: the reports, or rounds, resampled.";
 
-/// A figure and the interval that its reports give.
+/// Formats a figure with the interval that its reports give.
 fn spread(
     entry: &Entry,
     told: fn(Option<f64>) -> String,
@@ -51,13 +52,13 @@ fn spread(
     marked(with_interval(of(merged), interval, told), is_unsteady)
 }
 
-/// A figure that rests on reports of which some are far from the others is not to be compared.
+/// Marks a figure that is not to be compared, because some of its reports are far from the others.
 fn marked(figure: String, is_unsteady: bool) -> String {
     if is_unsteady { figure + " (unsteady)" } else { figure }
 }
 
-/// Whether the reports disagree on a percentile of some of their times. Rarer ones than the 99th,
-/// which a report may have too few answers to tell, rest on the same reports as that.
+/// True if the reports disagree on a percentile of some of their times. A percentile beyond the
+/// 99th, for which a report may have too few answers, is also judged by the 99th.
 fn is_unsteady(entry: &Entry, share: f64, times: impl Fn(&Interval) -> Times) -> bool {
     let reports = &entry.result.reports;
     [share, share.min(0.99)].into_iter().any(|share| {
@@ -78,15 +79,14 @@ fn with_interval(
     }
 }
 
-/// A rate, or a count.
 fn count(value: Option<f64>) -> String {
     number(value, 0)
 }
 
-/// Of a longer name its ends stand above a narrow column.
+/// Most characters of a name above a narrow column; a longer name keeps its ends.
 const NAME_CHARS: usize = 30;
 
-/// The names of what is told at a glance, with how each is told.
+/// A row of the table at a glance: its name, and the text of its cell.
 type Glance = (&'static str, fn(&Entry, &Interval) -> String);
 const GLANCE: [Glance; 19] = [
     ("answered/s", |entry, _| spread(entry, count, RATES_NEAR, |one| Some(one.achieved_per_s()))),
@@ -130,7 +130,7 @@ fn responses(report: &Interval) -> Times {
     report.tally.total().response_ns
 }
 
-/// A percentile that enough answers lie beyond, or the longest.
+/// A percentile with enough answers beyond it, or the longest time.
 fn told(times: &Times, share: f64) -> Option<f64> {
     match share < 1.0 {
         true => told_ns(times, share),
@@ -145,7 +145,7 @@ fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {
     }
 }
 
-/// Each result in a column: side by side on a phone too.
+/// A table with a column per result: side by side on a phone too.
 #[must_use]
 pub fn glance(entries: &[Entry]) -> String {
     let measured: Vec<(&Entry, &Interval)> =
@@ -170,7 +170,7 @@ pub fn glance(entries: &[Entry]) -> String {
     section("At a glance", "glance", &table, &format!("{BRACKETS} {unsteady}"))
 }
 
-/// Capacities, a row a goal and result.
+/// A table of capacities, with a row per goal and result.
 #[must_use]
 pub fn capacities(entries: &[Entry]) -> String {
     let mut table = Table::new(&["run", "capacity", "objective", "requests/s", "limit", "rounds"]);
@@ -207,7 +207,7 @@ fn limit(capacity: &Capacity) -> &'static str {
     }
 }
 
-/// Each type of request, with response and service times.
+/// A table of the types of request, with response and service times.
 #[must_use]
 pub fn types(entries: &[Entry]) -> String {
     let head = [
@@ -280,7 +280,7 @@ fn kind(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
     cells
 }
 
-/// CPUs one by one.
+/// A table of all CPUs.
 #[must_use]
 pub fn processors(entries: &[Entry]) -> String {
     let mut table = Table::new(&[
@@ -300,7 +300,7 @@ pub fn processors(entries: &[Entry]) -> String {
     section("CPUs of the machine that kvblaster ran on", "cpus", &table, "")
 }
 
-/// What the results rest on, field by field; rows that differ are marked.
+/// A table of the results' manifests, field by field; rows that differ are marked.
 #[must_use]
 pub fn manifests(entries: &[Entry]) -> String {
     let head: Vec<&str> =
@@ -369,7 +369,7 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
                 nic.tx_queues
             ),
         );
-        // What else it is set to is in the JSON: it would fill a phone's screen.
+        // Other settings are only in the JSON: they would fill a phone's screen.
         let is_on = |name: &&str| nic.settings.iter().any(|s| s.name == **name && s.value == "1");
         let on: Vec<&str> = ["tso", "gso", "gro", "lro"].into_iter().filter(is_on).collect();
         if !on.is_empty() {

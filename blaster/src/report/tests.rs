@@ -1,7 +1,7 @@
-//! The page as text: what is on it, and what cannot get onto it. How it looks, a browser says
-//! in `tests/report.rs`.
+//! Tests of the page as text: its contents, and what must not get into it. `browser.rs` tests its
+//! look.
 //!
-//! Where: tests. Invariant: as for the page. Source: none.
+//! Where: tests. Invariant: like for the page. Source: none.
 
 use super::{ReportError, named, page, report};
 use crate::result::RunResult;
@@ -47,16 +47,16 @@ fn everything_is_on_the_page() {
     let marked =
         |row: &str| rows.contains(&format!("<tr class=\"differs\"><th scope=\"row\">{row}"));
     assert!(!marked("seed") && !marked("kernel"), "equal fields are marked");
-    // A generator that was the limit in a search does not pass for valid.
+    // A search whose limit was the generator does not pass for valid.
     assert!(page.contains("Invalid (generator): in 1 of 8 trials"), "{page}");
     assert!(!page.contains("held at no rate tried"));
-    // 200 requests a second are answered in every report.
+    // Each report has 200 answers a second.
     assert!(page.contains("<td>200 [200, 200]</td>"));
 }
 
 #[test]
 fn what_rests_on_reports_that_disagree_is_marked() {
-    // The fourth report of each has a stall, for all but the steady one.
+    // The fourth report of each has a stall, except in the steady one.
     let mut entries = two();
     let steady = &mut entries[0].result;
     steady.reports[3].tally = steady.reports[2].tally.clone();
@@ -143,11 +143,11 @@ fn a_title_says_what_and_when_and_a_sentence_what_came_of_it() {
     let told = told.split_once("</p>").unwrap().0;
     assert!(told.starts_with("ours answered 200 a second"), "{told}");
     assert!(told.contains("ours: not to be taken as it is; why stands below."), "{told}");
-    // Why is in sight, what is only to be kept in mind is not.
+    // The reason is shown at once; a mere note is folded away.
     let (seen, folded) =
         page.split_once("id=\"glance\"").unwrap().0.split_once("<details>").unwrap();
     assert!(seen.contains("p99&lt;1ms is not met") && folded.contains("Note (broken)"), "{seen}");
-    // 12,000 answers tell no p99.99, and no one's CPU time is a response time.
+    // 12,000 answers are too few for a p99.99; the page ends with p99.9.
     assert!(!page.contains("response p99.99"));
     assert!(page.contains("<th scope=\"row\">response p99.9</th>") && page.contains(">figure<"));
 }

@@ -1,12 +1,12 @@
-//! Figures and texts as they stand on the page.
+//! Figures and texts in the form of the page.
 //!
-//! Where: in every cell and label. Invariant: what `escaped` gives is text in HTML and in quoted
-//! attributes, whatever it was before.
+//! Where: in every cell and label.
+//! Invariant: the output of `escaped` is text in HTML and in quoted attributes, whatever the input.
 //! Source: the HTML standard, section 13.1.
 
 use crate::words::{grouped, size, whole};
 
-/// Text for HTML and SVG, in quoted attributes too.
+/// Escapes text for HTML and SVG, including quoted attributes.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -18,7 +18,7 @@ pub fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(one),
-            // Others move the cursor, the writing direction or nothing at all.
+            // Other control characters move the cursor, the writing direction or nothing at all.
             one if one.is_control() => out.push('\u{fffd}'),
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
             one => out.push(one),
@@ -27,7 +27,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// The first `chars` characters, and a sign if there were more.
+/// The first `chars` characters, and an ellipsis if there were more.
 #[must_use]
 pub fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
@@ -36,7 +36,7 @@ pub fn shortened(text: &str, chars: usize) -> String {
     }
 }
 
-/// The ends of a text of more than `chars` characters: names often differ in their last.
+/// The two ends of a text of more than `chars` characters: names often differ at their ends.
 #[must_use]
 pub fn amid(text: &str, chars: usize) -> String {
     let count = text.chars().count();
@@ -48,10 +48,10 @@ pub fn amid(text: &str, chars: usize) -> String {
     first + "…" + &text.chars().skip(count - last).collect::<String>()
 }
 
-/// What stands where nothing is known.
+/// The sign for an unknown figure.
 pub const UNKNOWN: &str = "–";
 
-/// A number with `decimals`, thousands set apart; a dash where it is not known.
+/// Formats a number with `decimals` and thousands separators; a dash if it is unknown.
 #[must_use]
 pub fn number(value: Option<f64>, decimals: usize) -> String {
     match value {
@@ -63,27 +63,27 @@ pub fn number(value: Option<f64>, decimals: usize) -> String {
     }
 }
 
-/// Nanoseconds with the unit that suits them.
+/// Formats nanoseconds with a suitable unit.
 #[must_use]
 pub fn span(ns: Option<f64>) -> String {
     ns.filter(|ns| ns.is_finite())
         .map_or_else(|| UNKNOWN.to_owned(), |ns| crate::words::time(whole(ns)))
 }
 
-/// Bytes, likewise.
+/// Formats bytes with a suitable unit.
 #[must_use]
 pub fn bytes(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| size(bytes as f64))
 }
 
-/// A share of 1, in percent.
+/// Formats a share of 1 in percent.
 #[must_use]
 pub fn percent(ratio: Option<f64>) -> String {
     let percent = ratio.map(|ratio| 100.0 * ratio);
     percent.map_or_else(|| UNKNOWN.to_owned(), |percent| format!("{} %", plain(percent)))
 }
 
-/// A time with the unit that suits it, for an axis.
+/// Formats a time with a suitable unit, for an axis.
 #[must_use]
 pub fn time(ns: f64) -> String {
     let (figure, unit) = match ns {
@@ -95,7 +95,7 @@ pub fn time(ns: f64) -> String {
     format!("{} {unit}", plain(figure))
 }
 
-/// A rate or count, for an axis.
+/// Formats a rate or count, for an axis.
 #[must_use]
 pub fn count(value: f64) -> String {
     match value {
@@ -106,7 +106,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// A short number without zeros at its end.
+/// Formats a short number without trailing zeros.
 #[must_use]
 pub fn plain(value: f64) -> String {
     let text = format!("{value:.3}");

@@ -1,7 +1,8 @@
 //! The figures as tables for spreadsheets and scripts.
 //!
-//! Where: beside the JSON. Invariant: a row a report and type of request, `all` last; the columns
-//! of a schema keep their order; what is not known is empty.
+//! Where: beside the JSON.
+//! Invariant: one row per report and type of request, `all` last; the columns of a schema keep
+//! their order; an unknown figure is empty.
 //! Source: RFC 4180.
 
 use crate::measure::times::{FIGURES, Figure};
@@ -18,24 +19,22 @@ p99_us,p99_9_us,p99_99_us,max_us,service_mean_us,service_p50_us,service_p99_us,s
 server_usr_cpus,server_sys_cpus,server_rss_bytes,client_cpus,machine_idle,machine_softirq,\
 unsent\r\n";
 
-/// The figures of service times in them.
+/// The figures of service times in `reports.csv`.
 const SERVICE: [&str; 4] = ["mean", "p50", "p99", "max"];
 
 /// Columns of `cpus.csv`: shares of one CPU's time.
 const CPUS: &str = "run,report,start_s,seconds,cpu,usr,nice,sys,iowait,irq,softirq,steal,idle,busy";
 
-/// Columns of `curve.csv`.
 const CURVE: &str = "trial,asked_per_s,offered_per_s,achieved_per_s,mean_us,p50_us,p99_us,\
 p99_9_us,max_us,late_ratio,failure_ratio,hit_ratio,server_cpus,generator_busiest,client_bound,met,\
 min_us,sd_us";
 
-/// Each report.
 pub(crate) fn reports(reports: &[Interval]) -> String {
     let rows = reports.iter().enumerate().map(|(nth, report)| rows(nth, report));
     std::iter::once(REPORTS.to_owned()).chain(rows).collect()
 }
 
-/// One report: a row a type of request.
+/// Writes one report, with a row per type of request.
 pub(crate) fn rows(nth: usize, report: &Interval) -> String {
     let mut out = String::new();
     for verb in VERBS {
@@ -91,7 +90,7 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
     );
 }
 
-/// This machine's CPUs, report by report: all of them, then each.
+/// Writes this machine's CPUs, report by report: all of them together, then each.
 pub(crate) fn cpus(reports: &[Interval]) -> String {
     let mut out = format!("{CPUS}\r\n");
     for (nth, report) in reports.iter().enumerate() {
@@ -109,7 +108,7 @@ pub(crate) fn cpus(reports: &[Interval]) -> String {
     out
 }
 
-/// Latency against throughput, trial by trial.
+/// Writes latency against throughput, trial by trial.
 pub(crate) fn curve(curve: &[Point]) -> String {
     let mut out = format!("{CURVE}\r\n");
     for (nth, point) in curve.iter().enumerate() {
@@ -140,12 +139,12 @@ pub(crate) fn curve(curve: &[Point]) -> String {
     out
 }
 
-/// A figure; nothing where it is not known.
+/// Formats a figure; empty if it is unknown.
 fn cell(value: Option<f64>, decimals: usize) -> String {
     value.map_or(String::new(), |value| format!("{value:.decimals$}"))
 }
 
-/// Text in one cell.
+/// Quotes text for one cell, if needed.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,8 +1,9 @@
-//! The times as HdrHistogram interval logs, which HistogramLogProcessor, hdr-plot and others read.
+//! Times as HdrHistogram interval logs, which HistogramLogProcessor, hdr-plot and others read.
 //!
-//! Where: beside the JSON. Invariant: an interval a report and type of request, its tag the type,
-//! and one without a tag of all types together, which is what tools read that are not told a tag;
-//! times in nanoseconds, the interval's longest in milliseconds, as the Java tools print it.
+//! Where: beside the JSON.
+//! Invariant: one interval per report and type of request, tagged with the type, and one without a
+//! tag for all types together, which tools read unless they are given a tag; times are in
+//! nanoseconds, the interval's longest in milliseconds, like the Java tools print it.
 //! Source: HdrHistogram's interval log format 1.3.
 
 use super::{ResultError, RunResult};
@@ -15,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// Nanoseconds in a millisecond.
 const DIVISOR: f64 = 1e6;
 
-/// Which times.
+/// The kind of times in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From the intended time.
@@ -24,7 +25,6 @@ pub enum Kind {
     Service,
 }
 
-/// A log of all reports.
 pub(crate) fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError> {
     let failed = |error: &dyn std::fmt::Debug| ResultError::Histogram(format!("{error:?}"));
     let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
-//! The machine that measured: kernel, CPUs, memory, network interfaces, and what they are set to.
+//! The measuring machine: kernel, CPUs, memory, network interfaces, and their settings.
 //!
-//! Where: in the manifest. Invariant: what cannot be read is absent; nothing here can fail.
+//! Where: in the manifest. Invariant: a value that cannot be read is absent; nothing here can fail.
 //! Source: uname(2), /proc/cpuinfo, /proc/meminfo, /proc/sys/net, /sys/class/net, ethtool, the
 //! kernel's admin-guide for /sys/devices/system/cpu.
 
@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// Interfaces that are listed.
 const NICS_MAX: usize = 32;
-/// The longest value of a setting that is kept.
+/// Most characters kept of a setting's value.
 const VALUE_CHARS_MAX: usize = 200;
-/// Of the system: a name, and the file that has it.
+/// Settings of the system: a name, and the file with its value.
 const FILES: [(&str, &str); 18] = [
     ("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
     ("smt", "/sys/devices/system/cpu/smt/active"),
@@ -35,7 +34,8 @@ const FILES: [(&str, &str); 18] = [
     ("net.ipv4.tcp_rmem", "/proc/sys/net/ipv4/tcp_rmem"),
     ("net.ipv4.tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
 ];
-/// Words of the kernel's command line that change how fast it is; the others are nobody's business.
+/// Words of the kernel's command line that change its speed; the others may be private, so they are
+/// left out.
 const BOOT_WORDS: [&str; 8] = [
     "mitigations",
     "isolcpus",
@@ -58,11 +58,11 @@ pub struct Machine {
     pub cpu_model: Option<String>,
     /// CPUs that this process may run on.
     pub cpus: u32,
-    /// Who decides on their frequency.
+    /// The governor of the CPUs' frequency.
     pub governor: Option<String>,
-    /// Memory.
+    /// Bytes of memory.
     pub memory_bytes: Option<u64>,
-    /// What else decides on how fast it is: mitigations, clock, limits of sockets.
+    /// Other settings that affect speed: mitigations, clock, limits of sockets.
     #[serde(default)]
     pub settings: Vec<Setting>,
     /// Network interfaces, loopback included.
@@ -76,9 +76,9 @@ pub struct Nic {
     pub name: String,
     /// `up`, `down` or `unknown`.
     pub state: Option<String>,
-    /// The longest packet.
+    /// Most bytes of a packet.
     pub mtu: Option<u32>,
-    /// Megabits a second.
+    /// Speed in megabits per second.
     pub speed_mbps: Option<u32>,
     /// Its driver.
     pub driver: Option<String>,
@@ -86,19 +86,19 @@ pub struct Nic {
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// Nanoseconds that merging of received packets waits.
+    /// Nanoseconds for which merging of received packets waits.
     pub gro_flush_timeout: Option<u64>,
-    /// Polls without packets before interrupts are on again.
+    /// Polls without packets before interrupts are enabled again.
     pub napi_defer_hard_irqs: Option<u64>,
-    /// Whether it is polled by threads of its own.
+    /// True if threads of its own poll it.
     pub threaded: Option<bool>,
-    /// Offloads (1: on), coalescing, rings and channels, as ethtool has them; steering of packets.
+    /// Offloads (1: on), coalescing, rings and channels with ethtool's names; steering of packets.
     #[serde(default)]
     pub settings: Vec<Setting>,
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     #[must_use]
     pub fn here() -> Machine {
         let name = rustix::system::uname();
@@ -117,7 +117,7 @@ impl Machine {
     }
 }
 
-/// What is set of the system, beside its interfaces.
+/// The settings of the system, without its interfaces.
 fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -141,7 +141,7 @@ fn setting(name: &str, value: &str) -> Setting {
     Setting { name: name.to_owned(), value }
 }
 
-/// Of the kernel's command line, what changes how fast it is.
+/// The words of the kernel's command line that change its speed.
 fn boot(words: &[String]) -> Option<String> {
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
     let is_known = |word: &&String| BOOT_WORDS.contains(&name(word).as_str());
@@ -149,7 +149,7 @@ fn boot(words: &[String]) -> Option<String> {
     (!known.is_empty()).then(|| known.join(" "))
 }
 
-/// What the processor is vulnerable to, and what is done about it; not what it does not have.
+/// The processor's vulnerabilities and their mitigations; those it does not have are left out.
 fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<(String, String)> = entries
@@ -163,7 +163,7 @@ fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// Read here, for the crate for /proc panics where no CPU is told, and leaves out ARM's model.
+/// Reads /proc/cpuinfo here: the procfs crate panics if it lists no CPU, and omits ARM's model.
 fn cpuinfo() -> String {
     fs::read_to_string("/proc/cpuinfo").unwrap_or_default()
 }
@@ -208,7 +208,7 @@ fn nic(path: &Path) -> Nic {
         name,
         state: word(&path.join("operstate")),
         mtu: word(&path.join("mtu")).and_then(|text| text.parse().ok()),
-        // -1 where it is not known.
+        // -1 means unknown, and is not parsed.
         speed_mbps: word(&path.join("speed")).and_then(|text| text.parse().ok()),
         driver: driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
         rx_queues: queues("rx-"),
@@ -220,7 +220,7 @@ fn nic(path: &Path) -> Nic {
     }
 }
 
-/// A file's one word; none where there is none.
+/// Returns a file's text without surrounding space; none if there is none.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -257,7 +257,7 @@ mod tests {
         }
         fs::write(eth.join("queues/rx-0/rps_cpus"), "3\n").unwrap();
         let mut found = nics(&folder);
-        // Of an interface that is really called so, ethtool would tell more.
+        // If the machine has an interface of this name, ethtool adds its settings.
         found[0].settings.retain(|setting| setting.name.contains("rps"));
         fs::remove_dir_all(&folder).unwrap();
         let expected = Nic {

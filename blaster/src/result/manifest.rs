@@ -1,29 +1,30 @@
-//! What a result rests on: who measured what, on which machine, and how.
+//! The conditions of a result: command line, workload, servers, machine and settings.
 //!
-//! Where: made before the traffic. Invariant: from it alone the run can be repeated: the command
-//! line, the seed and the whole workload are in it.
-//! Source: the thesis's section 2.3 (the same seed), and what published figures lacked.
+//! Where: made before the traffic.
+//! Invariant: the run can be repeated from the manifest alone: the command line, the seed and the
+//! whole workload are in it.
+//! Source: the thesis's section 2.3 (the same seed), and the gaps of published figures.
 
 use super::machine::Machine;
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a result rests on.
+/// The conditions of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// What the run is called in reports: the user's word, or the servers' names.
+    /// The run's name in reports: the user's word, or the servers' names.
     pub label: String,
     /// The version of kvblaster.
     pub kvblaster: String,
-    /// When it began: Unix time in seconds.
+    /// The start: Unix time in seconds.
     pub started_unix_s: f64,
-    /// The same for people, in UTC.
+    /// The start for people, in UTC.
     pub started: String,
     /// The command line, word by word.
     pub command_line: Vec<String>,
-    /// Where it was given.
+    /// The machine on which the command was given.
     pub machine: Machine,
-    /// Of all that was drawn.
+    /// The seed of everything that was drawn.
     pub seed: u64,
     /// The workload, as a file that can be read back.
     pub workload_toml: String,
@@ -33,9 +34,9 @@ pub struct Manifest {
     pub protocol: String,
     /// `open` or `closed`.
     pub driven: String,
-    /// Settling time and reports, as `10s+6x10s`.
+    /// Settling time and reports, such as `10s+6x10s`.
     pub schedule: String,
-    /// Threads that drove.
+    /// Number of driving threads.
     pub threads: u32,
     /// Answers later than this are late.
     pub late_limit_ns: u64,
@@ -46,7 +47,7 @@ pub struct Manifest {
 /// A setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Its name, as of the flag.
+    /// The setting's name, like the flag's.
     pub name: String,
     /// Its value.
     pub value: String,
@@ -55,25 +56,26 @@ pub struct Setting {
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetRecord {
-    /// As it was named.
+    /// The name on the command line.
     pub name: String,
-    /// Where that is: `tcp 127.0.0.1:11211`.
+    /// The address: `tcp 127.0.0.1:11211`.
     pub place: String,
     /// Its share of the keys.
     pub weight: u32,
-    /// What it says its version is; none if it says nothing.
+    /// The version that it reports; none if it reports none.
     pub version: Option<String>,
     /// Its processes, if it is on this machine.
     pub pids: Vec<u32>,
-    /// What they were started with.
+    /// The command line of the first process.
     pub command_line: Option<String>,
-    /// The CPUs that the first of them may run on, as `0-3,8`.
+    /// The CPUs that the first process may run on, such as `0-3,8`.
     #[serde(default)]
     pub cpus: Option<String>,
 }
 
 impl Manifest {
-    /// One of this machine, this moment and this command line; the rest is the caller's.
+    /// Begins a manifest of this machine, this moment and this command line; the caller adds the
+    /// rest.
     #[must_use]
     pub fn here() -> Manifest {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -94,7 +96,7 @@ impl Manifest {
     }
 }
 
-/// A moment in UTC, as RFC 3339 writes it.
+/// Formats a moment in UTC according to RFC 3339.
 #[must_use]
 pub fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);

@@ -1,4 +1,4 @@
-//! A made-up result with everything in it.
+//! A made-up result that uses every field.
 //!
 //! Where: tests. Invariant: the same at every call. Source: none.
 
@@ -13,7 +13,7 @@ use crate::measure::{Finding, Interval, Tally, steady};
 use crate::search::{Capacity, Found, bracket::Limit, curve::Point};
 use crate::workload::Verb;
 
-/// Six reports of a server that takes about `us` µs, with text that is not to be trusted.
+/// Six reports of a server that takes about `us` µs, with hostile text in the names.
 pub(crate) fn result(label: &str, us: u64) -> RunResult {
     let reports: Vec<Interval> = (0..6).map(|nth| report(nth, us)).collect();
     let merged = Interval::merged(&reports);
@@ -77,7 +77,7 @@ fn report(nth: u64, us: u64) -> Interval {
     for request in 0..2000_u64 {
         let verb = if request % 31 == 0 { Verb::Set } else { Verb::Get };
         let (intended, sent) = (request * 1000, request * 1000 + request % 20);
-        // A long tail, and in the fourth report a stall.
+        // A long tail, and a stall in the fourth report.
         let stall = if nth == 3 && request < 50 { 100_000_000 } else { 0 };
         let ns = us * 1000 * (100 + request % 100) / 100 + us * 20_000_000 / (request + 1) + stall;
         tally.offered += 1;

@@ -1,6 +1,6 @@
-//! Results written, read back, and read by others' tools.
+//! Tests of results: written, read back, and read by other tools.
 //!
-//! Where: tests. Invariant: each test has a folder of its own and leaves none.
+//! Where: tests. Invariant: each test has a folder of its own and removes it.
 
 use super::sample;
 use super::{FILE, ResultError, RunResult};
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// A folder that goes with the test.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -36,7 +36,7 @@ fn a_result_is_read_back_as_it_was() {
     result.write(&folder.0).unwrap();
     assert_eq!(RunResult::read(&folder.0).unwrap(), result);
     assert_eq!(RunResult::read(&folder.0.join(FILE)).unwrap(), result);
-    // Written again it replaces what was there, and leaves nothing else.
+    // A second write replaces the files, and leaves nothing else.
     let other = sample::result("theirs", 80);
     other.write(&folder.0).unwrap();
     assert_eq!(RunResult::read(&folder.0).unwrap().manifest.label, "theirs");
@@ -123,7 +123,7 @@ fn cpus_have_a_row_each_and_their_shares_are_the_categories() {
     sample::result("ours", 50).write(&folder.0).unwrap();
     let cpus = fs::read_to_string(folder.0.join("cpus.csv")).unwrap();
     let lines: Vec<Vec<&str>> = cpus.lines().map(|line| line.split(',').collect()).collect();
-    // All, and two of them, in each of six reports.
+    // One row for all CPUs and one for each of two, in each of six reports.
     assert_eq!(lines.len(), 1 + 6 * 3);
     let header = lines[0].clone();
     let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
@@ -137,7 +137,7 @@ fn cpus_have_a_row_each_and_their_shares_are_the_categories() {
     assert!(lines.iter().all(|line| line.len() == header.len()), "{cpus}");
 }
 
-/// Every name of an object, however deep; histograms' text is no object.
+/// Collects every name of an object, however deep; an encoded histogram is no object.
 fn names(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

@@ -1,7 +1,8 @@
-//! What a server says of itself: its version and process, what it holds and how much it may.
+//! A server's description of itself: version, process, items and memory.
 //!
-//! Where: first of all, and in the manifest. Invariant: it takes seconds at most, whoever is there;
-//! a server that does not answer, or not with that, leaves it unknown, and that fails nothing.
+//! Where: first of all, and in the manifest.
+//! Invariant: asking takes seconds at most, whatever is there. An answer that is missing or lacks a
+//! field leaves it unknown, which fails nothing.
 //! Source: memcached's `version` and `stats`, over UDP `version` in its frame; Redis's `INFO`.
 
 use crate::target::{Place, Target};
@@ -17,42 +18,40 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a server has to take a connection.
+/// Time that a server has to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// And to answer.
+/// Time that a server has to answer.
 const WAIT: Duration = Duration::from_secs(1);
-/// The longest answer that is read: `INFO` is about 7,000 bytes, `stats` 4,000.
+/// Most bytes of an answer that are read: `INFO` is about 7,000 bytes, `stats` 4,000.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
-/// The longest version.
 const VERSION_CHARS_MAX: usize = 100;
-/// Datagrams of an answer, at most.
 const DATAGRAMS_MAX: usize = 64;
 /// memcached's UDP frame: request 1, datagram 0 of 1.
 const FRAME: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
-/// What a server says.
+/// A server's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
     /// Its version.
     pub version: Option<String>,
     /// Bytes that it may use for items.
     pub limit_bytes: Option<u64>,
-    /// Its process, on its own machine.
+    /// Its process id, on its own machine.
     #[serde(default)]
     pub pid: Option<u64>,
     /// Seconds since it was started.
     #[serde(default)]
     pub uptime_s: Option<u64>,
-    /// Items that it holds.
+    /// Number of items that it holds.
     #[serde(default)]
     pub items: Option<u64>,
-    /// And their bytes.
+    /// Bytes of those items.
     #[serde(default)]
     pub items_bytes: Option<u64>,
 }
 
 impl Said {
-    /// What an answer says: memcached's lines, or those of Redis's `INFO`.
+    /// Reads an answer: memcached's lines, or those of Redis's `INFO`.
     fn read(answer: &str) -> Said {
         let is_redis = answer.contains("redis_version:") || answer.contains("valkey_version:");
         Said {
@@ -73,7 +72,7 @@ impl Said {
 /// Asks a server; `is_resp` if it speaks Redis's protocol.
 ///
 /// # Errors
-/// Nobody takes connections there. Over UDP that is not always to be seen.
+/// Nothing takes connections there. Over UDP that may go unnoticed.
 pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
     let question = match (&target.place, is_resp) {
         (Place::Udp(_) | Place::Xdp(..), _) => "version\r\n",
@@ -81,18 +80,18 @@ pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
         (_, false) => "version\r\nstats\r\n",
     };
     let mut all = answer(target, question)?;
-    // A datagram is one request.
+    // One datagram carries one request, so `stats` is asked in another.
     if target.place.datagrams().is_some() && version(&all).is_some() {
         all += &answer(target, "stats\r\n").unwrap_or_default();
     }
     Ok(Said::read(&all))
 }
 
-/// How many threads a server at a UDP port has, which it says over TCP at the same one; none if it
-/// says something else.
+/// Asks a server at a UDP port for its number of threads, over TCP at the same port; none if the
+/// answer does not say it.
 ///
 /// # Errors
-/// Nobody takes connections there.
+/// Nothing takes connections there.
 pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     let place = match &target.place {
         Place::Udp(address) | Place::Xdp(_, address) => Place::Tcp(*address),
@@ -104,10 +103,10 @@ pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     Ok(threads.and_then(|threads| threads.parse().ok()))
 }
 
-/// What is answered to a question, `is_whole` or as much as came in time.
+/// Returns the answer to a question, `is_whole` or as much as came in time.
 ///
 /// # Errors
-/// As `ask`.
+/// Like `ask`.
 pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<String> {
     let question = question.as_ref();
     let answer = match &target.place {
@@ -121,7 +120,7 @@ pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<
     Ok(String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
 }
 
-/// A connection to a Unix socket, which without a limit would wait for ever where the server's
+/// Connects to a Unix socket, with a time limit: without one it would wait for ever if the server's
 /// backlog is full.
 fn unix(path: &Path) -> io::Result<UnixStream> {
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -150,7 +149,7 @@ fn udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     let (end, mut datagram) = (Instant::now() + WAIT, [0; ANSWER_BYTES_MAX]);
     loop {
         let bytes = socket.recv(&mut datagram)?;
-        // Request, number of the datagram, how many there are, nothing: two bytes each.
+        // The request's number, the datagram's number, their total, zero: two bytes each.
         let [_, _, a, b, c, d, _, _, part @ ..] = &datagram[..bytes] else { continue };
         let (number, all) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
         parts.insert(number, part.to_vec());
@@ -161,7 +160,7 @@ fn udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads until the answer is whole, or there is no more, or no time.
+/// Reads until the answer is complete, the stream ends, or time is up.
 fn until_whole(stream: &mut impl Read) -> Vec<u8> {
     let end = Instant::now() + WAIT;
     let mut answer = Vec::new();
@@ -178,7 +177,7 @@ fn until_whole(stream: &mut impl Read) -> Vec<u8> {
     answer
 }
 
-/// Has all come that was asked for? It ends with what stats end with, with an error, or after as
+/// True if the answer is complete: it ends with the last line of stats, with an error, or after as
 /// many bytes as Redis announces.
 fn is_whole(answer: &str) -> bool {
     let errors = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "-"];
@@ -192,14 +191,14 @@ fn is_whole(answer: &str) -> bool {
     announced.is_some_and(is_all) || last.flatten().is_some_and(is_last)
 }
 
-/// The figure in the line that begins with one of these, if that has come whole.
+/// The number in the first complete line that begins with one of these.
 fn figure(answer: &str, begins: &[&str]) -> Option<u64> {
     let mut lines = answer.split_inclusive('\n').filter_map(|line| line.strip_suffix("\r\n"));
     let figure = lines.find_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
     figure?.trim().parse().ok()
 }
 
-/// Keys of all of Redis's databases: `db0:keys=3,expires=0`. One without keys has no line.
+/// Number of keys in all of Redis's databases: `db0:keys=3,expires=0`. An empty one has no line.
 fn redis_keys(answer: &str) -> u64 {
     let keys = |line: &str| {
         let (name, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
@@ -209,7 +208,7 @@ fn redis_keys(answer: &str) -> u64 {
     answer.lines().filter_map(keys).sum()
 }
 
-/// The version in an answer, once its line has come whole.
+/// The version in an answer, once its line is complete.
 fn version(answer: &str) -> Option<String> {
     let mut lines = answer.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| {
@@ -302,7 +301,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        // One may wait.
+        // One connection may wait in the backlog.
         rustix::net::listen(&listener, 0).unwrap();
         let _waiting = unix(&path).unwrap();
         let target = parse(&format!("unix:{}", path.display()), Family::Any).unwrap();

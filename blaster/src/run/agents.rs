@@ -4,8 +4,9 @@
 //! course -> Crew -> Agents ==stdin/stdout of `ssh HOST kvblaster agent`==> host -> Threads
 //! ```
 //!
-//! Where: behind `Crew`. Invariant: whatever an agent does or fails to do, the controller goes on
-//! or says which one it was; no agent outlives the controller, for its standard input ends.
+//! Where: behind `Crew`.
+//! Invariant: whatever an agent does or fails to do, the controller goes on or names the agent; no
+//! agent outlives the controller, because its standard input ends.
 //! Source: the paper's section 5.2: traffic generators and their controller.
 
 mod host;
@@ -36,24 +37,24 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 use talk::{Found, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
 
-/// Agents of one run.
+/// Most agents of one run.
 pub const AGENTS_MAX: usize = 256;
-/// How long a command has until its agent greets: connecting, and logging in.
+/// Time that a command has until its agent greets, for connecting and logging in.
 const GREETING_MAX: Duration = Duration::from_secs(10);
-/// And until it is told that nothing was heard of it yet.
+/// Silence before the greeting after which the agent is named to the user.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
-/// Ctrl-C is looked for as often.
+/// Time between two looks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a process has to end once it is no longer wanted, and its last words to come.
+/// Time that a process has to end once it is no longer wanted, and its last words to arrive.
 const END_MAX: Duration = Duration::from_secs(2);
-/// How often it is looked whether it has.
+/// Time between two looks whether a process has ended.
 const END_TICK: Duration = Duration::from_millis(2);
-/// The longest line of an agent's standard error that is passed on whole.
+/// Most bytes of a line of an agent's standard error that is passed on whole.
 const WORDS_BYTES_MAX: u64 = 4096;
-/// As many characters of it, and of why an agent does not do what it was to do, are told.
+/// Most characters shown of such a line, or of an agent's reason for a failure.
 const WORDS_CHARS_MAX: usize = 4096;
 
-/// Sees that each agent has something to do.
+/// Checks that each agent has something to do.
 ///
 /// # Errors
 /// Options contradict each other.
@@ -79,7 +80,6 @@ pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// All agents of a run.
 #[derive(Debug)]
 pub(crate) struct Agents {
     each: RefCell<Vec<Agent>>,
@@ -88,45 +88,44 @@ pub(crate) struct Agents {
     epoch: Cell<u32>,
 }
 
-/// Who sent it, when it came, and what it is; or why nothing more will come.
+/// The agent, the time of arrival, and the message; or the reason why no more will come.
 type Mail = (usize, Instant, Result<FromAgent, String>);
 
 #[derive(Debug)]
 struct Agent {
-    /// As errors call it.
+    /// The agent's name in errors.
     name: String,
     command: String,
     task: Task,
     child: Child,
-    /// What is sent to it; nothing once it is lost.
+    /// The queue of messages to it; none once it is lost.
     to: Option<SyncSender<ToAgent>>,
-    /// The last line of its standard error, when that has ended.
+    /// The last line of its standard error, sent when that ends.
     words: Receiver<String>,
     phase: Phase,
     found: Option<Found>,
     said: Said,
-    /// The servers that say nothing to it, once it was asked and has answered.
+    /// The servers that do not answer it, once it was asked and has replied.
     silent: Option<Vec<String>>,
-    /// Those that are not what they were, likewise.
+    /// The servers that went away or were restarted, likewise.
     changed: Option<Vec<String>>,
     lost: Option<String>,
-    /// When the word was sent, and how long until it was known to have come.
+    /// The time at which `Go` was sent; `round_trip` is the time until `Gone` came.
     went: Option<Instant>,
     round_trip: Option<Duration>,
 }
 
-/// What it has said of the traffic under way.
+/// An agent's messages about the traffic under way.
 #[derive(Debug, Default)]
 struct Said {
     epochs: BTreeSet<u32>,
     is_unheard: bool,
     is_over: bool,
     sight: Sight,
-    /// Why it did not do what it was to do, though it still speaks.
+    /// The reason why it did not do its task, though it still speaks.
     failed: Option<String>,
 }
 
-/// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum Phase {
     Started,
@@ -139,7 +138,8 @@ enum Phase {
 }
 
 impl Agents {
-    /// Starts the plan's agents and gives each its share; the servers are as the first sees them.
+    /// Starts the plan's agents and gives each its share; the servers are those that the first
+    /// sees.
     ///
     /// # Errors
     /// One does not start, is another version, or cannot do its share; or Ctrl-C.
@@ -173,7 +173,7 @@ impl Agents {
         Ok((agents, servers))
     }
 
-    /// Waits for greetings for a while, and then tells whose have not come.
+    /// Waits a while for greetings, and then names the agents whose greeting has not come.
     fn name_silent(&self, plan: &Plan, stop: &AtomicBool) {
         let ends = Instant::now() + NAMED_AFTER;
         let is_silent = |agent: &Agent| agent.to.is_some() && agent.phase < Phase::Greeted;
@@ -189,7 +189,7 @@ impl Agents {
         }
     }
 
-    /// Waits until everybody has come so far, and is able to do its share.
+    /// Waits until all agents have reached `phase`; fails if one cannot do its share.
     fn begun(&self, stop: &AtomicBool, phase: Phase) -> Result<(), RunError> {
         self.until(stop, phase);
         if let Some(failed) = self.failed() {
@@ -199,7 +199,7 @@ impl Agents {
         if stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
     }
 
-    /// Who is lost or could not do what it was to do, and why: the first.
+    /// The first agent that is lost or could not do its task, and why.
     fn failed(&self) -> Option<RunError> {
         self.each.borrow().iter().find_map(|agent| {
             let why = agent.lost.as_ref().or(agent.said.failed.as_ref())?;
@@ -207,7 +207,7 @@ impl Agents {
         })
     }
 
-    /// Has all connect for `pace`, and begin at a word.
+    /// Has all agents connect for `pace`, and lets them begin together.
     pub(crate) fn start(&self, (mode, pace): (Mode, Pace), is_watched: bool, stop: &AtomicBool) {
         for agent in self.each.borrow_mut().iter_mut() {
             (agent.phase, agent.said) = (Phase::Prepared, Said::default());
@@ -221,7 +221,6 @@ impl Agents {
         }
     }
 
-    /// The host of each.
     fn hosts(&self) -> Vec<String> {
         let host = |agent: &Agent| agent.found.as_ref().map(|found| found.host.clone());
         self.each.borrow().iter().map(|agent| host(agent).unwrap_or_default()).collect()
@@ -231,7 +230,7 @@ impl Agents {
         self.each.borrow().iter().any(|agent| agent.lost.is_some())
     }
 
-    /// The servers that say nothing to each agent, by its number; all of them, to one that has
+    /// The servers that do not answer each agent, by its number; all of them for an agent that has
     /// heard nothing.
     pub(crate) fn silent(&self, servers: &Servers, stop: &AtomicBool) -> Vec<(u32, Vec<String>)> {
         self.send(|_| ToAgent::Ask);
@@ -245,11 +244,11 @@ impl Agents {
         (1..).zip(self.each.borrow_mut().iter_mut()).filter_map(silent).collect()
     }
 
-    /// Servers that are not what they were to an agent, each in words.
+    /// Describes each server that an agent saw go away or be restarted.
     pub(crate) fn changed(&self) -> Vec<String> {
         self.send(|_| ToAgent::Compare);
         let ends = Instant::now() + SILENCE_MAX;
-        // Ctrl-C is what may have brought us here.
+        // Ctrl-C may be the reason for this call, so it is not obeyed here.
         let stop = AtomicBool::new(false);
         self.wait(&stop, |agent| agent.changed.is_none() && Instant::now() < ends);
         let mut told: Vec<String> = Vec::new();
@@ -260,7 +259,7 @@ impl Agents {
         told
     }
 
-    /// What each did, where `rate` was asked of all together.
+    /// The part of each agent; `rate` was asked of all together.
     pub(crate) fn told(&self, merged: Parts, plan: &Plan, rate: Option<f64>) -> Vec<AgentPart> {
         let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
         let part = |(agent, merged): (&Agent, Option<Interval>)| {
@@ -291,14 +290,14 @@ impl Agents {
         }
     }
 
-    /// Takes mail until all that are not lost have come so far, or Ctrl-C. There is no beginning
-    /// without one of them.
+    /// Takes mail until all agents that are not lost have reached `phase`, or Ctrl-C. For a phase
+    /// before the end, one failed agent ends the waiting: nothing begins without it.
     fn until(&self, stop: &AtomicBool, phase: Phase) {
         let is_vain = || phase < Phase::Ended && self.failed().is_some();
         self.wait(stop, |agent| agent.phase < phase && !is_vain());
     }
 
-    /// Takes mail while one that is not lost is waited for, or until Ctrl-C.
+    /// Takes mail while any agent that is not lost `is_waiting`, or until Ctrl-C.
     fn wait(&self, stop: &AtomicBool, is_waiting: impl Fn(&Agent) -> bool) {
         let is_any = || {
             let each = self.each.borrow();
@@ -310,7 +309,7 @@ impl Agents {
         }
     }
 
-    /// Takes what comes within `patience`; false: nothing did.
+    /// Takes one message that comes within `patience`; false if none does.
     fn take(&self, patience: Duration) -> bool {
         let Ok((nth, at, message)) = self.mail.recv_timeout(patience) else { return false };
         let mut each = self.each.borrow_mut();
@@ -346,7 +345,7 @@ impl Hands for &Agents {
     fn next(&self, patience: Duration) -> Option<Handed> {
         let ends = Instant::now() + patience;
         loop {
-            // Of agents that are over nothing more is worth waiting for: `end` takes the rest.
+            // Agents that are over are not waited for: `end` takes the rest.
             let handed = self.handed.borrow_mut().pop_front();
             let left = ends.saturating_duration_since(Instant::now());
             if handed.is_some() || Hands::is_over(self) || !self.take(left) {
@@ -374,7 +373,7 @@ impl Hands for &Agents {
 
     fn end(&mut self) -> (Vec<Handed>, Option<RunError>) {
         self.send(|_| ToAgent::End);
-        // Ctrl-C is what may have brought us here.
+        // Ctrl-C may be the reason for this call, so it is not obeyed here.
         self.until(&AtomicBool::new(false), Phase::Ended);
         (self.handed.borrow_mut().drain(..).collect(), self.failed())
     }
@@ -386,7 +385,7 @@ impl Agent {
         task: Task,
         (nth, mail): (usize, SyncSender<Mail>),
     ) -> io::Result<Agent> {
-        // Ctrl-C is meant for the controller, which still wants to hear what was measured.
+        // The agent ignores Ctrl-C: the controller still wants its counts.
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(format!("trap '' INT; {}", becoming(command)))
@@ -423,7 +422,7 @@ impl Agent {
         })
     }
 
-    /// One whose queue is full does not read, and never knew what it was to do.
+    /// Sends a message. An agent whose queue is full does not read, so it is lost.
     fn send(&mut self, message: ToAgent) {
         let sent = self.to.as_ref().map_or(Ok(()), |to| to.try_send(message));
         if let Err(TrySendError::Full(_)) = sent {
@@ -467,12 +466,12 @@ impl Agent {
         }
     }
 
-    /// It is no longer one of us; why, or nothing if it ended.
+    /// Gives the agent up because of `why`, or because its output ended if that is empty.
     fn lose(&mut self, why: &str) {
         if self.to.take().is_none() {
             return;
         }
-        // One that misbehaves is not waited for.
+        // An agent that misbehaves is not waited for.
         let status = if why.is_empty() { self.reap(END_MAX) } else { self.reap(Duration::ZERO) };
         let words = self.words.recv_timeout(END_MAX).unwrap_or_default();
         let why = match (why, status) {
@@ -484,7 +483,7 @@ impl Agent {
         self.lost = Some(why + &words);
     }
 
-    /// Waits for its end, which it is helped to if it does not come; its status if it was not.
+    /// Waits for the process to end, and kills it after `patience`; its status if it ended itself.
     fn reap(&mut self, patience: Duration) -> Option<ExitStatus> {
         let began = Instant::now();
         while began.elapsed() < patience {
@@ -493,7 +492,7 @@ impl Agent {
             }
             std::thread::sleep(END_TICK);
         }
-        // It may have ended just now.
+        // It may have ended meanwhile, so errors are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
         None
@@ -501,7 +500,7 @@ impl Agent {
 }
 
 impl Drop for Agents {
-    /// Their input ends, and with it they do.
+    /// Ends the agents by ending their standard input.
     fn drop(&mut self) {
         let mut each = self.each.borrow_mut();
         each.iter_mut().for_each(|agent| drop(agent.to.take()));
@@ -511,36 +510,36 @@ impl Drop for Agents {
     }
 }
 
-/// An agent's words as they may be shown.
+/// Escapes an agent's words for display.
 fn all_harmless(words: &[String]) -> Vec<String> {
     words.iter().map(|word| talk::harmless(word, WORDS_CHARS_MAX)).collect()
 }
 
-/// Where what agents say waits until it is looked at. Nothing queues in it: of each agent one
-/// message waits, of `LINE_BYTES_MAX` at most, and then the agent does.
+/// Makes the channel for agents' messages. It has no queue: one message of each agent waits, of
+/// `LINE_BYTES_MAX` at most, and the agent behind it.
 fn mailbox() -> (SyncSender<Mail>, Receiver<Mail>) {
     mpsc::sync_channel(0)
 }
 
-/// Hands over what an agent says, and why there will be no more.
+/// Forwards an agent's messages, and at last the reason why there are no more.
 fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, mail: &SyncSender<Mail>) {
     loop {
         let message = lines.next().and_then(|message| message.ok_or(String::new()));
         let is_last = message.is_err();
-        // Nobody listens any more: then nobody wants it.
+        // The receiver is gone: nobody wants the message.
         if mail.send((nth, Instant::now(), message)).is_err() || is_last {
             return;
         }
     }
 }
 
-/// Passes standard error on, line by line, as that of agent `number`, if anybody wants it; and
-/// keeps the last.
+/// Passes standard error on line by line, marked with the agent's `number` unless none, and sends
+/// the last line to `last`.
 fn pass_on(stderr: ChildStderr, number: Option<usize>, last: &SyncSender<String>) {
     let _ = last.send(copy_words(stderr, number, &mut io::stderr()));
 }
 
-/// As `pass_on`; the last line.
+/// Like `pass_on`, but to any writer; returns the last line.
 fn copy_words(stderr: impl Read, number: Option<usize>, to: &mut impl Write) -> String {
     let (mut from, mut kept) = (BufReader::new(stderr), String::new());
     let mut line = Vec::new();

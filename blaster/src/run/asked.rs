@@ -1,4 +1,4 @@
-//! Reports on demand: SIGUSR1 asks what was seen since the last one, or since the traffic began.
+//! Reports on demand: SIGUSR1 asks for the figures since the last one, or since the start.
 //!
 //! ```text
 //! schedule's epochs   |--- 0 ---|-------- 1 --------|-------- 2 --------|
@@ -6,9 +6,10 @@
 //!                                       ^ asked for: a cut
 //! ```
 //!
-//! Where: `course` asks it at each turn. Invariant: the schedule's reports are what they would be
-//! without: their parts are put together again. One in `SPACING` at most; asked for sooner, it
-//! waits. Source: the paper's section 5.2.2: counts, throughput, RTT, late responses by type.
+//! Where: `course` asks it at each turn.
+//! Invariant: the schedule's reports are the same as without it: their parts are joined again. At
+//! most one report per `SPACING`; an earlier request waits.
+//! Source: the paper's section 5.2.2: counts, throughput, RTT, late responses by type.
 
 use super::crew::Ground;
 use super::live::Live;
@@ -24,26 +25,26 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-/// Between two reports on demand, at least.
+/// Least time between two reports on demand.
 const SPACING: Duration = Duration::from_secs(1);
-/// The file they are appended to, in the folder of a result.
+/// The file to which they are appended, in the folder of a result.
 const FILE: &str = "asked.csv";
 
-/// What was asked for during one stretch of traffic.
+/// The reports on demand in one stretch of traffic.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// The number, of those that threads count, that each report ended; and the report, but for
-    /// what the threads saw.
+    /// For each report, the threads' number that it ended, and the report without the threads'
+    /// counts.
     cuts: Vec<(u32, Interval)>,
     asked_per_s: Option<f64>,
-    /// What was seen since the last one that is told.
+    /// The counts since the last report on demand.
     seen: Merged,
     from: Duration,
     moment: Moment,
 }
 
 impl Asked {
-    /// Nothing yet, of traffic that begins at a rate, if at one.
+    /// Begins with no report, for traffic at a rate, if it has one.
     pub(crate) fn new(watch: &Watch, asked_per_s: Option<f64>) -> Asked {
         let (seen, from, moment) = (Merged::default(), Duration::ZERO, watch.moment());
         Asked { asked_per_s, cuts: Vec::new(), seen, from, moment }
@@ -54,8 +55,8 @@ impl Asked {
         epoch + u32::try_from(self.cuts.len()).unwrap_or(u32::MAX)
     }
 
-    /// If a report is asked for, and the last one is long enough ago, it ends now: threads are to
-    /// go on to the next number.
+    /// Ends a report now if one is asked for and the last is long enough ago. True if it did: then
+    /// threads must go on to the next number.
     pub(crate) fn is_cut(
         &mut self,
         ground: &Ground,
@@ -79,8 +80,8 @@ impl Asked {
         (self.from, self.moment) = (elapsed, now);
     }
 
-    /// Takes what all threads saw of a number. Gives the epoch that it is a part of, and the report
-    /// if one ended there; else it is the epoch's last part.
+    /// Takes all threads' counts under a number. Returns the epoch of which it is a part, and the
+    /// report if one ended there; without one, it is the epoch's last part.
     pub(crate) fn take(&mut self, number: u32, all: &Merged) -> (u32, Option<Report>) {
         self.seen.join(all);
         let before = self.cuts.iter().filter(|(cut, _)| *cut < number).count();
@@ -92,7 +93,7 @@ impl Asked {
     }
 }
 
-/// A report that was asked for.
+/// A report on demand.
 #[derive(Debug)]
 pub(crate) struct Report {
     nth: usize,
@@ -100,7 +101,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Tells it, and appends it to the file in a result's folder, if there is one.
+    /// Shows the report, and appends it to the file in a result's folder, if there is one.
     pub(crate) fn tell(&self, live: &Live, folder: Option<&Path>) {
         live.note(&told(&self.interval));
         if let Some(Err(error)) = folder.map(|folder| self.keep(folder)) {
@@ -110,13 +111,13 @@ impl Report {
 
     fn keep(&self, folder: &Path) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(folder.join(FILE))?;
-        // A search, and a comparison, ask in many stretches of traffic.
+        // A search or a comparison has many stretches of traffic, so the file may exist.
         let head = if file.metadata()?.len() == 0 { csv::REPORTS } else { "" };
         file.write_all((head.to_owned() + &csv::rows(self.nth, &self.interval)).as_bytes())
     }
 }
 
-/// A report for people: a line a type of request, as wide as a terminal.
+/// Formats a report for people: a line per type of request, as wide as a terminal.
 fn told(report: &Interval) -> String {
     let mut out = format!(
         "asked for: {:.1} s from {:.1} s on\n{:<8}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>6}",
@@ -191,7 +192,7 @@ mod tests {
         let expected =
             [(0, None), (1, Some(3)), (1, Some(4)), (1, None), (2, None), (3, Some(56)), (3, None)];
         assert_eq!(all, [&expected[..], &[(4, None)]].concat());
-        // A thread that was busy for a tenth of the time was not busy all of it.
+        // A thread that was busy for a tenth of the time was not busy all the time.
         let mut parts = merged(1, 0.2, 90);
         parts.join(&merged(2, 1.0, 10));
         assert!((parts.busiest - 0.28).abs() < 1e-9 && parts.tally == merged(3, 0.0, 100).tally);

@@ -1,8 +1,8 @@
-//! The search for capacity, against real servers.
+//! The search for capacity on real servers.
 //!
 //! Where: called by `main`; each trial is a `course` at one rate.
-//! Invariant: the servers are populated before each trial, unless once was asked for; Ctrl-C ends
-//! the search and keeps what it found.
+//! Invariant: the servers are populated before each trial, unless `--populate-once` was given;
+//! Ctrl-C ends the search and keeps what it found.
 //! Source: the paper's section 6: the highest rate that keeps the objective, populated anew for
 //! each run.
 
@@ -22,8 +22,8 @@ use crate::search::{Aim, Outcome, Trial, search};
 use crate::words::{clock, grouped, some_time};
 use std::time::Instant;
 
-/// Rules of the self-check that tell of all trials what they tell of one. The others tell what a
-/// search is made to find out.
+/// Rules of the self-check that apply to all trials alike. The others apply to what the search
+/// itself finds out.
 const DISTURBANCES: [&str; 5] =
     ["machine-full", "generator-waited", "server-waited", "steal", "broken"];
 
@@ -35,11 +35,11 @@ struct Trials<'p> {
     live: &'p Live,
     intervals: Vec<Interval>,
     agents: Vec<AgentPart>,
-    /// Why there are no more, if something failed.
+    /// The error that ended the trials, if one did.
     failed: Option<RunError>,
 }
 
-/// Searches as `plan` asks.
+/// Searches for the capacities that `plan` asks for.
 ///
 /// # Errors
 /// A server is not there, or a trial could not be made.
@@ -95,7 +95,8 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
     })
 }
 
-/// What disturbed the trials, whoever was the limit: the first of each kind, and in how many.
+/// The disturbances of trials, whichever side was the limit: the first remark of each rule, and the
+/// number of trials.
 fn disturbed(trials: &[Interval]) -> Vec<Remark> {
     let mut told: Vec<(Remark, usize)> = Vec::new();
     for one in trials.iter().flat_map(|trial| check(trial, Loop::Open).remarks) {
@@ -119,7 +120,7 @@ impl Trial for Trials<'_> {
     fn run(&mut self, rate_per_s: f64) -> Result<Option<Outcome>, RunError> {
         match self.trial(rate_per_s) {
             Err(RunError::Stopped) => Ok(None),
-            // What was found is not lost with it.
+            // The results so far are kept.
             Err(error) if !self.intervals.is_empty() => {
                 self.failed = Some(error);
                 Ok(None)
@@ -173,7 +174,7 @@ impl Trials<'_> {
         Ok(Outcome { client_bound: fault.or(outcome.client_bound), ..outcome })
     }
 
-    /// Adds what agents did in a trial to what they did in those before.
+    /// Merges the agents' parts of a trial with those of earlier trials.
     fn add(&mut self, trial: Vec<AgentPart>) {
         let before = std::mem::take(&mut self.agents);
         let mut before = before.into_iter().map(|part| part.merged);
@@ -186,7 +187,7 @@ impl Trials<'_> {
     }
 }
 
-/// A trial in a line.
+/// Formats a trial as a line.
 fn noted(point: &Point, goals: usize) -> String {
     format!(
         "{:>9.0}/s asked {:>9.0} answered: mean {:>7} p99 {:>7}; {}",

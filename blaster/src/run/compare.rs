@@ -1,12 +1,13 @@
-//! Several servers under the same work in turns: which of them is better at what.
+//! A comparison: runs several servers under the same work in turns, and compares their figures.
 //!
 //! ```text
 //! servers, started or there -> rounds: a run of each -> figures: ratios by round -> text, results
 //! ```
 //!
-//! Where: called by `main`; what is measured of a server in a round is a `run`. Invariant: in a
-//! round all are asked the same requests, in the next round others; only whole rounds count;
-//! servers started here stand still while another is measured, and are gone afterwards.
+//! Where: called by `main`; each server's part of a round is a `run`.
+//! Invariant: within a round all servers get the same requests, in the next round others; only
+//! whole rounds count; servers started here are paused while another is measured, and are gone
+//! afterwards.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation":
 //! repeated, interleaved, with intervals.
 
@@ -36,15 +37,15 @@ use std::time::{Duration, Instant};
 
 const COMPARED: &str = "What is compared";
 const ROUNDS_MAX: u32 = 1000;
-/// Servers have letters.
+/// Most servers: each is named by a letter.
 pub const SERVERS_MAX: usize = 26;
-/// Of the servers' CPUs others may take this much.
+/// Share of the servers' CPUs that other programs may take without a remark.
 const OTHERS_MAX: f64 = 0.05;
-/// How long a server that stops answering has to end.
+/// Time that a server has to end once it stops answering.
 const END_PATIENCE: Duration = Duration::from_millis(200);
-/// Where a comparison stands in its folder, beside a folder of each server.
+/// The name of a comparison's file in its folder, beside a folder for each server.
 const FILE: &str = "comparison.json";
-/// What is told of a round and not found again in all of them together.
+/// Rules whose remarks belong to single rounds, and are lost when rounds are merged.
 const CARRIED: [&str; 4] = ["not-populated", "not-warm", "cut-short", GONE];
 
 const ABOUT: &str = "\
@@ -91,7 +92,7 @@ pub struct Plan {
     kept: Kept,
 }
 
-/// A command that says where the server listens.
+/// Checks that a command says where the server listens.
 pub(crate) fn placed(text: &str) -> Result<String, String> {
     match [PORT, SOCKET].iter().any(|place| text.contains(place)) {
         true => Ok(text.to_owned()),
@@ -100,7 +101,7 @@ pub(crate) fn placed(text: &str) -> Result<String, String> {
 }
 
 impl Plan {
-    /// Checks what only shows together.
+    /// Checks what only shows when all flags are known.
     pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         match self.run.targets.len() + self.starts.len() {
             0 | 1 => Err("two servers at least: name them, or --start them".to_owned()),
@@ -115,22 +116,22 @@ impl Plan {
     }
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// That of the results in it.
+    /// The schema of the results in it.
     pub schema: u32,
-    /// Whole rounds.
+    /// Number of whole rounds.
     pub rounds: usize,
-    /// Whether it was ended before its last round.
+    /// True if it was ended before its last round.
     pub is_interrupted: bool,
-    /// Why, if something failed.
+    /// The error that ended it, if one did.
     pub failed: Option<String>,
-    /// With which intervals hold what they are of.
+    /// The confidence of the intervals.
     pub confidence: f64,
-    /// A row each figure.
+    /// One row per figure.
     pub figures: Vec<Row>,
-    /// A result each server, of a report each round.
+    /// One result per server, with one report per round.
     pub servers: Vec<RunResult>,
 }
 
@@ -140,28 +141,28 @@ pub enum CompareError {
     /// A server cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// One cannot be measured.
+    /// A server cannot be measured.
     #[error("{0}: {1}")]
     Run(String, RunError),
-    /// It is gone.
+    /// A server has ended.
     #[error("{0}: it ended ({1}), and said: {2}")]
     Ended(String, ExitStatus, String),
-    /// What is spent on the servers' CPUs is not all its own.
+    /// A server may run outside `--server-cpus`, so CPU time there is not all of its own.
     #[error(
         "{0}: process {1} may run on {2}, not only on --server-cpus: pin all its threads there \
          (taskset -acp LIST {1}), or leave --server-cpus out"
     )]
     Free(String, u32, String),
-    /// None can.
+    /// No server can be measured.
     #[error(transparent)]
     Any(#[from] RunError),
-    /// CPUs cannot be chosen, or a server not be stopped.
+    /// CPUs cannot be chosen, or a server cannot be paused.
     #[error("{0}: {1}")]
     System(String, #[source] io::Error),
     /// The results cannot be written.
     #[error(transparent)]
     Result(#[from] ResultError),
-    /// Nor be told.
+    /// The results cannot be printed.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
@@ -172,18 +173,19 @@ struct Contestant {
     letter: char,
     target: String,
     server: Option<Server>,
-    /// As it was before the first round, if it was there already.
+    /// The state of a server that was already there, as it was before the first round.
     ground: Option<Ground>,
     manifest: Manifest,
     windows: Vec<Interval>,
-    /// Why kvblaster was the limit, in those rounds in which it was.
+    /// The rounds in which kvblaster was the limit, and why.
     bound: Vec<(usize, String)>,
     told: Vec<Remark>,
     left_behind: Vec<String>,
 }
 
-/// Who is measured after whom: two rounds are each other's mirror, so that what drifts drifts for
-/// all alike, and each two begin with the next, so that all stand at each place as often.
+/// Returns the order of servers in a round. Two rounds mirror each other, so that a drift affects
+/// all alike; each pair of rounds begins with the next server, so that all take each place equally
+/// often.
 fn order(round: usize, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).map(|at| (at + round / 2) % count).collect();
     if round % 2 == 1 {
@@ -192,14 +194,14 @@ fn order(round: usize, count: usize) -> Vec<usize> {
     order
 }
 
-/// Compares as `plan` asks.
+/// Compares the servers of `plan`.
 ///
 /// # Errors
 /// A server cannot be started, or not be measured.
 pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
     has_cpus(&[("server-cpus", &plan.server_cpus)])?;
     let failed = |error| CompareError::System("CPUs".to_owned(), error);
-    // This thread and those that it starts leave the servers' CPUs to them, if there are others.
+    // This thread and those that it starts avoid the servers' CPUs, if there are others.
     let mut rest = net::thread_cpus().map_err(failed)?;
     rest.retain(|cpu| !plan.server_cpus.contains(cpu));
     launch::on(&rest, || compared(plan)).map_err(failed)?
@@ -208,7 +210,7 @@ pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
 fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     let seed = plan.run.seed;
     let mut all = contestants(plan)?;
-    // What is stored in the first round is there in the last one.
+    // The items stored in the first round are used until the last.
     plan.run.is_part = true;
     let rounds = rounds(plan, &mut all);
     (plan.run.is_part, plan.run.seed) = (false, seed);
@@ -238,7 +240,7 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     })
 }
 
-/// All rounds: how many are whole, and why not all, if something failed.
+/// Runs all rounds. Returns the number of whole ones, and the error that ended them, if any.
 fn rounds(
     plan: &mut Plan,
     all: &mut [Contestant],
@@ -271,8 +273,8 @@ fn rounds(
     Ok((rounds, failed))
 }
 
-/// Where one of the servers is a null server, the others are measured by what it answered in the
-/// same round.
+/// If one of the servers is a null server, sets its rate as the others' `reflected_per_s`, by
+/// round.
 fn measure_headroom(all: &mut [Contestant]) {
     let rounds = all.iter().map(|one| one.windows.len()).min().unwrap_or(0);
     for round in 0..rounds {
@@ -287,7 +289,7 @@ fn measure_headroom(all: &mut [Contestant]) {
     }
 }
 
-/// All servers; those that are started stand still.
+/// Finds or starts all servers; those that are started are paused.
 fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     let mut all = Vec::new();
     let mut add = |target: String, server, ground| {
@@ -297,7 +299,7 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     let targets = plan.run.targets.clone();
     for target in &targets {
         has_own_cpus(target, plan)?;
-        // Before any is filled.
+        // Before any server is filled.
         plan.run.targets = vec![target.clone()];
         let ground = super::ground(&plan.run).map_err(|error| match error {
             held @ RunError::Held(_) => CompareError::from(held),
@@ -305,7 +307,7 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
         });
         add(target.clone(), None, Some(ground?));
     }
-    // Nobody is asked twice.
+    // The ground check is done: runs need not repeat it.
     (plan.run.targets, plan.run.force) = (targets, true);
     for command in &plan.starts {
         live::tell(&plan.run, &format!("starting {command}"));
@@ -316,8 +318,9 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     Ok(all)
 }
 
-/// Sees that a server that is there already stays on the servers' CPUs, if those are named: else
-/// what is spent there is not all that it takes. What is not for us to see has no CPU time either.
+/// Checks that a server that is already there stays on `--server-cpus`, if those are given: else
+/// the CPU time there is not all that it takes. A process that we may not inspect has no CPU time
+/// either.
 fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
     if plan.server_cpus.is_empty() {
         return Ok(());
@@ -332,7 +335,7 @@ fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
 }
 
 impl Contestant {
-    /// One run; false if Ctrl-C, or whatever else, ended it early.
+    /// Makes one run; false if Ctrl-C or anything else ended it early.
     fn measure(
         &mut self,
         plan: &mut super::Plan,
@@ -383,7 +386,7 @@ impl Contestant {
         Ok(true)
     }
 
-    /// Removes what was stored, where it is not gone with its server.
+    /// Removes the stored items, unless they are gone with their server.
     fn leave(&mut self, plan: &mut super::Plan) {
         let Some(ground) = &self.ground else { return };
         plan.targets = vec![self.target.clone()];
@@ -396,7 +399,7 @@ impl Contestant {
         done.map_err(|error| CompareError::System(self.named(), error))
     }
 
-    /// Whether it is `kvblaster reflect`.
+    /// True if the server is `kvblaster reflect`.
     fn is_null_server(&self) -> bool {
         let target = self.manifest.targets.first();
         target.is_some_and(|target| target.version.as_deref() == Some(reflect::NAME))
@@ -406,7 +409,7 @@ impl Contestant {
         format!("{} ({})", self.letter, self.target)
     }
 
-    /// All its rounds together.
+    /// Merges all its rounds into one result.
     fn result(self, plan: &super::Plan, cpus: &[usize]) -> RunResult {
         let mut manifest = self.manifest;
         let name = manifest.targets.first().map_or(self.target, name);
@@ -435,28 +438,28 @@ impl Contestant {
     }
 }
 
-/// A server by its program and version, as far as they are known.
+/// Names a server by its program and version, as far as they are known.
 fn name(target: &TargetRecord) -> String {
     let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
     let program = program.and_then(|path| path.rsplit('/').next());
     match (program, &target.version) {
-        // Redis says its name itself.
+        // Redis's version says its name itself.
         (_, Some(version)) if version.contains(' ') => version.clone(),
         (Some(program), Some(version)) => format!("{program} {version}"),
         _ => target.name.clone(),
     }
 }
 
-/// The folders of the servers' results, in that of the comparison.
+/// The folders of the servers' results, within that of the comparison.
 pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
     let folder = folder.to_owned();
     ('A'..='Z').take(count).map(move |letter| folder.join(letter.to_string()))
 }
 
-/// Sees that all results can be written, before time is spent on them.
+/// Checks that all results can be written, before time is spent on them.
 ///
 /// # Errors
-/// There is one already, or none can be written.
+/// There already is one, or none can be written.
 pub fn prepare(plan: &Plan) -> Result<(), ResultError> {
     let Some(folder) = &plan.run.out else { return Ok(()) };
     let count = plan.run.targets.len() + plan.starts.len();
@@ -464,7 +467,7 @@ pub fn prepare(plan: &Plan) -> Result<(), ResultError> {
 }
 
 impl Comparison {
-    /// As JSON.
+    /// Returns the comparison as JSON.
     ///
     /// # Errors
     /// A histogram cannot be encoded.
@@ -472,15 +475,15 @@ impl Comparison {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// Whether one is in a folder, or is this file.
+    /// True if `path` is a comparison's folder or file.
     pub(crate) fn is_at(path: &Path) -> bool {
         path.file_name().is_some_and(|name| name == FILE) || path.join(FILE).exists()
     }
 
-    /// Reads one from its folder, or from the file itself.
+    /// Reads a comparison from its folder, or from the file itself.
     ///
     /// # Errors
-    /// It cannot be read, or is not one.
+    /// The file cannot be read, or is no comparison.
     pub(crate) fn read(path: &Path) -> Result<Comparison, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         result::read(&path)

@@ -1,8 +1,8 @@
 //! The course of a run: populate, settle, report after report, end.
 //!
 //! Where: called by `main`; `capacity` runs it once for each rate it tries.
-//! Invariant: an epoch ends for all threads at the same word, and its CPU readings are taken then;
-//! Ctrl-C, a thread that fails and the last request end a run early, and what was measured stays.
+//! Invariant: an epoch ends for all threads at once, and its CPU readings are taken then; Ctrl-C, a
+//! thread that fails and the last request end a run early, and the measurements so far are kept.
 //! Source: the paper's section 6.1: six consecutive reports of ten seconds after it has settled.
 
 use super::agents::Parts;
@@ -22,32 +22,32 @@ use crate::result::agent::AgentPart;
 use crate::words::{clock, grouped, percent, time};
 use std::time::{Duration, Instant};
 
-/// How long the mailbox is waited for at a time; Ctrl-C is seen as often.
+/// Longest wait for a tally; Ctrl-C is looked for between two.
 const TICK: Duration = Duration::from_millis(100);
-/// Epochs of no report: settling, and what comes after the last.
+/// The length of an epoch while populating.
 const POPULATE_EPOCH: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether the hit ratio has settled.
+/// The length of an epoch while the hit ratio settles.
 const WARM_EPOCH: Duration = Duration::from_secs(1);
 
-/// A stretch of traffic, measured.
+/// The measurements of a stretch of traffic.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
-    /// In their order.
+    /// The reports in their order.
     pub(crate) intervals: Vec<Interval>,
-    /// Why it ended before its time.
+    /// The reason why it ended early.
     pub(crate) cut_short: Option<String>,
-    /// That the hit ratio had not settled when it began.
+    /// A remark that the hit ratio had not settled when it began.
     pub(crate) unsettled: Option<String>,
-    /// What each agent did, if such drove.
+    /// The part of each agent, if agents drove.
     pub(crate) agents: Vec<AgentPart>,
-    /// What is to be told of reports in which an agent was lost.
+    /// A remark on reports in which an agent was lost.
     pub(crate) lost: Option<(Severity, &'static str)>,
-    /// That a server is not what it was.
+    /// A remark on servers that went away or were restarted.
     pub(crate) gone: Option<Remark>,
 }
 
-/// Stores every key once; what is to be told if some were not.
+/// Stores every key once. Returns a description of the keys that were not stored.
 ///
 /// # Errors
 /// A thread could not go on, nothing is answered, or hardly anything could be stored.
@@ -68,7 +68,7 @@ pub(crate) fn populate(
     live.populating(ground.workload.keys());
     let crew = Crew::start(plan, ground, (Mode::Populate, pace), live.is_watched())?;
     let start = crew.start;
-    // It may be over before it is looked at again.
+    // Populating may be over before the next look.
     live.tick(start.elapsed(), 0, || crew.hands.sight(), Some(watch));
     let mut stored = Stored::default();
     let mut patience = Patience::new(plan.timeout, ground.workload.keys());
@@ -111,7 +111,7 @@ pub(crate) fn populate(
     }
 }
 
-/// Why the rest of the keys is not stored, and who is at fault.
+/// Describes why the rest of the keys is not stored, and which servers are at fault.
 fn given_up(ground: &Ground, stored: &Stored, (why, told): (Hopeless, Option<String>)) -> RunError {
     let who = ground.silent();
     let told = told.map_or(String::new(), |told| format!("; {told}"));
@@ -138,7 +138,7 @@ fn given_up(ground: &Ground, stored: &Stored, (why, told): (Hopeless, Option<Str
     RunError::Silent(who, said)
 }
 
-/// Nobody ever answered.
+/// Describes that no server ever answered.
 fn unheard(ground: &Ground, silence: Duration) -> String {
     let protocol = ground.servers.speech.name();
     let over = if has_udp(ground) { " over UDP" } else { "" };
@@ -157,14 +157,14 @@ fn has_udp(ground: &Ground) -> bool {
     ground.servers.targets.iter().any(|target| target.place.datagrams().is_some())
 }
 
-/// Requests under way on a connection that is to be fast. Over UDP one: a burst that overflows the
-/// server's socket is lost.
+/// Requests under way on a connection while populating. Over UDP it is one: a burst that overflows
+/// the server's socket is lost.
 const POPULATE_DEPTH: u32 = 32;
 
 /// Drives at `pace` by the plan's schedule.
 ///
 /// # Errors
-/// No thread could be started, or nobody ever answers; what fails later cuts the course short.
+/// No thread could be started, or no server ever answers; a later failure cuts the course short.
 pub(crate) fn drive(
     plan: &Plan,
     ground: &Ground,
@@ -180,7 +180,7 @@ pub(crate) fn drive(
     let (agents, asked) = (ground.agents.as_ref(), Asked::new(watch, rate_of(pace)));
     let reporters = (crew.hands.reporters(), Parts::new(agents));
     let mut books = Books::new(watch, plan.schedule, asked, reporters);
-    // No part of an epoch is so short that a thread may not see it.
+    // A part of an epoch must be long enough for each thread to see it.
     let part_min = TICK.min(plan.schedule.report / 4);
     let mut epoch = 0;
     while epoch <= plan.schedule.reports && is_on(plan, ground, &crew) {
@@ -202,7 +202,7 @@ pub(crate) fn drive(
         live.tick(crew.start.elapsed(), epoch, || crew.hands.sight(), Some(watch));
     }
     if let Some(silence) = silence(plan, &crew) {
-        // Why a thread ended does not matter beside that.
+        // The silence explains more than the error with which a thread ended.
         let _ = crew.end();
         return Err(RunError::Silent(ground.silent(), unheard(ground, silence)));
     }
@@ -232,19 +232,19 @@ pub(crate) fn drive(
     })
 }
 
-/// Is there any reason to go on?
+/// True if there is a reason to go on.
 fn is_on(plan: &Plan, ground: &Ground, crew: &Crew<'_>) -> bool {
     !crew.hands.is_over() && !ground.is_stopped() && silence(plan, crew).is_none()
 }
 
-/// How long nothing was heard, where that is too long.
+/// The time since the start without any answer, if it is too long.
 fn silence(plan: &Plan, crew: &Crew<'_>) -> Option<Duration> {
     let silence = crew.born.elapsed();
     (silence >= silence_max(plan.timeout) && crew.hands.is_unheard()).then_some(silence)
 }
 
-/// Traffic until the hit ratio has settled, for `limit` at most; then the crew's epochs and time
-/// begin anew. If it has not settled, what is to be told.
+/// Drives traffic until the hit ratio has settled, for `limit` at most; then the crew's epochs and
+/// time begin anew. Returns a remark if it has not settled.
 fn warm(
     plan: &Plan,
     ground: &Ground,
@@ -283,17 +283,17 @@ fn warm(
     (!is_settled).then(|| format!("the hit ratio had not settled after {took}: {told}"))
 }
 
-/// What is put together of a stretch of traffic.
+/// The figures of a stretch of traffic while they are put together.
 struct Books {
     schedule: Schedule,
-    /// The end of each epoch, in their order: when, and what had been taken since the one before.
+    /// The end of each epoch, in their order: its time, and the usage since the one before.
     ends: Vec<(Duration, Usage)>,
     last: Moment,
     mail: Collector,
     asked: Asked,
-    /// Epochs of which a part is whole.
+    /// Epochs of which a part is complete.
     merged: Vec<(u32, Merged)>,
-    /// The last that is whole.
+    /// The last complete epoch.
     whole: u32,
     parts: Parts,
 }
@@ -310,12 +310,11 @@ impl Books {
         Books { schedule, ends, last, mail, asked, merged, whole: 0, parts }
     }
 
-    /// When the last epoch ended.
     fn last_end(&self) -> Duration {
         self.ends.last().map_or(Duration::ZERO, |(end, _)| *end)
     }
 
-    /// An epoch has ended.
+    /// Marks the end of an epoch.
     fn mark(&mut self, watch: &Watch, elapsed: Duration) {
         let now = watch.moment();
         self.ends.push((elapsed, now.since(&self.last)));
@@ -335,15 +334,15 @@ impl Books {
         }
         live.reported(epoch, &all.tally);
         self.whole = self.whole.max(epoch);
-        // Threads that are done hand over before the epoch has ended. Of what comes before the
-        // first report it is yet to be seen whether it is the only one.
+        // Threads that are done hand over before the epoch has ended. Whether the part before the
+        // first report is the only one is not known yet.
         if epoch > 0 && (epoch as usize) < self.ends.len() {
             self.add_parts(epoch);
         }
     }
 
-    /// What threads did under a number: the epoch that it is a part of, that with the parts before
-    /// it, and the report if one was asked for there.
+    /// Joins what threads did under a number to its epoch. Returns the epoch, its parts so far, and
+    /// the report if one was asked for there.
     fn join(&mut self, (number, part): (u32, Merged)) -> (u32, &Merged, Option<Report>) {
         let (epoch, report) = self.asked.take(number, &part);
         self.parts.number(number, epoch);
@@ -363,7 +362,7 @@ impl Books {
         }
     }
 
-    /// What an agent that is lost did in the report under way is not known. What is to be told?
+    /// Drops the report under way, in which an agent's part is lost. Returns the remark on it.
     fn lose(&mut self) -> (Severity, &'static str) {
         if self.whole == 0 {
             let told = "what the agent did that was lost is not known and missing in the figures: \
@@ -377,9 +376,9 @@ impl Books {
         (Severity::Warning, told)
     }
 
-    /// The reports among the epochs, and what agents did in them. Where even the settling was cut
-    /// short, it is the report. An epoch that no thread so much as saw, on a machine that gave them
-    /// no CPU, is an empty report.
+    /// Returns the reports among the epochs, and the agents' parts. If the settling was cut short,
+    /// it is the report. An epoch that no thread ever saw, on a machine that gave them no CPU, is
+    /// an empty report.
     fn close(mut self, asked_per_s: Option<f64>) -> (Vec<Interval>, Parts) {
         let mail = std::mem::replace(&mut self.mail, Collector::new(0));
         mail.rest().into_iter().for_each(|part| _ = self.join(part));
@@ -400,7 +399,7 @@ impl Books {
             let interval = Interval::new(merged, from, seconds, std::mem::take(usage));
             intervals.push(Interval { asked_per_s, ..interval });
         }
-        // After the last report the threads only wait for answers to what they sent in it.
+        // After the last report the threads only wait for answers to its requests.
         let after = self.schedule.reports + 1;
         self.add_parts(after);
         let after = self.merged.iter().find(|(epoch, _)| *epoch == after);
@@ -411,8 +410,7 @@ impl Books {
     }
 }
 
-/// When an epoch began and how long it took, in seconds, and what was taken in it; none if it has
-/// not ended.
+/// Returns the start and length of an epoch in seconds, and its usage; none if it has not ended.
 fn span(ends: &mut [(Duration, Usage)], epoch: u32) -> Option<(f64, f64, &mut Usage)> {
     let before = epoch.checked_sub(1).and_then(|before| ends.get(before as usize));
     let from = before.map_or(Duration::ZERO, |(end, _)| *end);
@@ -422,7 +420,7 @@ fn span(ends: &mut [(Duration, Usage)], epoch: u32) -> Option<(f64, f64, &mut Us
 
 fn rate_of(pace: Pace) -> Option<f64> {
     match pace {
-        // The workload's own is no number.
+        // A workload's own pace is NaN.
         Pace::Open { rate_per_s, .. } => Some(rate_per_s).filter(|rate| !rate.is_nan()),
         Pace::Closed { .. } => None,
     }

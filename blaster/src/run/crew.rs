@@ -1,4 +1,4 @@
-//! Those that make one stretch of traffic: the threads of this process, or agents.
+//! The workers that make one stretch of traffic: the threads of this process, or agents.
 //!
 //! Where: between `course`, which decides when an epoch ends, and `drive`, one thread of it.
 //! Invariant: agents together make the requests that one process with as many threads would.
@@ -25,17 +25,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether all have connected.
+/// Time between two looks whether all have connected.
 const READY_TICK: Duration = Duration::from_millis(1);
 
-/// What one process drives with: all of it, or an agent's share of the threads.
+/// The work of one process: all of it, or an agent's share of the threads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) targets: Vec<String>,
     pub(crate) family: Family,
     pub(crate) speech: Option<Speech>,
     pub(crate) seed: u64,
-    /// Threads of the whole run, and which of them are this process's.
+    /// Number of threads of the whole run; `first` and `count` say which are this process's.
     pub(crate) threads: u32,
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Task {
     pub(crate) churn_requests: Option<u64>,
     pub(crate) verify: bool,
     pub(crate) gso: bool,
-    /// How requests over UDP are steered, and to how many columns if that was said.
+    /// The steering of UDP requests, and the number of columns if it was given.
     pub(crate) steered: Option<(Steer, Option<NonZeroU16>)>,
     pub(crate) spin: bool,
     pub(crate) late: Duration,
@@ -53,7 +53,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// All that `plan` asks for.
+    /// Returns the whole work that `plan` asks for.
     pub(crate) fn of(plan: &Plan) -> Task {
         Task {
             targets: plan.targets.clone(),
@@ -76,7 +76,7 @@ impl Task {
         }
     }
 
-    /// The share of agent `nth` of `agents`.
+    /// Returns the share of agent `nth` of `agents`.
     pub(crate) fn share(&self, nth: u32, agents: u32) -> Task {
         let edge = |nth: u32| {
             let edge = u64::from(self.threads) * u64::from(nth) / u64::from(agents.max(1));
@@ -85,45 +85,45 @@ impl Task {
         Task { first: edge(nth), count: edge(nth + 1) - edge(nth), ..self.clone() }
     }
 
-    /// What one thread has of `all`.
+    /// Returns the part of `all` that falls to one thread.
     pub(crate) fn part(&self, thread: u32, all: u32) -> u32 {
         all / self.threads + u32::from(thread < all % self.threads)
     }
 }
 
-/// What a thread, or an agent, handed over of one epoch.
+/// A tally of one epoch, handed over by a thread or an agent.
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) epoch: u32,
     pub(crate) tally: Tally,
-    /// What an agent says beside.
+    /// An agent's own figures, besides the tally.
     pub(crate) part: Option<Part>,
 }
 
-/// What all stretches of one run share.
+/// The state that all stretches of one run share.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) servers: Servers,
     pub(crate) workload: Arc<Workload>,
     pub(crate) names: Names,
-    /// Who drives in place of this process.
+    /// The agents that drive in place of this process, if any.
     pub(crate) agents: Option<Agents>,
-    /// Ctrl-C was pressed.
+    /// True once Ctrl-C was pressed.
     pub(crate) stop: Arc<AtomicBool>,
-    /// A report was asked for.
+    /// True if a report was asked for (SIGUSR1).
     pub(crate) asked: Arc<AtomicBool>,
-    /// Keys that were stored before the traffic.
+    /// Number of keys stored before the traffic.
     pub(crate) stored: Cell<u64>,
 }
 
 impl Ground {
     pub(crate) fn is_stopped(&self) -> bool {
-        // Relaxed: a flag by itself, in no order to anything.
+        // Relaxed: a flag by itself; nothing else becomes visible with it.
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The names of the servers that say nothing now to who drives; of all, where each says
-    /// something.
+    /// The names of the servers that do not answer this process or its agents now; all names if
+    /// each answers.
     pub(crate) fn silent(&self) -> String {
         self.servers.named(&match &self.agents {
             Some(agents) => agents.silent(&self.servers, &self.stop),
@@ -131,7 +131,7 @@ impl Ground {
         })
     }
 
-    /// Servers that are not what they were, each in words.
+    /// Describes each server that went away or was restarted.
     pub(crate) fn changed(&self) -> Vec<String> {
         match &self.agents {
             Some(agents) => agents.changed(),
@@ -139,50 +139,50 @@ impl Ground {
         }
     }
 
-    /// Was a report asked for since this was called?
+    /// Returns true if a report was asked for since the last call.
     pub(crate) fn takes_question(&self) -> bool {
-        // Relaxed: a flag by itself, in no order to anything.
+        // Relaxed: a flag by itself; nothing else becomes visible with it.
         self.asked.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Who does the work. Epochs are counted from its start.
+/// The workers of a stretch. Epochs are counted from its start.
 pub(crate) trait Hands: Debug {
-    /// How many hand over something of each epoch.
+    /// Number of workers that hand over something in each epoch.
     fn reporters(&self) -> u32;
-    /// From now on all are in `epoch`.
+    /// Begins `epoch` for all.
     fn move_on(&self, epoch: u32);
-    /// What is handed over within `patience`.
+    /// Returns what is handed over within `patience`.
     fn next(&self, patience: Duration) -> Option<Handed>;
-    /// What all show at this moment.
+    /// The sum of all live counts at this moment.
     fn sight(&self) -> Sight;
-    /// Were requests given up, and nothing heard of any server since the start, here or by one of
-    /// the agents?
+    /// True if requests were given up and no server was heard since the start, here or by one of
+    /// the agents.
     fn is_unheard(&self) -> bool;
-    /// Have all ended by themselves, has one failed, or is an agent lost?
+    /// True if all have ended by themselves, one has failed, or an agent is lost.
     fn is_over(&self) -> bool;
-    /// Stops all, takes what they still hand over, and tells why the first failed.
+    /// Stops all; returns what they still hand over, and why the first failed.
     fn end(&mut self) -> (Vec<Handed>, Option<RunError>);
 }
 
-/// Those at work, and since when.
+/// The workers at work, and their clocks.
 #[derive(Debug)]
 pub(crate) struct Crew<'g> {
-    /// When it was let go.
+    /// The time at which the workers began.
     pub(crate) born: Instant,
-    /// When the traffic that is looked at began.
+    /// The time at which the observed traffic began.
     pub(crate) start: Instant,
-    /// The hands' epoch that is epoch 0 of that traffic.
+    /// The workers' epoch that is epoch 0 of the observed traffic.
     first: u32,
     pub(crate) hands: Box<dyn Hands + 'g>,
 }
 
 impl<'g> Crew<'g> {
-    /// Starts those that `plan` asks for, at `pace`, once all have connected; or one has failed, or
-    /// Ctrl-C. Watched, they can be seen at work.
+    /// Starts the workers that `plan` asks for, at `pace`. They begin once all have connected, one
+    /// has failed or Ctrl-C is pressed. If `is_watched`, they show live counts.
     ///
     /// # Errors
-    /// There is no thread to be had; those there were are gone again.
+    /// A thread cannot be started; those already started are gone again.
     pub(crate) fn start(
         plan: &Plan,
         ground: &'g Ground,
@@ -208,30 +208,28 @@ impl<'g> Crew<'g> {
         Ok(Crew { born: now, start: now, first: 0, hands })
     }
 
-    /// From now on all are in `epoch`.
     pub(crate) fn move_on(&self, epoch: u32) {
         self.hands.move_on(self.first + epoch);
     }
 
-    /// Time and epochs are counted from now on: what was epoch `first` is epoch 0.
+    /// Counts time and epochs anew: epoch `first` becomes epoch 0.
     pub(crate) fn begin_anew(&mut self, first: u32) {
         self.first += first;
         self.start = Instant::now();
         self.move_on(0);
     }
 
-    /// What is handed over within `patience`.
     pub(crate) fn next(&self, patience: Duration) -> Option<Handed> {
         self.counted(self.hands.next(patience)?)
     }
 
-    /// Stops all, takes what they still hand over, and tells why the first failed.
+    /// Stops all; returns what they still hand over, and why the first failed.
     pub(crate) fn end(mut self) -> (Vec<Handed>, Option<RunError>) {
         let (handed, failed) = self.hands.end();
         (handed.into_iter().filter_map(|handed| self.counted(handed)).collect(), failed)
     }
 
-    /// With its epoch as it is counted here; nothing if it ended before.
+    /// Counts the epoch from `first`; none for an earlier epoch.
     fn counted(&self, handed: Handed) -> Option<Handed> {
         Some(Handed { epoch: handed.epoch.checked_sub(self.first)?, ..handed })
     }

@@ -1,7 +1,8 @@
-//! The flags of verbs that drive servers, in groups that each verb takes as it has use for them.
+//! The flags of the verbs that drive servers, in groups; each verb takes the groups it needs.
 //!
-//! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` tells. A
-//! workload's settings are its own table's, applied to what `--workload` names in their order.
+//! Where: a part of `flags`.
+//! Invariant: a flag's default is the one that `--help` shows. A workload's settings come from the
+//! table `SETTINGS` and are applied, in their order, to the workload that `--workload` names.
 
 use super::agents;
 use crate::flags::{Given, NUMBERS, cpus, number, or, time};
@@ -190,37 +191,37 @@ several, /WEIGHT shares keys unequally"
     #[arg(long, short, help_heading = MEASURED)]
     pub quiet: bool,
 
-    /// Whoever starts this run removes what it stored.
+    /// True if the process that started this run removes what it stored.
     #[arg(skip)]
     pub is_part: bool,
     /// The options as they stood on the command line.
     #[arg(skip)]
     pub given: Vec<Given>,
-    /// What `capacity` is told beside.
+    /// The flags of `capacity`, if it is a search.
     #[arg(skip)]
     pub capacity: Option<Capacity>,
-    /// Requests a second that are due in an open loop; not a number: as the workload's gaps say.
+    /// Requests due per second in an open loop; NaN: the workload's own gaps.
     #[arg(skip)]
     pub rate_per_s: Option<f64>,
     /// Requests under way on a connection of a closed loop.
     #[arg(skip = 1_u32)]
     pub depth: u32,
-    /// Commands of those that drive in this process's place.
+    /// Commands of the agents that drive in this process's place.
     #[arg(skip)]
     pub agents: Vec<String>,
-    /// What must hold.
+    /// The objectives that must be met.
     #[arg(skip)]
     pub asserts: Vec<Objective>,
-    /// And that the result is valid.
+    /// True if the result must be valid.
     #[arg(skip)]
     pub asserts_valid: bool,
-    /// The servers' processes, where they are not to be looked for.
+    /// Process ids of the servers; empty: they are looked for.
     #[arg(skip)]
     pub server_pids: Vec<u32>,
     /// The run's name; none: the targets.
     #[arg(skip)]
     pub label: Option<String>,
-    /// Where the result is written.
+    /// The folder into which the result is written.
     #[arg(skip)]
     pub out: Option<PathBuf>,
 }
@@ -255,10 +256,9 @@ pub(crate) struct Asserted {
     asserts: Vec<Assertion>,
 }
 
-/// That a result is valid, where it is asserted.
+/// The word that asserts a valid result.
 pub(super) const VALID: &str = "valid";
 
-/// One of what must hold.
 #[derive(Clone, Debug)]
 enum Assertion {
     Valid,
@@ -386,7 +386,7 @@ pub struct Search {
 }
 
 impl Run {
-    /// Checks what only shows together.
+    /// Checks what only shows when all flags are known.
     pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         let plan = &mut self.plan;
         self.paced.give(plan);
@@ -399,14 +399,14 @@ impl Run {
 }
 
 impl Plan {
-    /// Makes the workload, and checks what only shows together.
+    /// Makes the workload, and checks what only shows when all flags are known.
     pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         self.workload =
             workload(&self.workload_name).map_err(|why| format!("--workload: {why}"))?;
         let value = |given: &Given| given.value.clone().unwrap_or_default();
         for one in given.iter().filter(|one| settings::names().any(|name| name == one.long)) {
             let set = self.workload.set(&one.long, &value(one));
-            // It begins with the setting's name, or a law's within it.
+            // The error begins with the setting's name, or with that of a law within the setting.
             set.map_err(|error| match error.to_string() {
                 why if why.starts_with(&format!("{}: ", one.long)) => format!("--{why}"),
                 why => format!("--{}: {why}", one.long),
@@ -443,12 +443,12 @@ impl Plan {
         Ok(())
     }
 
-    /// How requests over UDP are steered, and to how many columns if that was said.
+    /// The steering of UDP requests, and the number of columns if it was given.
     pub(crate) fn steered(&self) -> Option<(Steer, Option<NonZeroU16>)> {
         self.steer.map(|steer| (steer, self.columns))
     }
 
-    /// Which addresses of a name are wanted.
+    /// The address family to which host names are limited.
     #[must_use]
     pub fn family(&self) -> Family {
         match (self.ipv4, self.ipv6) {
@@ -460,7 +460,7 @@ impl Plan {
 }
 
 impl Search {
-    /// Makes the objectives, and checks what only shows together.
+    /// Makes the objectives, and checks what only shows when all flags are known.
     pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         let mut capacity = self.capacity.clone();
         capacity.aim.seed = self.plan.seed;
@@ -480,7 +480,7 @@ impl Search {
     }
 }
 
-/// A preset by its name, or what a file holds.
+/// Returns a preset by its name, or the workload in a file.
 fn workload(text: &str) -> Result<Workload, String> {
     match Workload::preset(text) {
         Some(workload) => Ok(workload),
@@ -498,14 +498,14 @@ fn settings() -> impl Iterator<Item = Arg> {
     })
 }
 
-/// A rate as in 500, 20k, 1.5m.
+/// Reads a rate, such as 500, 20k or 1.5m.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let number = written_out(text).parse::<f64>().ok();
     let number = number.filter(|number| *number > 0.0 && *number <= RATE_MAX);
     number.ok_or_else(|| format!("a rate as in 500, 20k or 1.5m: {text}"))
 }
 
-/// What holds unless something else is said.
+/// The plan that defaults alone give.
 #[cfg(test)]
 pub(crate) fn plan(searches: bool) -> Result<Box<Plan>, String> {
     tests::planned(if searches { "capacity a" } else { "run a" })
@@ -553,7 +553,7 @@ mod tests {
         let plan = planned("a --keys 5m -n 20k --outstanding 1k --churn 1.5k -w etc-as-printed");
         assert_eq!((plan.requests, plan.churn_requests), (Some(20_000), Some(1500)));
         assert_eq!((plan.outstanding_max, plan.workload_name.as_str()), (1000, "etc-as-printed"));
-        // Of one given twice the last holds, and a workload stands before its settings.
+        // The last of two equal flags holds; a workload comes before its settings in any order.
         let plan = planned("a --keys 5 --keys 6m -t 3 -w etc -t 4 --cpus 1 --cpus none");
         assert_eq!((plan.workload.keys(), plan.threads, plan.cpus.len()), (6_000_000, 4, 0));
     }

@@ -1,9 +1,10 @@
-//! What servers hold that kvblaster has not stored: looked at before the first write, and as it was
-//! in the end.
+//! Items on servers that kvblaster did not store: looked for before the first write, respected at
+//! the end.
 //!
-//! Where: around all that fills servers. Invariant: a server that holds somebody else's items is
-//! not filled unless that was asked for; what was stored is deleted in the end, or flushed where
-//! the server was empty, or it is said that it is still there.
+//! Where: around everything that fills servers.
+//! Invariant: a server that holds somebody else's items is not filled unless that was asked for.
+//! The stored items are deleted at the end, or flushed if the server was empty, or reported as
+//! still there.
 //! Source: memcached's `stats` (curr_items), `mg`, `flush_all`; Redis's `INFO`, `EXISTS`,
 //! `FLUSHDB`.
 
@@ -23,20 +24,20 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Keys that are looked for in a server that holds something. If all are there, and no more items
-/// than keys, it holds this workload: of a population of which a twentieth is not there, so many
-/// are never all found.
+/// Keys that are looked for in a server that holds something. If all are there, and the server has
+/// no more items than keys, it holds this workload: if a twentieth of the keys were missing, a
+/// sample of this size would show it.
 const SAMPLE_KEYS: u64 = 256;
-/// Keys a second that filling is told with where none is asked for.
+/// Keys per second that the announcement assumes without `--fill-rate`.
 const USUAL_PER_S: f64 = 100_000.0;
 /// Deletes under way on a connection.
 const DEPTH: u32 = 32;
-/// Deletes that may fail before the first is done.
+/// Deletes that may fail before the first succeeds.
 const FAILED_MAX: u64 = 1000;
-/// How long what is handed over is waited for at a time; Ctrl-C is seen as often.
+/// Longest wait for a tally; Ctrl-C is looked for between two.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Sees that nobody else's items are in the way.
+/// Checks that no server holds somebody else's items.
 ///
 /// # Errors
 /// A server holds items that are not its workload's.
@@ -48,7 +49,7 @@ pub(super) fn look(plan: &Plan, ground: &Ground) -> Result<(), RunError> {
     }
 }
 
-/// Tells what is about to be stored.
+/// Announces what is about to be stored.
 pub(super) fn announce(plan: &Plan, ground: &Ground) {
     if plan.populate {
         let too_small = ground.servers.too_small(ground.workload.items_bytes());
@@ -59,7 +60,7 @@ pub(super) fn announce(plan: &Plan, ground: &Ground) {
     }
 }
 
-/// What is about to be stored, and for how long that takes.
+/// Describes what is about to be stored, and how long that takes.
 fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     let keys = workload.keys() as f64;
     let (rate, bounds) = match plan.fill_rate_per_s {
@@ -78,7 +79,7 @@ fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     )
 }
 
-/// The servers that hold what is not this workload's, each in words.
+/// Describes each server that holds items of something else.
 fn strange(ground: &Ground) -> Vec<String> {
     let Ground { servers, names, workload, .. } = ground;
     let all = servers.targets.iter().zip(&servers.said).enumerate();
@@ -98,7 +99,7 @@ fn strange(ground: &Ground) -> Vec<String> {
     held.collect()
 }
 
-/// Whether a server has all of a sample of its keys.
+/// True if a server has all keys of a sample.
 fn has_sample(
     servers: &Servers,
     (nth, target): (usize, &Target),
@@ -126,7 +127,7 @@ fn has_sample(
         true => [format!("*{}\r\n$6\r\nEXISTS\r\n", asked + 1).as_bytes(), &question].concat(),
         false => [&question[..], b"mn\r\n"].concat(),
     };
-    // A datagram is one request: where it takes those, it takes connections too.
+    // One datagram carries one request, so the sample is asked over TCP: such a server has it too.
     let place = match &target.place {
         Place::Udp(address) | Place::Xdp(_, address) => Place::Tcp(*address),
         other => other.clone(),
@@ -140,7 +141,7 @@ fn has_sample(
     asked > 0 && found == asked
 }
 
-/// Whether somebody at a terminal allows it.
+/// Asks somebody at a terminal; true if they allow it.
 fn is_allowed(held: &[String]) -> bool {
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
@@ -154,13 +155,13 @@ fn is_allowed(held: &[String]) -> bool {
     is_read && matches!(line.trim(), "y" | "yes")
 }
 
-/// Removes what was stored, unless it is to stay: what is left behind, a sentence a server.
+/// Removes the stored items, unless they are to stay. Describes what is left behind, by server.
 pub(super) fn leave(plan: &Plan, ground: &Ground, live: &Live) -> Vec<String> {
     if !plan.populate || plan.is_part || ground.stored.get() == 0 {
         return Vec::new();
     }
-    // Relaxed, here and below: a flag by itself. Ctrl-C that ended the run does not end this, a
-    // second one does.
+    // Relaxed, here and below: a flag by itself. The Ctrl-C that ended the run does not end the
+    // removal; a second one does.
     let was_stopped = ground.stop.swap(false, Ordering::Relaxed);
     let left = match plan.keep {
         true => told(ground, |_| "is left with what was stored (--keep)".to_owned()),
@@ -173,7 +174,7 @@ pub(super) fn leave(plan: &Plan, ground: &Ground, live: &Live) -> Vec<String> {
 fn removed(plan: &Plan, ground: &Ground, live: &Live) -> Vec<String> {
     let servers = &ground.servers;
     let now = match &ground.agents {
-        // What they see, this process may not.
+        // This process may not reach the servers that its agents see.
         Some(_) => Vec::new(),
         None => servers.ask(),
     };
@@ -196,7 +197,7 @@ fn removed(plan: &Plan, ground: &Ground, live: &Live) -> Vec<String> {
     let is_flushed = now.len() == servers.said.len()
         && servers.said.iter().zip(&now).all(is_alone)
         && servers.targets.iter().all(|target| has_flushed(target, servers.speech));
-    // Some count what was flushed until it is asked for.
+    // Some servers count flushed items until they are asked for.
     let is_empty =
         || servers.ask().iter().all(|now| matches!(now, Ok(Said { items: Some(0), .. })));
     if is_flushed && is_empty() {
@@ -224,7 +225,7 @@ fn has_flushed(target: &Target, speech: Speech) -> bool {
     matches!(answer.trim(), "OK" | "+OK")
 }
 
-/// Deletes each key: why not all are gone, if they are not.
+/// Deletes each key. Returns the reason if some may be left.
 fn cleared(plan: &Plan, ground: &Ground, live: &Live) -> Option<String> {
     live.clearing(ground.workload.keys());
     let is_udp = ground.servers.targets.iter().any(|target| target.place.datagrams().is_some());
@@ -259,7 +260,7 @@ fn cleared(plan: &Plan, ground: &Ground, live: &Live) -> Option<String> {
     })
 }
 
-/// A sentence for each server, and what it says that it holds.
+/// Writes a sentence for each server, with its number of items now and before.
 fn told(ground: &Ground, what: impl Fn(Option<&Said>) -> String) -> Vec<String> {
     let servers = &ground.servers;
     let now = if ground.agents.is_some() { Vec::new() } else { servers.ask() };

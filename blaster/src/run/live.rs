@@ -1,13 +1,13 @@
-//! What is seen while a run goes on: a few lines redrawn in place on a terminal, else a line for
-//! each report, and every few seconds between them.
+//! The progress of a run on stderr: a few lines redrawn in place on a terminal, else a line per
+//! report and one every few seconds between them.
 //!
 //! ```text
 //! drive: pulses -> course: tick -> live: the last second -> view: lines -> indicatif: the terminal
 //! ```
 //!
-//! Where: fed by `course`. Invariant: nothing is written to stdout, nothing at all where quiet was
-//! asked for, and no control characters where stderr is no terminal. Threads that drive are only
-//! looked at.
+//! Where: fed by `course`.
+//! Invariant: nothing is written to stdout, nothing at all with `--quiet`, and no control
+//! characters if stderr is no terminal. The driving threads' counts are only read.
 
 mod view;
 
@@ -25,61 +25,59 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use view::{CURVE_MAX, View};
 
-/// Between two drawings.
+/// Time between two drawings.
 const REDRAWN: Duration = Duration::from_millis(250);
-/// Between two lines, where there is no terminal.
+/// Time between two lines, without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);
-/// Drawings in a second: what rates and times are told of.
+/// Drawings that the shown rates and times cover.
 const DRAWINGS_A_SECOND: usize = 4;
-/// The first line, whose bar is as wide as there is room; the message goes on in the lines below.
+/// The first line, whose bar fills the width; the message goes on in the lines below.
 const TEMPLATE: &str = "{prefix:.bold} [{wide_bar}] {percent} % {msg}";
-/// Steps of the bar.
 const STEPS: u32 = 10_000;
-/// Where the terminal does not tell.
+/// The width if the terminal does not tell its own.
 const COLUMNS: u16 = 80;
 
-/// Who tells how it goes.
+/// The display of one run's progress.
 #[derive(Debug)]
 pub(crate) struct Live {
     schedule: Schedule,
-    /// The run ends after so many requests.
+    /// Number of requests after which the run ends.
     requests: Option<u64>,
-    /// Requests fall due by a schedule.
+    /// True if requests fall due by a schedule.
     is_open: bool,
-    /// A search tells of its trials itself.
+    /// True if a search shows its trials itself.
     is_search: bool,
-    /// Until the hit ratio has settled, at most so long.
+    /// Most time until the hit ratio has settled, while that is waited for.
     warm: Cell<Option<Duration>>,
     is_quiet: bool,
     state: RefCell<State>,
 }
 
-/// What is going on.
+/// The stage that is displayed.
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
-    /// So many keys are stored, or deleted.
     Populate(u64),
     Clear(u64),
-    /// Traffic; of a search, which.
+    /// Traffic; in a search, the trial's name.
     Traffic(Option<String>),
 }
 
-/// What was seen so far of a phase.
+/// The state of the display within a phase.
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Hidden where stderr is no terminal that can move its cursor.
+    /// Hidden if stderr is no terminal that can move its cursor.
     bar: ProgressBar,
     drawn: Option<Instant>,
-    /// When the last line was written, or the phase began.
+    /// The time of the last line, or of the phase's beginning.
     told: Instant,
-    /// One a drawing, the oldest a second ago.
+    /// One per drawing, the oldest a second ago.
     seen: VecDeque<(Instant, Sight)>,
     drawings: usize,
-    /// The newest reading of CPUs, and what was taken in the second before it.
+    /// The newest reading of CPUs; `usage` covers the second before it.
     moment: Option<Moment>,
     usage: Usage,
-    /// One a second: answered a second, and the 99th percentile.
+    /// One per second: the rate of answers, and below it the 99th percentile.
     rates: VecDeque<f64>,
     p99s: VecDeque<f64>,
 }
@@ -114,8 +112,8 @@ impl Live {
         }
     }
 
-    /// Does somebody look on, so that threads have to let themselves be seen? Lines tell of traffic
-    /// in its reports.
+    /// True if the threads have to show live counts. Without a terminal, only filling and clearing
+    /// need them: traffic is shown by its reports.
     pub(crate) fn is_watched(&self) -> bool {
         let phase = &self.state.borrow().phase;
         let is_filling = matches!(phase, Phase::Populate(_) | Phase::Clear(_));
@@ -126,34 +124,34 @@ impl Live {
         !self.state.borrow().bar.is_hidden()
     }
 
-    /// Populating begins: `keys` are to be stored.
+    /// Begins the phase in which `keys` keys are stored.
     pub(crate) fn populating(&self, keys: u64) {
         self.state.replace(State::of(Phase::Populate(keys), self.is_quiet));
     }
 
-    /// What was stored is deleted.
+    /// Begins the phase in which the stored keys are deleted.
     pub(crate) fn clearing(&self, keys: u64) {
         self.state.replace(State::of(Phase::Clear(keys), self.is_quiet));
     }
 
-    /// It is over.
+    /// Ends the populating phase.
     pub(crate) fn populated(&self, keys: u64, took: Duration) {
         if !self.is_terminal() && !self.is_search {
             self.note(&format!("populated {keys} keys in {:.1} s", took.as_secs_f64()));
         }
     }
 
-    /// Traffic begins; of a search, `which` says at what rate.
+    /// Begins traffic; in a search, `which` names the trial.
     pub(crate) fn driving(&self, which: Option<String>) {
         self.state.replace(State::of(Phase::Traffic(which), self.is_quiet));
     }
 
-    /// The traffic before the schedule begins, or, with none, is over.
+    /// Begins the traffic before the schedule; none ends it.
     pub(crate) fn warming(&self, limit: Option<Duration>) {
         self.warm.set(limit);
     }
 
-    /// An epoch is complete. On a terminal it has been seen; elsewhere it is a line.
+    /// Shows a complete epoch as a line, unless a terminal has shown it already.
     pub(crate) fn reported(&self, epoch: u32, tally: &Tally) {
         let is_told = self.schedule.is_reported(epoch) && !self.is_search;
         if !self.is_terminal() && is_told {
@@ -161,7 +159,7 @@ impl Live {
         }
     }
 
-    /// Time goes on. `sight` and `watch` are asked only when it is time to draw.
+    /// Redraws if it is time; only then are `sight` and `watch` read.
     pub(crate) fn tick(
         &self,
         elapsed: Duration,
@@ -191,7 +189,7 @@ impl Live {
         draw(&state.bar, &view);
     }
 
-    /// Where it is, in a line, if the last one is long ago.
+    /// Writes the progress as a line, if the last one is long ago.
     fn line(&self, at: (Duration, u32), sight: impl FnOnce() -> Sight) {
         let phase = {
             let state = self.state.borrow();
@@ -201,7 +199,7 @@ impl Live {
             state.phase.clone()
         };
         let sight = sight();
-        // What failed is over, and no progress.
+        // Failed requests are over as well, but are no progress.
         let over = sight.count(Count::Over).saturating_sub(sight.count(Count::Failed));
         let (name, part, left) = self.progress(&phase, at, over);
         let left = left.map_or(String::new(), |left| format!(", {} left", clock(left)));
@@ -212,7 +210,6 @@ impl Live {
         self.note(&format!("{name}: {:.0} %{left}{failed}", part * 100.0));
     }
 
-    /// What is to be seen now.
     fn view(
         &self,
         state: &mut State,
@@ -265,7 +262,7 @@ impl Live {
         view
     }
 
-    /// Where in the run it is: its name, the part that is done, and what is left.
+    /// Returns the stage's name, the part of it that is done, and the time left.
     fn progress(
         &self,
         phase: &Phase,
@@ -306,7 +303,7 @@ impl Live {
         }
     }
 
-    /// A line that stays.
+    /// Writes a line that stays.
     pub(crate) fn note(&self, text: &str) {
         if !self.is_quiet {
             let mut state = self.state.borrow_mut();
@@ -315,13 +312,13 @@ impl Live {
         }
     }
 
-    /// What was drawn goes.
+    /// Removes the drawing.
     pub(crate) fn done(&self) {
         self.state.borrow().bar.finish_and_clear();
     }
 }
 
-/// One that is not drawn yet.
+/// Returns a bar that is not drawn yet.
 fn bar(is_quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template(TEMPLATE);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("#-");
@@ -342,19 +339,19 @@ fn draw(bar: &ProgressBar, view: &View) {
     bar.set_message(format!("{left}\n{}", lines.join("\n")));
 }
 
-/// A line before anything goes on.
+/// Writes a line before the display begins.
 pub(crate) fn tell(plan: &Plan, text: &str) {
     if !plan.quiet {
         write(text);
     }
 }
 
-/// Writes a line to stderr, all at once. If it is closed, there is nobody to see it.
+/// Writes a line to stderr in one call. Errors are ignored: nobody would see them.
 fn write(text: &str) {
     let _ = std::io::stderr().lock().write_all(format!("{text}\n").as_bytes());
 }
 
-/// Keeps the newest.
+/// Adds the newest value; drops the oldest beyond `CURVE_MAX`.
 fn keep(values: &mut VecDeque<f64>, value: f64) {
     if values.len() == CURVE_MAX {
         values.pop_front();

@@ -1,35 +1,35 @@
-//! How long servers that are filled may be silent, and when filling them is given up.
+//! The limit of patience with servers that are filled: silence, or too many lost requests.
 //!
 //! Where: `course` asks it whenever a thread has handed over a tally.
-//! Invariant: time is given to it. Nothing is given up for being slow alone: either nothing was
-//! answered at all, or requests that never were are what makes it slow.
+//! Invariant: the caller gives the time. Filling is never given up for being slow alone: either
+//! nothing was answered at all, or lost requests make it slow.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long nothing may be answered, beyond the time that one answer has (`--timeout`).
+/// Longest silence, beyond the time that one answer has (`--timeout`).
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How much longer filling may take where one request of `LOST_SHARE` gets no answer.
+/// Longest remaining time if at least one request in `LOST_SHARE` gets no answer.
 const LOSSY_MAX: Duration = Duration::from_secs(600);
 const LOST_SHARE: u64 = 100;
-/// Between two looks, at least: so that few have to be kept.
+/// Least time between two looks, to bound their number.
 const SPACING: Duration = Duration::from_millis(250);
 
-/// How long nothing may be answered, where an answer is given up after `timeout`.
+/// Longest silence, if an answer is given up after `timeout`.
 pub(crate) fn silence_max(timeout: Duration) -> Duration {
     timeout.saturating_add(SILENCE_MAX)
 }
 
-/// Why filling is given up.
+/// The reason why filling is given up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Hopeless {
-    /// Nothing was answered for so long.
+    /// Nothing was answered for this time.
     Silent(Duration),
-    /// Requests are lost, and with them the rest would take so long.
+    /// Requests are lost, and the rest would take this time.
     Lossy(Duration),
 }
 
-/// Sums since the start.
+/// Sums since the start of filling.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     at: Duration,
@@ -37,23 +37,23 @@ struct Seen {
     lost: u64,
 }
 
-/// What was seen of the last seconds.
+/// The sums of the last seconds.
 #[derive(Debug)]
 pub(crate) struct Patience {
     keys: u64,
     window: Duration,
-    /// The first is as old as the window, or of the start.
+    /// Oldest first. The first is at least as old as the window, or from the start.
     seen: VecDeque<Seen>,
 }
 
 impl Patience {
-    /// For `keys` keys, where an answer is given up after `timeout`.
+    /// Begins filling of `keys` keys, with answers given up after `timeout`.
     pub(crate) fn new(timeout: Duration, keys: u64) -> Patience {
         let seen = VecDeque::from([Seen::default()]);
         Patience { keys, window: silence_max(timeout), seen }
     }
 
-    /// At a time after the start so many requests were answered, and so many given up.
+    /// Takes the sums at a time after the start; returns a reason to give up, if there is one.
     pub(crate) fn look(&mut self, at: Duration, answered: u64, lost: u64) -> Option<Hopeless> {
         if self.seen.back().is_some_and(|last| at.saturating_sub(last.at) < SPACING) {
             return None;
@@ -73,7 +73,7 @@ impl Patience {
         let over = now_answered + now_lost;
         let left = self.keys.saturating_sub(answered + lost) as f64 / over as f64;
         let left = Duration::try_from_secs_f64(left * took.as_secs_f64()).unwrap_or(Duration::MAX);
-        // Where answers have just ceased, it is silence that is to be told.
+        // If answers have just ceased, the reason is silence.
         let is_late = |seen: &&Seen| at.saturating_sub(seen.at) < self.window / 2;
         let is_answering = self.seen.iter().find(is_late).is_some_and(|s| s.answered < answered);
         let is_lossy = is_answering && now_lost * LOST_SHARE >= over && left > LOSSY_MAX;
@@ -87,8 +87,8 @@ mod tests {
 
     const KEYS: u64 = 1_000_000;
 
-    /// After how many seconds it is given up and why, if so many requests are answered, and so many
-    /// lost, in each half of a second.
+    /// Seconds after which filling is given up and why, with these numbers of requests answered and
+    /// lost in each half second.
     fn filling(keys: u64, each: impl Fn(u64) -> (u64, u64)) -> Option<(f64, Hopeless)> {
         let mut patience = Patience::new(Duration::from_secs(1), keys);
         let (mut answered, mut lost, mut half) = (0, 0, 0);

@@ -1,7 +1,8 @@
-//! What a result rests on: servers, settings, machine.
+//! The manifest of a run: servers, settings, machine.
 //!
-//! Where: written when a run is over. Invariant: with the manifest alone the run can be repeated:
-//! the workload is in it whole, and every flag that is not at rest.
+//! Where: written when a run is over.
+//! Invariant: the run can be repeated from the manifest alone: it contains the whole workload, and
+//! every flag that differs from its default.
 
 use super::Plan;
 use super::crew::Ground;
@@ -11,10 +12,9 @@ use crate::result::version::Said;
 use crate::target::{Place, Target};
 use procfs::process::Process;
 
-/// The longest command line of a server that is kept.
+/// Most characters kept of a server's command line.
 const COMMAND_CHARS_MAX: usize = 4096;
 
-/// Fills a manifest.
 pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
     let servers = &ground.servers;
     let names: Vec<&str> = servers.targets.iter().map(|target| target.name.as_str()).collect();
@@ -118,8 +118,8 @@ pub(super) fn cpus(pid: u32) -> Option<String> {
     Some(listed(&process(pid)?.status().ok()?.cpus_allowed_list?))
 }
 
-/// Where a process may run though these CPUs are to be its own: the CPUs of a thread that may run
-/// on others too.
+/// Returns the CPUs of the first thread of a process that may also run on others than `cpus`; none
+/// if there is no such thread.
 pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     let is_own = |cpu: u32| cpus.contains(&(cpu as usize));
     let is_free = |ranges: &Ranges| !ranges.iter().all(|(from, to)| (*from..=*to).all(is_own));
@@ -128,7 +128,7 @@ pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     allowed.find(is_free).map(|ranges| listed(&ranges))
 }
 
-/// CPUs from the first to the last of each.
+/// Ranges of CPUs, each from the first to the last.
 type Ranges = Vec<(u32, u32)>;
 
 fn listed(ranges: &Ranges) -> String {
@@ -140,7 +140,7 @@ fn listed(ranges: &Ranges) -> String {
     list.chars().take(COMMAND_CHARS_MAX).collect()
 }
 
-/// What a process was started with; none where that is not for us to see.
+/// The command line of a process; none if we may not see it.
 fn command_line(pid: u32) -> Option<String> {
     let text = process(pid)?.cmdline().ok()?.join(" ");
     let text: String = text.trim().chars().take(COMMAND_CHARS_MAX).collect();

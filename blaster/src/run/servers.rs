@@ -1,7 +1,8 @@
-//! The servers of a run: names into addresses, the ring, the protocol.
+//! The servers of a run: resolves names, finds the protocol, and asks who is there.
 //!
-//! Where: first of all, before a byte is sent. Invariant: what is refused here is refused with what
-//! to do about it: nothing listens, or the protocol is another.
+//! Where: first of all, before a byte is sent.
+//! Invariant: every refusal here says what to do about it: nothing listens, or the protocol is
+//! another.
 
 use crate::result::version::{self, Said};
 use crate::steer::{Steer, Steering};
@@ -14,26 +15,26 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// Servers that are asked at once.
+/// Most servers asked at the same time.
 const ASKED_MAX: usize = 128;
-/// A server that says nothing in the end is asked so often.
+/// Times that a server is asked before it counts as silent.
 const ASKED_AGAIN: u32 = 3;
 /// Seconds by which a server's clock may lag.
 const UPTIME_SLACK_S: u64 = 3;
-/// Names that are told of many.
+/// Most names listed in a message.
 const NAMES_MAX: usize = 5;
 
-/// Where requests go.
+/// The servers that requests go to.
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) targets: Arc<[Target]>,
     pub(crate) ring: Arc<Ring>,
     pub(crate) speech: Speech,
-    /// What each says of itself.
+    /// Each server's description of itself.
     pub(crate) said: Vec<Said>,
-    /// When it said so.
+    /// The time at which they were asked.
     asked: Instant,
-    /// Which of their columns has a request.
+    /// The rule that gives each request its column of a server.
     pub(crate) steering: Steering,
 }
 
@@ -43,31 +44,31 @@ pub enum ServersError {
     /// A name is wrong.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// Nobody is there.
+    /// A server does not answer.
     #[error("{0}: {1}: is a server running there?")]
     Unreachable(String, io::Error),
-    /// They are of different kinds.
+    /// The servers are of different kinds.
     #[error("{0}: one run speaks one protocol: redis:// beside others, or --protocol against it")]
     Mixed(String),
     /// The protocol has no datagrams.
     #[error("{0}: UDP speaks memcached's protocols, not resp")]
     NoDatagrams(String),
-    /// There is nothing to steer.
+    /// The target is not reached over UDP.
     #[error("{0}: --steer: requests are steered over UDP only (udp://HOST:PORT)")]
     NotSteered(String),
-    /// How many columns it has is not known.
+    /// The number of columns is not known.
     #[error("{0}: how many columns has it? It does not say so over TCP ({1}): give --columns")]
     NoColumns(String, String),
-    /// Its columns have more ports than there are.
+    /// The columns would need more ports than there are.
     #[error("{0}: --steer ports: {1} columns have no ports from that one on")]
     NoPorts(String, u16),
 }
 
 impl Servers {
-    /// Resolves names, and sees that somebody is there.
+    /// Resolves names, and checks that each server answers.
     ///
     /// # Errors
-    /// A name is wrong, or nobody answers.
+    /// A name is wrong, or a server does not answer.
     pub(crate) fn find(
         names: &[String],
         family: Family,
@@ -89,25 +90,25 @@ impl Servers {
         Ok(Servers { steering, ..Servers::known(targets, said, speech) })
     }
 
-    /// Those that somebody else has found.
+    /// Builds the servers from an agent's findings.
     pub(crate) fn known(targets: Vec<Target>, said: Vec<Said>, speech: Speech) -> Servers {
         let ring = Arc::new(Ring::new(&targets));
         let steering = Steering::default();
         Servers { ring, targets: targets.into(), speech, said, asked: Instant::now(), steering }
     }
 
-    /// What each says now.
+    /// Asks each server for its description now.
     pub(crate) fn ask(&self) -> Vec<io::Result<Said>> {
         ask(&self.targets, self.speech)
     }
 
-    /// Those that are gone, or are another process than before, each in words.
+    /// Describes each server that went away or is another process than before.
     pub(crate) fn changed(&self) -> Vec<String> {
         let mut now = self.ask();
         let is_silent = |now: &io::Result<Said>, before: &Said| {
             before.version.is_some() && now.as_ref().is_ok_and(|said| said.version.is_none())
         };
-        // One that is busy is given time.
+        // A busy server is given time.
         for _ in 1..ASKED_AGAIN {
             if now.iter().zip(&self.said).any(|(now, before)| is_silent(now, before)) {
                 now = self.ask();
@@ -121,7 +122,7 @@ impl Servers {
         told.collect()
     }
 
-    /// The first that may not hold its share of `bytes`, in words.
+    /// Describes the first server whose memory cannot hold its share of `bytes`.
     pub(crate) fn too_small(&self, bytes: f64) -> Option<String> {
         let weights: f64 = self.targets.iter().map(|target| f64::from(target.weight)).sum();
         let mut servers = self.targets.iter().zip(&self.said);
@@ -139,7 +140,7 @@ impl Servers {
         })
     }
 
-    /// The names of those that say nothing now.
+    /// The names of the servers that do not answer now.
     pub(crate) fn silent(&self) -> Vec<String> {
         let said = ask(&self.targets, self.speech);
         let is_silent = |said: &io::Result<_>| !matches!(said, Ok(Said { version: Some(_), .. }));
@@ -147,13 +148,12 @@ impl Servers {
         all.filter(|(_, said)| is_silent(said)).map(|(name, _)| name).collect()
     }
 
-    /// The names of all.
     pub(crate) fn names(&self) -> Vec<String> {
         self.targets.iter().map(|target| target.name.clone()).collect()
     }
 
-    /// Those that say nothing, each with whom they say nothing to if others hear them; all, where
-    /// there are none.
+    /// Lists the servers that do not answer, each with the agents concerned if others hear it; all
+    /// servers if none is silent.
     pub(crate) fn named(&self, silent: &[(u32, Vec<String>)]) -> String {
         let named = |name: String| {
             let to = silent.iter().filter(|(_, names)| names.contains(&name));
@@ -175,7 +175,7 @@ impl Servers {
     }
 }
 
-/// What has become of a server in a time; none if it is what it was.
+/// Describes how a server has changed; none if it has not.
 fn became(before: &Said, now: io::Result<Said>, passed: Duration) -> Option<String> {
     let now = match now {
         Ok(now) => now,
@@ -197,7 +197,7 @@ fn became(before: &Said, now: io::Result<Said>, passed: Duration) -> Option<Stri
     })
 }
 
-/// Steers to as many columns as were asked for, or as each server says it has.
+/// Steers to the given number of columns, or to the number that each server reports.
 fn steering(
     targets: &[Target],
     how: Steer,
@@ -224,7 +224,7 @@ fn steering(
     Ok(Steering::new(how, &columns))
 }
 
-/// The one protocol of all.
+/// The one protocol of all servers.
 fn speech(asked: Option<Speech>, targets: &[Target]) -> Result<Speech, ServersError> {
     let first = targets.first().is_some_and(|target| target.is_redis);
     let speech = asked.unwrap_or(if first { Speech::Resp } else { Speech::Text });
@@ -239,7 +239,7 @@ fn speech(asked: Option<Speech>, targets: &[Target]) -> Result<Speech, ServersEr
     Ok(speech)
 }
 
-/// What each says it is, all asked at once: who is not there takes seconds to be told.
+/// Asks all servers at once: a server that is not there takes seconds to fail.
 fn ask(targets: &[Target], speech: Speech) -> Vec<io::Result<Said>> {
     let mut said = Vec::new();
     for some in targets.chunks(ASKED_MAX) {
@@ -272,14 +272,14 @@ mod tests {
         };
         let after = |now, passed_s| became(&said(7, 100), now, Duration::from_secs(passed_s));
         assert_eq!(after(Ok(said(7, 160)), 60), None);
-        // Of one in a container the process is always the first.
+        // In a container the server's process id is always the same.
         let told = after(Ok(said(7, 30)), 60).unwrap();
         assert_eq!(told, "was started anew: it was up for 100 s before, and is for 30 s now");
         assert!(after(Ok(said(8, 160)), 60).is_some());
         assert_eq!(after(Ok(Said::default()), 1).as_deref(), Some("does not answer any more"));
         let gone = after(Err(io::ErrorKind::ConnectionRefused.into()), 1).unwrap();
         assert_eq!(gone, "went away: connection refused");
-        // Who says nothing of itself is taken at its word.
+        // A server that says nothing of itself is taken to be unchanged.
         let mute = became(&Said::default(), Ok(Said::default()), Duration::from_secs(60));
         assert_eq!(mute, None);
     }

@@ -1,8 +1,9 @@
-//! What a run came to, for people.
+//! The report of a run for people.
 //!
-//! Where: printed by `main` when a run is over. Invariant: every figure is of the reports alone,
-//! not of settling; what nobody measured is left out, and never printed as zero. No line is wider
-//! than a terminal's 80 columns, but for names and for commands, which are there to be copied.
+//! Where: printed by `main` when a run is over.
+//! Invariant: every figure covers the reports alone, not settling; a figure that nobody measured is
+//! left out, never printed as zero. No line is wider than a terminal's 80 columns, except names and
+//! commands, which are there to be copied.
 //! Source: the paper's sections 5.2.2 and 6.2: counts, RTT and CPU.
 
 pub mod compared;
@@ -22,7 +23,7 @@ use crate::workload::VERBS;
 use explained::Advice;
 use std::fmt::Write;
 
-/// The whole text.
+/// Returns the whole report.
 pub fn text(plan: &Plan, done: &RunResult) -> String {
     let mut out = String::new();
     head(&mut out, plan, &done.manifest);
@@ -47,7 +48,7 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
     out
 }
 
-/// What the self-check and the asserts say.
+/// Writes the remarks of the self-check and the results of the asserts.
 fn remarks(out: &mut String, done: &RunResult) {
     if !done.verdict.is_valid() {
         out.push_str("Not to be trusted: this does not tell what the server can do.\n");
@@ -57,7 +58,7 @@ fn remarks(out: &mut String, done: &RunResult) {
         out.push_str("The self-check passed; read the figures with this in mind:\n");
     }
     let mut remarks: Vec<&Remark> = done.verdict.remarks.iter().collect();
-    // What decides comes first.
+    // Remarks that make the result invalid come first.
     remarks.sort_by_key(|remark| remark.severity != Severity::Invalid);
     out.extend(remarks.into_iter().map(remarked));
     let is_clean = done.verdict.remarks.is_empty() && done.merged.is_some();
@@ -72,7 +73,7 @@ fn remarks(out: &mut String, done: &RunResult) {
     }
 }
 
-/// What the servers are left with.
+/// Writes what was left behind on the servers.
 pub(crate) fn left(out: &mut String, done: &RunResult) {
     out.extend(done.left_behind.iter().map(|told| wrapped("left: ", &sentence(told))));
 }
@@ -85,7 +86,6 @@ fn remarked(remark: &Remark) -> String {
     wrapped(weight, &sentence(&remark.sentence))
 }
 
-/// What to do with it.
 fn next(out: &mut String, plan: &Plan, done: &RunResult, all: &Interval) {
     let advice = explained::advice(plan, done, all);
     if !advice.is_empty() {
@@ -99,7 +99,7 @@ fn next(out: &mut String, plan: &Plan, done: &RunResult, all: &Interval) {
     }
 }
 
-/// What was asked of whom.
+/// Writes the servers and the request pattern.
 pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
     for target in &manifest.targets {
         let _ = writeln!(out, "{}", server(target));
@@ -125,7 +125,7 @@ pub(crate) fn head(out: &mut String, plan: &Plan, manifest: &Manifest) {
     );
 }
 
-/// Who it is, as far as it can be seen.
+/// Describes a server by its version and process, as far as they are known.
 fn server(target: &TargetRecord) -> String {
     let version = target.version.as_ref().map(|version| format!("says it is {version}"));
     let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
@@ -138,7 +138,7 @@ fn server(target: &TargetRecord) -> String {
     }
 }
 
-/// A line for each report.
+/// Writes a line for each report.
 fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
     let due = if plan.is_open() { "due/s" } else { "sent/s" };
     let _ = writeln!(
@@ -166,11 +166,11 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
     out.push('\n');
 }
 
-/// The width of a column of times, and of what stands before the first.
+/// The widths of a column of times, and of the names before the first.
 const COLUMN: usize = 11;
 const NAMES: usize = 11;
 
-/// Response and service times of each type of request.
+/// Writes response and service times of each type of request.
 fn times(out: &mut String, plan: &Plan, all: &Interval) {
     let used = |tally: &&VerbTally| tally.answered > 0;
     let total = all.tally.total();
@@ -200,9 +200,9 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
     out.push('\n');
 }
 
-/// A row for each figure, a column for each of the times.
+/// Writes a row for each figure, with a column for each of the times.
 fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) {
-    // A column has to fit a screen: p95 is in the tables.
+    // The columns have to fit a screen: p95 is in the tables.
     for (name, figure) in FIGURES.into_iter().filter(|(name, _)| *name != "p95") {
         let _ = write!(out, "{name:>NAMES$}");
         for times in columns.clone() {
@@ -212,7 +212,7 @@ fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) 
     }
 }
 
-/// Hits, errors, what was late and what the transport did.
+/// Writes hits, errors, late requests and the transport's counts.
 fn keys(out: &mut String, all: &Interval) {
     let (total, tally) = (all.tally.total(), &all.tally);
     if let Some(ratio) = total.hit_ratio() {
@@ -252,7 +252,7 @@ fn keys(out: &mut String, all: &Interval) {
         crate::words::time(tally.late_limit_ns),
         total.never(),
     );
-    // Where only gets look for keys, the line of hits has told it.
+    // If only gets look for keys, the line of hits has said it.
     let (missing, looked_for) = tally.not_found();
     if looked_for > total.hits + total.misses {
         let percent = 100.0 * missing as f64 / looked_for as f64;
@@ -283,7 +283,7 @@ fn keys(out: &mut String, all: &Interval) {
     );
 }
 
-/// CPU of machine, server and generator.
+/// Writes the CPU use of machine, server and generator.
 fn cpu(out: &mut String, all: &Interval) {
     if let Some(machine) = &all.usage.machine {
         let shares = machine.total.named().into_iter().filter(|(_, share)| *share >= 0.0005);
@@ -312,7 +312,7 @@ fn cpu(out: &mut String, all: &Interval) {
     }
 }
 
-/// What each of several generators did.
+/// Writes a row for each of several generators.
 pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
     if parts.is_empty() {
         return;

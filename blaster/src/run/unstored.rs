@@ -1,49 +1,48 @@
-//! What could not be stored before the traffic: how much, why, and what to do about it.
+//! Keys that could not be stored before the traffic: their number, the reasons and the advice.
 //!
-//! Where: `course` counts while it populates; `run` and `capacity` tell. Invariant: each key that
-//! is not there is told once, by what became of its request.
-//! Source: the paper's section 5.2.2; whoever reads hit ratios has to know what was never stored.
+//! Where: `course` counts while it populates; `run` and `capacity` report.
+//! Invariant: each key that is not stored counts once, by the outcome of its request.
+//! Source: the paper's section 5.2.2; a reader of hit ratios has to know what was never stored.
 
 use crate::measure::Tally;
 use crate::workload::Verb;
 use std::fmt::Write;
 
-/// What became of the keys.
+/// The counts of populating.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     tally: Tally,
 }
 
 impl Stored {
-    /// Adds what a thread handed over.
     pub(crate) fn add(&mut self, tally: &Tally) {
         self.tally.merge(tally);
     }
 
-    /// Keys that are stored.
+    /// Number of keys that are stored.
     pub(crate) fn keys(&self) -> u64 {
         let set = self.tally.verb(Verb::Set);
         set.answered.saturating_sub(set.errors + set.not_done)
     }
 
-    /// Keys that are not.
+    /// Number of keys that are not stored.
     pub(crate) fn lacking(&self) -> u64 {
         let set = self.tally.verb(Verb::Set);
         set.errors + set.not_done + set.never()
     }
 
-    /// Requests that were answered, and those that were given up.
+    /// Number of requests that were answered, and of those given up.
     pub(crate) fn over(&self) -> (u64, u64) {
         let set = self.tally.verb(Verb::Set);
         (set.answered, set.never())
     }
 
-    /// Something came that makes no sense in the protocol.
+    /// True if bytes came that make no sense in the protocol.
     pub(crate) fn is_broken(&self) -> bool {
         self.tally.broken > 0
     }
 
-    /// How many keys could not be stored, and by which kinds of failure; none if all are.
+    /// Describes the keys that could not be stored, by kind of failure; none if all are.
     pub(crate) fn told(&self) -> Option<String> {
         let lacking = self.lacking();
         if lacking == 0 {
@@ -70,7 +69,7 @@ impl Stored {
         Some(out)
     }
 
-    /// What helps against the most frequent failure.
+    /// Advice against the most frequent failure.
     pub(crate) fn advice(&self) -> &'static str {
         let set = self.tally.verb(Verb::Set);
         let refusals = &self.tally.refusals;
@@ -95,7 +94,7 @@ impl Stored {
 mod tests {
     use super::*;
 
-    /// So many keys stored, and others that were not.
+    /// A fill of `keys` keys stored, and others refused, late or cut off.
     fn stored(keys: u64, refused: &[(&[u8], u64)], late: u64, cut_off: u64) -> Stored {
         let mut tally = Tally::new(0);
         (0..keys).for_each(|_| tally.answered(Verb::Set, false, 0, 0, 1));

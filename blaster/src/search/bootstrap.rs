@@ -1,23 +1,23 @@
-//! Confidence intervals without assumptions of what is distributed how.
+//! Confidence intervals without assumptions about distributions.
 //!
-//! Where: over the rounds of a search or a comparison and the reports of a run. Invariant: the same
-//! samples and seed give the same interval. Source: Efron's bootstrap, percentiles of what
-//! resampled samples come to.
+//! Where: over the rounds of a search or a comparison and the reports of a run.
+//! Invariant: the same samples and seed give the same interval.
+//! Source: Efron's bootstrap: percentiles of the figures of resampled samples.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// Samples that are resampled; more are left out.
+/// Most samples that are resampled; more are left out.
 const SAMPLES_MAX: usize = 10_000;
 
-/// What the mean of the samples is with a confidence (0.95); none of fewer than two.
+/// The confidence interval of the mean (confidence such as 0.95); none of fewer than two samples.
 #[must_use]
 pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Option<(f64, f64)> {
     let mean = |some: &mut [f64]| some.iter().sum::<f64>() / some.len() as f64;
     interval_of(mean, samples, confidence, times, seed)
 }
 
-/// The same of another figure than the mean.
+/// Like `interval`, but for another figure than the mean.
 #[must_use]
 pub fn interval_of(
     figure: impl Fn(&mut [f64]) -> f64,
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_mean() {
-        // Of 400 samples of a standard deviation of 28.9, the mean's is 1.443.
+        // 400 samples with a standard deviation of 28.9: that of their mean is 1.443.
         let samples: Vec<f64> = (0..400_u32).map(|one| f64::from(one % 100)).collect();
         let (low, high) = interval(&samples, 0.95, 10_000, 1).unwrap();
         assert!((low - (49.5 - 1.96 * 1.443)).abs() < 0.15, "{low}");

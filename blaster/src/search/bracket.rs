@@ -1,54 +1,55 @@
-//! Where the capacity lies: between a rate that passed and one that failed.
+//! The bracket of a capacity: between a rate that passed and one that failed.
 //!
-//! Where: one of each objective and round. Invariant: `low` < `high`; each `next` lies inside, and
-//! each answer to it narrows the bracket or closes an open end, so that it is done in the end.
+//! Where: one for each objective and round.
+//! Invariant: `low` < `high`; each `next` lies between them, and each answer narrows the bracket or
+//! closes an open end, so the search ends.
 //! Source: the paper's section 6.1; doubling, then bisection on a logarithmic scale.
 
 use serde::{Deserialize, Serialize};
 
-/// Steps out of an open bracket grow by this much each.
+/// Growth of the steps out of an open bracket.
 const STEP_GROWTH: f64 = 2.0;
 
-/// No more are foretold.
+/// Most steps that are estimated.
 const STEPS_TOLD_MAX: u32 = 64;
 
-/// What stood in the way of a higher rate. Ordered: of several rounds the last of these counts.
+/// The obstacle to a higher rate. Ordered: of several rounds the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// The server: the next rate failed.
+    /// The server: it failed at the next rate.
     Server,
-    /// The objective does not even hold at the lowest rate.
+    /// The objective does not hold even at the lowest rate.
     LowestRate,
-    /// The highest rate that was allowed held: the capacity is that or more.
+    /// The objective holds at the highest allowed rate: the capacity is that or more.
     HighestRate,
     /// The generator could not do more: the capacity is that or more.
     Generator,
-    /// The search was ended before it knew.
+    /// The search was ended before the bracket was narrow.
     Unknown,
 }
 
-/// What to do.
+/// The next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Next {
     /// Try this rate.
     Try(f64),
-    /// Nothing is left to find out.
+    /// The bracket is narrow enough.
     Done,
 }
 
-/// One objective's.
+/// The bracket of one objective.
 #[derive(Clone, Debug)]
 pub struct Bracket {
     /// The highest rate that passed.
     pub low: Option<f64>,
     /// The lowest rate that failed.
     pub high: Option<f64>,
-    /// Whether it was the generator that failed there.
+    /// True if only the generator failed at `high`.
     is_client_bound: bool,
     start: f64,
-    /// Below this nothing is of interest until the server has failed above: not what other goals
-    /// are tried at, nor, where the generator alone fails, what it bears.
+    /// Lower rates are not tried until the server has failed above: neither the trials of other
+    /// goals nor a failure of the generator alone lead below.
     floor: f64,
     step: f64,
     range: (f64, f64),
@@ -56,8 +57,8 @@ pub struct Bracket {
 }
 
 impl Bracket {
-    /// One that starts at a rate and steps out of it by a factor at first; rates stay in `range`.
-    /// Only a server that fails leads it below `floor`.
+    /// Returns a bracket that starts at a rate and steps out by a factor at first; rates stay in
+    /// `range`. Only a failure of the server leads below `floor`.
     pub(crate) fn new(
         start: f64,
         floor: f64,
@@ -70,7 +71,6 @@ impl Bracket {
         Bracket { low, high, is_client_bound, start, floor, step, range, precision }
     }
 
-    /// What to try next.
     pub(crate) fn next(&self) -> Next {
         let (least, most) = self.range;
         let least = if self.is_client_bound { self.floor.max(least) } else { least };
@@ -92,7 +92,7 @@ impl Bracket {
         }
     }
 
-    /// About how many rates are left to try: one that is open is closed by the next, as it seems.
+    /// Estimates the number of rates left to try: the next rate is assumed to close an open end.
     pub(crate) fn steps_left(&self) -> u32 {
         let ratio = match (self.low, self.high) {
             _ if self.next() == Next::Done => return 0,
@@ -108,7 +108,7 @@ impl Bracket {
         steps.max(1)
     }
 
-    /// Whether a rate would tell this bracket anything.
+    /// True if a trial at this rate would narrow the bracket.
     pub(crate) fn is_open_at(&self, rate: f64) -> bool {
         let is_begun = self.low.is_some() || self.high.is_some();
         (is_begun || rate >= self.floor)
@@ -117,25 +117,25 @@ impl Bracket {
             && self.next() != Next::Done
     }
 
-    /// It held at a rate.
+    /// Notes that the objective held at a rate.
     pub(crate) fn passed(&mut self, rate: f64) {
         self.low = Some(rate);
         self.grow();
     }
 
-    /// It did not hold at a rate; whether because of the generator.
+    /// Notes that the objective failed at a rate, and whether only because of the generator.
     pub(crate) fn failed(&mut self, rate: f64, is_client_bound: bool) {
         self.high = Some(rate);
         self.is_client_bound = is_client_bound;
         self.grow();
     }
 
-    /// The farther it was from the start, the farther the next step goes.
+    /// Grows the step, so that it goes the farther from the start the longer it takes.
     fn grow(&mut self) {
         self.step = (self.step * self.step).min(self.step.max(STEP_GROWTH));
     }
 
-    /// What stands in the way of more.
+    /// The obstacle to a higher rate.
     pub(crate) fn limit(&self) -> Limit {
         if self.next() != Next::Done {
             return Limit::Unknown;
@@ -153,7 +153,7 @@ impl Bracket {
 mod tests {
     use super::*;
 
-    /// Narrows a bracket around a capacity that is known; gives the rates tried.
+    /// Narrows a bracket around a known capacity; returns the rates tried.
     fn narrow(bracket: &mut Bracket, capacity: f64) -> Vec<f64> {
         let mut tried = Vec::new();
         while let Next::Try(rate) = bracket.next() {
@@ -201,7 +201,7 @@ mod tests {
         let mut bracket = Bracket::new(1000.0, 400.0, 2.0, (10.0, 1e4), 0.02);
         bracket.failed(1000.0, true);
         assert_eq!((bracket.next(), bracket.limit()), (Next::Try(500.0), Limit::Unknown));
-        // The server may fail below, and then only the range ends the search.
+        // If the server fails, the search goes on below, down to the range's end.
         let mut server = bracket.clone();
         server.failed(500.0, false);
         assert_eq!(server.next(), Next::Try(250.0));

@@ -1,7 +1,8 @@
-//! Latency against throughput: one point a trial.
+//! Latency against throughput: one point per trial.
 //!
-//! Where: kept with the capacities, printed and drawn. Invariant: a point says what was asked for
-//! as well as what came of it, so that a server that gives up shows as one that does.
+//! Where: kept with the capacities, printed and drawn.
+//! Invariant: a point holds the rate that was asked for as well as the outcome, so that a server
+//! that gives up is recognizable.
 //! Source: the paper's section 6.2.
 
 use crate::measure::{Interval, steady};
@@ -10,46 +11,46 @@ use serde::{Deserialize, Serialize};
 /// One trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The rate asked for, in requests a second.
+    /// The rate asked for, in requests per second.
     pub asked_per_s: f64,
-    /// Requests that fell due, a second.
+    /// Requests per second that fell due.
     pub offered_per_s: f64,
-    /// Requests answered, a second.
+    /// Requests per second that were answered.
     pub achieved_per_s: f64,
-    /// Response times, from the intended time: the shortest.
+    /// The shortest response time; times count from the intended time.
     #[serde(default)]
     pub min_ns: Option<u64>,
-    /// The mean.
+    /// The mean response time.
     pub mean_ns: Option<f64>,
     /// The standard deviation.
     #[serde(default)]
     pub sd_ns: Option<f64>,
     /// The median.
     pub p50_ns: Option<u64>,
-    /// One in a hundred took longer.
+    /// The time that one response in a hundred exceeds.
     pub p99_ns: Option<u64>,
-    /// One in a thousand took longer.
+    /// The time that one response in a thousand exceeds.
     pub p99_9_ns: Option<u64>,
     /// The longest.
     pub max_ns: Option<u64>,
-    /// Requests answered later than the target or given up, of all that ended.
+    /// Requests answered later than the target or given up, as a share of all that ended.
     pub late_ratio: f64,
-    /// Errors, timeouts and wrong values, of all requests that ended.
+    /// Errors, timeouts and wrong values, as a share of all requests that ended.
     pub failure_ratio: f64,
-    /// Hits, of all keys looked up.
+    /// Hits, as a share of all keys looked up.
     pub hit_ratio: Option<f64>,
     /// CPUs the server kept busy, if it is on this machine.
     pub server_cpus: Option<f64>,
     /// The share of its time that the generator's busiest thread was on a CPU.
     pub busiest: f64,
-    /// Why this measured the generator, if it did.
+    /// The reason why the trial measured the generator, if it did.
     pub client_bound: Option<String>,
     /// The goals that were met.
     pub met: Vec<String>,
 }
 
 impl Point {
-    /// What a trial at a rate saw.
+    /// Makes a point of a trial at a rate.
     pub(crate) fn new(
         asked_per_s: f64,
         interval: &Interval,
@@ -82,10 +83,10 @@ impl Point {
 /// Trials at nearly the same rate.
 pub type Row<'f> = Vec<&'f Point>;
 
-/// Rates that differ by less than this are one row, if that makes few enough.
+/// Factors within which rates share a row; the first is used that makes few enough rows.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 
-/// All trials by rate, in no more than `rows_max` rows if any width of theirs does that.
+/// Groups all trials by rate, into at most `rows_max` rows if one of the `WIDTHS` allows it.
 pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     let mut points: Vec<&Point> = curve.iter().collect();
     points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
@@ -104,7 +105,7 @@ pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     all.find(|rows| rows.len() <= rows_max).unwrap_or(last)
 }
 
-/// The middle of what is known of a row.
+/// The median of a row's known figures.
 pub(crate) fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
     steady::median(row.iter().filter_map(|point| of(point)).collect())
 }

@@ -1,4 +1,4 @@
-//! Servers that are only computed: a queue whose capacities are known.
+//! Simulated servers: a queue whose capacities are known.
 //!
 //! Where: tests. Invariant: the same seed gives the same trials.
 //! Source: M/D/1: a wait with the mean ρs / 2(1 - ρ), here exponential, for a share ρ of requests.
@@ -15,39 +15,37 @@ use std::time::Duration;
 /// Requests of a trial: enough for the 99.9th percentile to be that of the distribution.
 const REQUESTS: u64 = 10_000;
 
-/// What the slow mode takes.
+/// Additional time of a request in the slow mode.
 pub(super) const SLOW_S: f64 = 5e-3;
-/// What waits are multiplied by in the dip.
+/// The factor by which waits grow in the dip.
 const DIP: f64 = 1000.0;
 
 /// A server, and the generator in front of it.
 pub(super) struct Simulated {
-    /// How long a request takes.
+    /// Time that a request takes.
     pub(super) service_s: f64,
-    /// Waits vary by up to this factor from trial to trial.
+    /// Factor by which waits vary at most from trial to trial.
     pub(super) noise: f64,
-    /// Trials of which one in a hundred requests waits for 100 ms, of all trials.
+    /// Share of trials in which one request in a hundred takes 100 ms.
     pub(super) stalls: f64,
-    /// The share of requests that take `SLOW_S` more, whatever the rate: a second mode.
+    /// Share of requests that take `SLOW_S` more, whatever the rate: a second mode.
     pub(super) slow: f64,
-    /// Between these rates all waits are `DIP` times as long: not even monotonic.
+    /// Rates between which all waits are `DIP` times as long: not even monotonic.
     pub(super) dip: (f64, f64),
-    /// The most that the generator can send.
+    /// The highest rate that the generator can send.
     pub(super) client_per_s: f64,
-    /// How late it sends, which adds to each response, and in which trials.
+    /// The generator's lateness, which adds to each response, and the trials that have it.
     pub(super) late: (f64, Range<u32>),
-    /// Requests answered by an error.
     pub(super) errors: u64,
-    /// Requests never answered.
     pub(super) lost: u64,
-    /// Trials after which it stops.
+    /// Number of trials after which it stops.
     pub(super) trials_max: u32,
     pub(super) random: Xoshiro256PlusPlus,
     pub(super) trials: u32,
 }
 
 impl Simulated {
-    /// Takes `service_us` a request: no noise, no end.
+    /// Returns a server that takes `service_us` per request, without noise or end.
     pub(super) fn new(service_us: f64, seed: u64) -> Simulated {
         Simulated {
             service_s: service_us / 1e6,
@@ -88,7 +86,7 @@ impl Simulated {
         if load >= 1.0 { f64::INFINITY } else { self.service_s + self.wait_s(rate) }
     }
 
-    /// The highest rate at which something that grows with the rate stays below a bound.
+    /// The highest rate at which a figure that grows with the rate stays below a bound.
     pub(super) fn capacity(&self, bound_s: f64, of: impl Fn(&Simulated, f64) -> f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0 / self.service_s);
         for _ in 0..100 {

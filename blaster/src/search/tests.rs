@@ -1,6 +1,7 @@
 //! Searches against servers whose capacities are known.
 //!
-//! Where: tests. Invariant: all is computed from seeds: a test that passes once passes always.
+//! Where: tests.
+//! Invariant: everything is computed from seeds: a test that passes once passes always.
 
 use super::bracket::Limit;
 use super::curve::Point;
@@ -47,7 +48,7 @@ fn all_capacities_of_a_quiet_server_are_found_in_one_search() {
         assert!(low <= rate && rate <= high, "{capacity:?}");
         assert_eq!(capacity.rounds_per_s.len(), 5);
     }
-    // No late response is harder than the p99.9.
+    // That no response is late is harder to meet than the p99.9.
     let max = rate(&found.capacities[3]);
     assert!(max < rate(&found.capacities[2]) && max > 0.5 * known[2], "{max}");
     assert!(found.curve.len() < 200, "{} trials", found.curve.len());
@@ -60,7 +61,7 @@ fn noise_is_averaged_and_shows_in_the_interval() {
         let known = known(&server);
         server.noise = 1.3;
         let found = found(&aim(), &mut server);
-        // The mean reaches 1 ms where the load is near one: noise moves its capacity little. The
+        // The mean reaches 1 ms where the load is near one, so noise moves its capacity little. The
         // p99.9 moves in proportion to the wait.
         for (at, within) in [(0, 0.03), (1, 0.1), (2, 0.15)] {
             let capacity = &found.capacities[at];
@@ -74,7 +75,7 @@ fn noise_is_averaged_and_shows_in_the_interval() {
 
 #[test]
 fn a_stall_now_and_then_is_outvoted() {
-    // How far the worst of some searches is from the truth.
+    // The worst of some searches, relative to the truth.
     let worst = |votes| {
         let off = (0..3).map(|seed| {
             let mut server = Simulated::new(20.0, seed);
@@ -102,10 +103,10 @@ fn a_server_that_always_stalls_has_no_capacity_for_the_tail() {
 
 #[test]
 fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
-    // One request in two hundred takes 5 ms more: the mean has 25 us less to spend.
+    // One request in two hundred takes 5 ms more, which leaves the mean 25 us less.
     let mut server = Simulated::new(20.0, 1);
     let known = server.capacity(MS - 0.005 * SLOW_S, Simulated::mean_s);
-    // Of the other requests, so many may be slow of themselves.
+    // This share of the other requests may be slow by itself.
     let beyond = 1.0 - 0.005 / 0.995;
     let tail = server.capacity(MS, |server, rate| server.quantile_s(rate, beyond));
     server.slow = 0.005;
@@ -121,7 +122,7 @@ fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
 
 #[test]
 fn where_higher_rates_hold_again_an_edge_is_found_that_holds() {
-    // Between 15 and 22 thousand nothing holds; above, up to the capacity, all does again.
+    // Between 15 and 22 thousand nothing holds; above, up to the capacity, everything holds again.
     let known = known(&Simulated::new(20.0, 1));
     for start_per_s in [10_000.0, 5_000.0, 30_000.0, 18_000.0] {
         let mut server = Simulated { dip: (15_000.0, 22_000.0), ..Simulated::new(20.0, 1) };
@@ -149,7 +150,7 @@ fn intervals_hold_the_truth_about_as_often_as_they_say() {
         server.noise = 1.1;
         let found = found(&Aim { seed, ..aim.clone() }, &mut server);
         let (low, high) = found.capacities[0].interval_per_s.unwrap();
-        // What was found is at most a precision below the least rate that failed.
+        // The found rate is at most a precision below the least rate that failed.
         held += u32::from(low <= known && known <= high * 1.02);
         widths += (high - low) / known / 12.0;
     }
@@ -203,7 +204,7 @@ fn below_a_rate_that_only_the_generator_limited_nothing_is_searched() {
 
 #[test]
 fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
-    // In the first trials, and for a while later: how near each round comes.
+    // Late in the first trials, or for a while later; below: how near each round comes.
     for (late, within) in [(0..3, 0.97), (70..90, 0.5)] {
         let mut server = Simulated::new(20.0, 1);
         let known = known(&server);
@@ -222,7 +223,7 @@ fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
 
 #[test]
 fn a_bad_moment_at_a_low_rate_says_nothing_of_a_goal_that_held_far_above() {
-    // The tail never holds, so that each round begins with the lowest rate for its sake.
+    // The tail never holds, so each round begins with the lowest rate because of it.
     let slow = || Simulated { slow: 0.005, ..Simulated::new(20.0, 1) };
     let quiet = found(&aim(), &mut slow());
     let lowest = |point: &Point| point.asked_per_s < 12.0;
@@ -255,7 +256,7 @@ fn a_server_that_makes_errors_passes_nothing() {
 
 #[test]
 fn few_failures_are_borne_and_do_not_pass_for_none() {
-    // One in a thousand, or one in all, answered by an error or not at all.
+    // One in a thousand, or a single one, answered by an error or not at all.
     for (errors, lost) in [(10, 0), (0, 10), (1, 0), (0, 1)] {
         let mut server = Simulated::new(20.0, 1);
         (server.errors, server.lost) = (errors, lost);

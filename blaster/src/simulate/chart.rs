@@ -1,27 +1,27 @@
-//! Miss ratio against size, drawn in letters below each trace's table.
+//! A plot in characters of miss ratio against size, below each trace's table.
 //!
-//! Where: in the report, for who has a terminal and no browser; `plot` draws the same as SVG.
+//! Where: in the report, for users with a terminal and no browser; `plot` draws the same as SVG.
 //! Invariant: no line is longer than `COLUMNS`, whatever the names and figures; a curve passes
-//! within half a row of each of its points. Where several pass, their letters take turns.
+//! within half a row of each of its points. Where several curves pass, their letters take turns.
 
 use crate::axis::{Axis, Spread};
 use crate::letters::{COLUMNS, Frame, Plot, span};
 use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
-/// Before the frame: a ratio and a space.
+/// Columns before the frame: a ratio and a space.
 const LEFT: usize = 7;
 /// Columns and rows between the frame's sides.
 const WIDTH: usize = 68;
 const HEIGHT: usize = 21;
-/// Rows between two ratios that are told.
+/// Plot rows between two ratio labels.
 const TICK_ROWS: usize = 5;
 const _: () = assert!(LEFT + WIDTH + 2 <= COLUMNS);
 
-/// A curve's letter, the baseline's first. More curves share the last one.
+/// The letters of the curves, the baseline's first. Further curves share the last one.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
-/// Appends a plot of all contestants, where there are sizes enough for one.
+/// Appends a plot of all contestants, if there are enough sizes for one.
 pub fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
     let Some(plot) = plot(outcome) else { return };
     let curves: Vec<Curve> =
@@ -38,7 +38,7 @@ pub fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
     legend(out, plan);
 }
 
-/// `None`: a single size, or no misses to tell apart.
+/// Makes the frame and axes; none for a single size, or if all ratios are equal.
 fn plot(outcome: &Outcome) -> Option<Plot> {
     let sizes = || outcome.sizes.iter().map(bytes);
     let misses = || outcome.sizes.iter().flat_map(|(_, misses)| misses);
@@ -80,7 +80,8 @@ fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
     rows
 }
 
-/// What stands in a cell: of the curves that pass there, the one whose turn it is.
+/// The character of a cell: among the curves that pass there, the letter of the one whose turn it
+/// is.
 fn cell(curves: &[Curve], row: usize, column: usize) -> char {
     let passing: Vec<usize> =
         (0..curves.len()).filter(|at| curves[*at][column] == Some(row)).collect();
@@ -92,7 +93,7 @@ fn letter(at: usize) -> char {
     char::from(LETTERS[at.min(LETTERS.len() - 1)])
 }
 
-/// Whose letter is whose.
+/// Writes the legend of letters.
 fn legend(out: &mut String, plan: &Plan) {
     let mut line = format!("{:LEFT$}", "");
     for (at, contestant) in plan.contestants.iter().enumerate() {
@@ -129,11 +130,11 @@ mod tests {
     fn curves_go_from_their_first_to_their_last_point() {
         let text = drawn(&["1k", "1m"], &[1 << 10, 1 << 20], &[&[900, 900], &[900, 100]]);
         let rows: Vec<&str> = text.lines().collect();
-        // Where both are, they take turns; from there on one is alone.
+        // Where both curves are, they take turns; from there on each is alone.
         assert_eq!(rows[1], format!("0.9000 |ab{}|", "a".repeat(WIDTH - 2)), "{text}");
         assert!(rows[HEIGHT].ends_with(" bb|"), "{text}");
         assert!(rows[HEIGHT].starts_with("0.1000 | "), "{text}");
-        // It leaves no column out but the first, where it is not its turn; and it is explained.
+        // It misses no column except the first, where it is not its turn; and the legend has it.
         assert_eq!(text.matches('b').count(), WIDTH - 1 + 1, "{text}");
         assert_eq!(rows[HEIGHT + 2], format!("{:8}1k{:64}1m", "", ""));
         assert_eq!(rows[HEIGHT + 3].trim(), "a lru  b memcached");

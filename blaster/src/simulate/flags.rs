@@ -1,6 +1,6 @@
 //! The flags of `simulate`.
 //!
-//! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` tells.
+//! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` shows.
 
 use crate::flags::{number, one, or};
 use simulate::contestant::Contestant;
@@ -11,11 +11,11 @@ use simulate::sizes::Items;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
-/// More threads than anybody has cores.
+/// More threads than any machine has cores.
 const THREADS_MAX: usize = 1024;
 const COPIES_MAX: u32 = 1 << 16;
 const SEGMENTS_MAX: u32 = 1 << 20;
-/// A ghost of so many keys an item remembers everything.
+/// A ghost with this many keys per item remembers everything.
 const GHOST_MAX: f64 = 16.0;
 
 const ABOUT: &str = "\
@@ -91,14 +91,14 @@ fn budget(text: &str) -> Result<Budget, String> {
     }
 }
 
-/// A part, in whole percent.
+/// Reads a part, in whole percent.
 fn percent(text: &str) -> Result<u64, String> {
     let least = number(0.0..=1.0)(text)? * 100.0 - 0.5;
     Ok((0..100_u8).find(|whole| f64::from(*whole) >= least).map_or(100, u64::from))
 }
 
 impl Plan {
-    /// Has the baseline first, whoever else is asked for, and checks what only shows together.
+    /// Puts the baseline first, and checks what only shows when all flags are known.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.contestants.retain(|contestant| *contestant != Contestant::BASELINE);
         self.contestants.insert(0, Contestant::BASELINE);
@@ -117,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// What is to be simulated.
+    /// Returns the plan of the simulation.
     #[must_use]
     pub fn asked(&self) -> jobs::Plan {
         jobs::Plan {
@@ -132,7 +132,7 @@ impl Plan {
     }
 }
 
-/// What holds unless something else is said.
+/// The plan that defaults alone give.
 #[cfg(test)]
 pub(crate) fn plan() -> Plan {
     tests::planned("a")

@@ -1,13 +1,13 @@
-//! Miss ratio against size, drawn as SVG: one chart a trace, one line a policy.
+//! Miss ratio against size, drawn as SVG: one chart per trace, one line per policy.
 //!
-//! Where: beside the table. Invariant: as for the charts of a report.
+//! Where: beside the table. Invariant: like for the charts of a report.
 
 use crate::axis::Spread;
 use crate::report::chart::{Chart, Dot, KINDS, Line, sheet};
 use crate::report::words;
 use simulate::jobs::{Outcome, Plan};
 
-/// The whole drawing.
+/// Draws all charts as one SVG.
 #[must_use]
 pub fn svg(plan: &Plan, outcomes: &[Outcome]) -> String {
     let charts: Vec<Chart> = outcomes.iter().map(|outcome| chart(plan, outcome)).collect();

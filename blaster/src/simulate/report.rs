@@ -1,7 +1,8 @@
-//! What came of a simulation: tables and plots for people, JSON for programs.
+//! The results of a simulation: tables and plots for people, JSON for programs.
 //!
-//! Where: last. Invariant: both say how sizes were drawn and what the budget counts, for traces
-//! record neither.
+//! Where: last.
+//! Invariant: both say how sizes were drawn and what the budget counts, because traces record
+//! neither.
 
 use super::chart;
 use serde_json::{Value, json};
@@ -11,10 +12,10 @@ use simulate::engine::Budget;
 use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
-/// Bytes of a column of figures.
+/// Characters of a column of figures.
 const CELL: usize = 10;
 
-/// Tables and plots: misses of each policy on each trace, and what it comes to.
+/// Writes tables and plots: the misses of each policy on each trace, and a summary.
 #[must_use]
 pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let mut out = String::new();
@@ -26,7 +27,7 @@ pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     out
 }
 
-/// What the figures rest on.
+/// Describes the settings of the simulation.
 fn settings(plan: &Plan) -> String {
     let (segments, budget) = engine(plan);
     let sets = match plan.set_percent {
@@ -78,7 +79,7 @@ fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
     out.push('\n');
 }
 
-/// Means over all traces and sizes, and the worst against the floor.
+/// Writes means over all traces and sizes, and the worst case against the baselines.
 fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
     let fifo = Contestant::Ours(Eviction::Fifo);
     let fifo = plan.contestants.iter().position(|contestant| *contestant == fifo);
@@ -115,7 +116,7 @@ fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
     }
 }
 
-/// Everything, as one object.
+/// Writes everything as one object.
 #[must_use]
 pub fn json(plan: &Plan, outcomes: &[Outcome]) -> String {
     let results: Vec<Value> = outcomes.iter().flat_map(|outcome| cells(plan, outcome)).collect();

@@ -1,7 +1,8 @@
 //! The flags of `size`, and the command itself.
 //!
-//! Where: a part of `flags`; called by `main`. Invariant: without a server nothing is sent to
-//! anybody; one that is only asked for its statistics gets no other request.
+//! Where: a part of `flags`; called by `main`.
+//! Invariant: without a server nothing is sent to anybody; a server of `--stats` gets no other
+//! request.
 
 use super::servers::{Driven, Said};
 use super::text::{Answer, text};
@@ -16,7 +17,7 @@ use crate::search::{Goal, goal};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Megabytes of a simulated store.
+/// Most megabytes of a simulated store.
 const MB_MAX: u64 = 1 << 20;
 const SIZES_MAX: usize = 64;
 const SIZED: &str = "What is sized";
@@ -70,7 +71,7 @@ pub struct Sizing {
 }
 
 impl Sizing {
-    /// Checks what only shows together.
+    /// Checks what only shows when all flags are known.
     pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
         if self.memory_mb.len() > SIZES_MAX {
             return Err(format!("--memory: more than {SIZES_MAX}"));
@@ -80,7 +81,7 @@ impl Sizing {
         self.plan.finish(given)
     }
 
-    /// All threads' requests a second; where the workload decides, those of its gaps.
+    /// Requests per second of all threads; if the workload decides, those of its gaps.
     fn rate_per_s(&self) -> f64 {
         let threads = self.plan.threads;
         let own = || self.plan.workload.own_gap_ns(threads).filter(|gap_ns| *gap_ns > 0.0);
@@ -89,12 +90,12 @@ impl Sizing {
         asked.or_else(own).unwrap_or(f64::NAN)
     }
 
-    /// Finds it out; and whether all of it was.
+    /// Simulates and drives. Returns the text, and the exit status: met if nothing was left out.
     ///
     /// # Errors
-    /// A store cannot be made, or nobody is at a --stats.
+    /// A store cannot be made, or a server of `--stats` does not answer.
     pub fn run(mut self) -> Result<(String, Exit), String> {
-        // What is wrong with these is to be known before minutes were spent.
+        // First, so that errors in these are known before minutes are spent.
         let said = self.stats.iter().map(|place| Ok((place.clone(), Said::by(place)?)));
         let said = said.collect::<Result<Vec<_>, String>>()?;
         run::has_room(&mut self.plan).map_err(|error| error.to_string())?;

@@ -1,7 +1,8 @@
-//! A workload as requests of an offline cache: what `run` would send, one key at a time.
+//! A workload as requests to an offline cache: those that `run` would send, one key at a time.
 //!
-//! Where: between a workload and the store in process. Invariant: the same workload, seed and rate
-//! give the same requests; those of a sample of keys come at the times that they have among all.
+//! Where: between a workload and the store in process.
+//! Invariant: the same workload, seed and rate give the same requests; a sample's requests keep the
+//! times that they have among all.
 
 use crate::workload::{Ask, Names, Stream, Verb, Workload};
 use simulate::sizes::Size;
@@ -10,27 +11,27 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is asked, and of which keys.
+/// The parameters of the requests.
 #[derive(Debug)]
 pub(crate) struct Requests<'p> {
     pub(crate) workload: &'p Arc<Workload>,
     pub(crate) names: &'p Names,
     pub(crate) seed: u64,
-    /// Requests a second; not a number: as the workload's gaps say.
+    /// Requests per second; NaN: the workload's own gaps.
     pub(crate) rate_per_s: f64,
-    /// Is every key stored once, before the first request?
+    /// True if every key is stored once before the first request.
     pub(crate) populates: bool,
-    /// These take turns.
+    /// Number of connections, which take turns.
     pub(crate) connections: u32,
     /// Keys that each key of the sample stands for.
     pub(crate) one_in: u64,
-    /// When there are no more.
+    /// The time at which the requests end.
     pub(crate) span_ns: u64,
 }
 
 impl Requests<'_> {
-    /// Those of the sample. Keys looked up in the time `counted_ns` are counted in `gets`, those
-    /// outside of the sample as well; the milliseconds that have passed are added to `passed_ms`.
+    /// The requests of the sample. Keys looked up within `counted_ns`, in the sample or not, are
+    /// counted in `gets`; the milliseconds that have passed are added to `passed_ms`.
     pub(crate) fn of_sample<'r>(
         &'r self,
         counted_ns: Range<u64>,
@@ -53,7 +54,7 @@ impl Requests<'_> {
                 key = 0;
                 let at_ms = at_ns.min(self.span_ns) / 1_000_000;
                 if at_ms > told_ms {
-                    // Relaxed: how far it is, and nothing else.
+                    // Relaxed: progress only; nothing else becomes visible with it.
                     passed_ms.fetch_add(at_ms - told_ms, Ordering::Relaxed);
                     told_ms = at_ms;
                 }
@@ -61,7 +62,7 @@ impl Requests<'_> {
                     return None;
                 }
                 if ask.verb == Verb::Get && counted_ns.contains(&at_ns) {
-                    // Relaxed: a count, read when those who count have ended.
+                    // Relaxed: a count, read after the counting threads have ended.
                     gets.fetch_add(ask.keys.len() as u64, Ordering::Relaxed);
                 }
             }
@@ -71,7 +72,7 @@ impl Requests<'_> {
         filled.chain(asked.filter(is_sampled)).map(|request| self.named(request))
     }
 
-    /// What filling the cache does.
+    /// The request that fills the cache with a key.
     fn stored(&self, key: u64) -> Request {
         let size = Size { key: 0, value: self.names.value_bytes(key) };
         let ttl_s = self.names.exptime_s(key);
@@ -98,7 +99,7 @@ impl Requests<'_> {
         Request { at_ns, ..request }
     }
 
-    /// With the length of its key, which takes time to find out: for those of the sample only.
+    /// Adds the length of the key's name, which is slow to compute, so only for the sample.
     fn named(&self, request: Request) -> Request {
         let mut name = Vec::with_capacity(64);
         self.names.key(request.key, &mut name);

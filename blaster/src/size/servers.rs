@@ -1,9 +1,10 @@
-//! What servers make of the rate: times and CPU at it, the highest one that they bear, and what
-//! they say themselves of more memory and less.
+//! Servers driven at the workload's rate: times, CPU, capacity, and their own estimates of other
+//! sizes of memory.
 //!
-//! Where: behind the simulation, for servers that are named or started. Invariant: each is driven
-//! alone; what only says something of the generator is marked; one that fails takes no other's
-//! figures with it. A server that is only asked for its statistics is not driven.
+//! Where: behind the simulation, for servers that are named or started.
+//! Invariant: each is driven alone; figures that show only the generator are marked; a server that
+//! fails takes no other's figures with it. A server that is only asked for its statistics is not
+//! driven.
 
 use super::{APART_MAX, Memory};
 use crate::launch;
@@ -16,56 +17,56 @@ use crate::target::{self, Family};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
-/// What stands in a server's words for the memory that was found, in megabytes.
+/// The placeholder in a server's command for the memory found, in megabytes.
 pub(crate) const MEMORY: &str = "{mb}";
-/// The capacity is found to this part of it: how many CPUs are needed is a whole number.
+/// The precision of the capacity: coarse, because the number of CPUs is a whole one.
 const PRECISION: f64 = 0.1;
 
-/// What a server did.
+/// The figures of one server.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Driven {
-    /// Its words or its target, and its version.
+    /// The server's command or target, and its version.
     pub(crate) name: String,
-    /// At the rate: answered a second, none where it could not be driven; response times in ns,
-    /// hits, CPUs busy.
+    /// At the rate: answers per second, none if it could not be driven; below, response times in
+    /// ns, hits, CPUs busy.
     pub(crate) answered_per_s: Option<f64>,
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
     pub(crate) p999_ns: Option<u64>,
     pub(crate) hit_ratio: Option<f64>,
-    /// How long after it was filled these hits end, if they are an upper bound for that.
+    /// Seconds from the filling to the end of these hits, if the hits are an upper bound therefore.
     pub(crate) hits_bound_s: Option<f64>,
     pub(crate) cpus: Option<f64>,
-    /// Why these figures are not the server's, or not only.
+    /// Reasons why these figures are not, or not only, the server's.
     pub(crate) remarks: Vec<String>,
-    /// Why it could not be driven, or its capacity not be searched for to the end.
+    /// The reason why it could not be driven, or why the search for its capacity did not finish.
     pub(crate) trouble: Option<String>,
-    /// The highest rate at which the objective held; none where it never did.
+    /// The highest rate at which the objective held; none if it never did.
     pub(crate) capacity_per_s: Option<f64>,
-    /// The generator stood in the way of more, or the search was not ended.
+    /// True if the generator was the limit, or the search did not finish.
     pub(crate) is_at_least: bool,
-    /// CPUs busy at the trial nearest to that.
+    /// CPUs busy at the trial nearest to the capacity.
     pub(crate) capacity_cpus: Option<f64>,
-    /// What it says of memory.
+    /// The server's own statistics of memory.
     pub(crate) said: Option<Said>,
 }
 
-/// What a server's own statistics tell.
+/// A server's own statistics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Said {
-    /// Of all lookups since it was started, or its statistics were reset.
+    /// The ratio over all lookups since the server's start, or since its statistics were reset.
     pub(crate) hit_ratio: Option<f64>,
-    /// What it may hold.
+    /// The server's limit of memory.
     pub(crate) memory_bytes: Option<u64>,
-    /// What it estimates for other sizes, in bytes: `stats mrc`, which only Hypostyle has.
+    /// Estimated hit ratios at other sizes in bytes: `stats mrc`, which only Hypostyle has.
     pub(crate) estimates: Vec<(u64, f64)>,
 }
 
 impl Said {
-    /// Asks a server.
+    /// Asks a server for its statistics.
     ///
     /// # Errors
-    /// It is no target, nobody is there, or no statistics are told.
+    /// It is no target, does not answer, or has no statistics.
     pub(crate) fn by(place: &str) -> Result<Said, String> {
         let target = target::parse(place, Family::Any).map_err(|error| error.to_string())?;
         let answer = |question| version::answer(&target, question);
@@ -100,18 +101,18 @@ impl Said {
 }
 
 impl Driven {
-    /// Drives each server that the plan names, and each of `starts` with the memory found in it.
-    /// One that fails has that told of it. Ctrl-C ends it: then those are missing that nothing was
-    /// asked of.
+    /// Drives each server that the plan names, and each of `starts` with the memory found in its
+    /// command. A server that fails is listed with its trouble. Ctrl-C ends the list before the
+    /// next server.
     ///
     /// # Errors
-    /// Ctrl-C cannot be heard.
+    /// Signals cannot be caught.
     pub(crate) fn all(
         plan: &mut Plan,
         starts: &[String],
         (goal, memory): (&Goal, &Memory),
     ) -> Result<Vec<Driven>, RunError> {
-        // Relaxed: a wish.
+        // Relaxed: a flag by itself.
         let stop = run::ear()?.stop;
         let is_stopped = || stop.load(Ordering::Relaxed);
         let mut all = Vec::new();
@@ -122,7 +123,7 @@ impl Driven {
             }
         }
         let mb = memory.enough_for(super::ENOUGH).map_or(64, |point| point.memory_bytes >> 20);
-        // What is started is gone in the end, with all that it holds.
+        // A started server is gone at the end with all that it holds, so nothing need be removed.
         plan.is_part = !starts.is_empty();
         for words in starts {
             if is_stopped() {
@@ -146,8 +147,8 @@ impl Driven {
         Ok(all)
     }
 
-    /// Drives it at the rate, and searches for its capacity; none if Ctrl-C came before anything
-    /// was measured.
+    /// Drives the server at the rate, and searches for its capacity; none if Ctrl-C came before
+    /// anything was measured.
     fn driven(mut self, plan: &mut Plan, target: &str, goal: &Goal) -> Option<Driven> {
         plan.targets = vec![target.to_owned()];
         let rate_per_s = plan.rate_per_s;
@@ -205,7 +206,7 @@ impl Driven {
         Ok(())
     }
 
-    /// What was seen at the rate.
+    /// Takes over the figures at the rate.
     fn at(&mut self, all: &Interval) {
         let total = all.tally.total();
         self.answered_per_s = Some(all.achieved_per_s());
@@ -215,15 +216,15 @@ impl Driven {
         self.cpus = all.usage.server.map(|server| server.cpus());
     }
 
-    /// CPUs for so many requests a second, as busy as at the capacity.
+    /// CPUs for this rate, each as busy as at the capacity.
     pub(crate) fn cpus_for(&self, rate_per_s: f64) -> Option<f64> {
         let cpus = self.capacity_cpus? * rate_per_s / self.capacity_per_s?;
         cpus.is_finite().then(|| cpus.ceil().max(1.0))
     }
 }
 
-/// How long after it was filled a server has been driven, if that makes its hits too high: not all
-/// that it was filled with has lived its time, and the hits do not rise either.
+/// Returns for how long the server was driven after its filling, if its hits are therefore too
+/// high: some of the items stored then have not reached their TTL, and the hits do not rise.
 fn bound_s(reports: &[Interval], ttl_s: u32) -> Option<f64> {
     let (first, last) = (reports.first()?, reports.last()?);
     let hits = |report: &Interval| report.tally.total().hit_ratio();

@@ -1,6 +1,6 @@
-//! What memory gives which hits, against what can be worked out.
+//! Tests of the hits that sizes of memory give, against closed forms.
 //!
-//! Where: tests of `size`. Invariant: seeds are fixed, and tolerances are of the sample's size.
+//! Where: tests of `size`. Invariant: seeds are fixed, and tolerances match the sample's size.
 
 use super::*;
 
@@ -22,8 +22,8 @@ fn question(settings: &[(&str, &str)], rate_per_s: f64) -> Question {
 
 #[test]
 fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
-    // Each key is asked for every ten seconds on average, and lives for 30: of four lookups at
-    // random three hit, and three keys in four live.
+    // Each key is asked for every ten seconds on average, and lives for 30: so three of four random
+    // lookups hit, and three of four keys live.
     let settings = [
         ("keys", "20k"),
         ("mix", "get=1"),
@@ -81,7 +81,7 @@ fn a_sample_of_a_zipf_population_tells_what_the_whole_does() {
         let found = simulation.curve(&whole.memory_bytes).unwrap();
         simulation.point(&found[0])
     });
-    // Of a cold cache nothing would be left to get.
+    // A cold cache has far fewer hits.
     assert!(whole.hit_ratio > 0.5, "{whole:?}");
     assert!((whole.hit_ratio - sampled.hit_ratio).abs() < 0.01, "{whole:?} {sampled:?}");
     assert!((whole.items as f64 / sampled.items as f64 - 1.0).abs() < 0.05);
@@ -101,7 +101,7 @@ fn a_store_is_no_larger_than_its_limit_and_nothing_read_is_no_hit() {
     );
 }
 
-/// All requests of the sample, without a size of memory.
+/// Draws all requests of the sample, without a size of memory.
 fn drawn(question: &Question, one_in: u64, span_ns: u64) -> Vec<simulate::stream::Request> {
     let names = Names::new(&question.workload);
     let requests = question.requests(&names, one_in, span_ns);
@@ -128,7 +128,7 @@ fn each_connection_asks_for_keys_of_its_own_if_it_has_such() {
         requests.iter().for_each(|one| *counts.entry(one.key).or_insert(0) += 1);
         f64::from(counts.into_values().max().unwrap()) / requests.len() as f64
     };
-    // Of 100 keys the hottest has a share of 0.28, of all 10,000 one of 0.21.
+    // The hottest of 100 keys has a share of 0.28; the hottest of 10,000, one of 0.21.
     let (own, all) = (hottest("connection"), hottest("run"));
     assert!((0.002..0.006).contains(&own) && (0.15..0.25).contains(&all), "{own} {all}");
 }

@@ -1,7 +1,8 @@
-//! What was found out, for people.
+//! The report of `kvblaster size` for people.
 //!
-//! Where: printed by `kvblaster size`. Invariant: memory is in megabytes, as `-m` takes it; below
-//! the figures stands what they do not know.
+//! Where: printed by `kvblaster size`.
+//! Invariant: memory is in megabytes, like `-m` takes it; the limits of the figures stand below
+//! them.
 
 use super::servers::{Driven, MEMORY, Said};
 use super::{ENOUGH, Memory, Point};
@@ -11,20 +12,19 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Parts of the hits of the largest memory for which the memory is told.
+/// Shares of the largest memory's hits for which the report gives the memory.
 const PARTS: [f64; 3] = [ENOUGH, 0.95, 0.9];
 
-/// All of it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
-    /// What was asked for; not a number, and null in JSON, where the workload decides.
+    /// The rate that was asked for; NaN, and null in JSON, if the workload decides.
     pub(crate) rate_per_s: f64,
     pub(crate) objective: String,
     pub(crate) memory: Memory,
     pub(crate) driven: Vec<Driven>,
-    /// Servers that Ctrl-C came before.
+    /// Number of servers left out because of Ctrl-C.
     pub(crate) left_out: usize,
-    /// By target.
+    /// The statistics of servers, by target.
     pub(crate) said: Vec<(String, Said)>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn text(workload: &Workload, answer: &Answer) -> String {
     out
 }
 
-/// A time, however long.
+/// Converts a time, however long.
 pub(crate) fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -172,7 +172,7 @@ fn statistics(said: &Said) -> String {
     out
 }
 
-/// What the figures do not know.
+/// The limits of the figures, in words.
 fn unknown(workload: &Workload, answer: &Answer) -> Vec<String> {
     let mut unknown = answer.memory.doubts.clone();
     if workload.trace_requests().is_none() {

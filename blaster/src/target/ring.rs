@@ -1,27 +1,28 @@
-//! Ketama: which of several servers has a key, as libmemcached places it.
+//! Ketama: places a key on one of several servers, like libmemcached.
 //!
-//! Where: after a key is named, before its request is written. Invariant: every key has a place
-//! below the number of targets; the same targets in the same order give the same places.
-//! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`; its points are single
-//! precision, and so are ours, for one rounding more or less moves keys.
+//! Where: after a key is named, before its request is written.
+//! Invariant: every key has a place below the number of targets; the same targets in the same order
+//! give the same places.
+//! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`; it computes points in single
+//! precision, and so does this file, because a different rounding moves keys.
 
 use super::{MEMCACHED_PORT, Target};
 use md5::{Digest, Md5};
 
-/// Points of a server where weights do not count, and where they do (on average).
+/// Points of a server without weights; below, with weights (on average).
 const POINTS_PLAIN: u32 = 100;
 const POINTS_WEIGHTED: u32 = 160;
 /// Points that one MD5 sum makes.
 const POINTS_PER_SUM: u32 = 4;
 
-/// Which of libmemcached's settings is followed.
+/// The setting of libmemcached that is followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ketama {
-    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 throughout. What other clients call ketama.
+    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 throughout. Other clients call this ketama.
     #[default]
     Weighted,
-    /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). As there, a weight above
-    /// 1 makes the points those of `Weighted`, while keys are hashed as before.
+    /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). Like there, a weight
+    /// above 1 makes the points those of `Weighted`, while keys are still hashed one-at-a-time.
     Plain,
 }
 
@@ -31,7 +32,7 @@ struct Point {
     target: u32,
 }
 
-/// The servers on their circle.
+/// The circle of the servers' points.
 #[derive(Clone, Debug)]
 pub struct Ring {
     points: Vec<Point>,
@@ -40,13 +41,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The circle as other clients make it.
+    /// Makes the circle of other clients' ketama.
     #[must_use]
     pub fn new(targets: &[Target]) -> Ring {
         Ring::with(Ketama::Weighted, targets)
     }
 
-    /// The circle as libmemcached makes it with one setting or the other.
+    /// Makes the circle of libmemcached with one of its settings.
     #[must_use]
     pub fn with(ketama: Ketama, targets: &[Target]) -> Ring {
         let weighted = ketama == Ketama::Weighted || targets.iter().any(|one| one.weight > 1);
@@ -70,7 +71,7 @@ impl Ring {
         Ring { points, hash: ketama, targets: targets.len() }
     }
 
-    /// Which target has `key`.
+    /// The target of `key`.
     #[must_use]
     pub fn place(&self, key: &[u8]) -> usize {
         if self.targets <= 1 {
@@ -88,7 +89,7 @@ impl Ring {
     }
 }
 
-/// How many MD5 sums' points a server of this weight gets.
+/// Number of MD5 sums from which a server of this weight gets its points.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -102,7 +103,7 @@ fn sums(weight: u32, total: u64, targets: usize) -> u32 {
     ((points + 1e-10).floor() as u32).min(per_target as u32 * targets as u32)
 }
 
-/// What is hashed for one of a server's points: memcached's own port is left out.
+/// The text that is hashed for one of a server's points: memcached's own port is left out.
 fn label(target: &Target, number: u32) -> String {
     let (host, port) = (&target.host, target.port());
     if port == MEMCACHED_PORT {
@@ -112,7 +113,8 @@ fn label(target: &Target, number: u32) -> String {
     }
 }
 
-/// Bob Jenkins's one-at-a-time hash, over signed characters as where `char` is signed.
+/// Bob Jenkins's one-at-a-time hash, over signed characters like on platforms where `char` is
+/// signed.
 fn one_at_a_time(bytes: &[u8]) -> u32 {
     let mut hash = 0_u32;
     for byte in bytes {

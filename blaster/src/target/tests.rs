@@ -1,6 +1,6 @@
-//! Targets: what is one, and what is refused.
+//! Tests of targets: which texts are targets, and which are refused.
 //!
-//! Where: tests of `target`. Invariant: what is wrong is an error that names what was written.
+//! Where: tests of `target`. Invariant: a refusal is an error that contains the text.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn of_a_names_addresses_the_one_that_listens_is_taken() {
     let address = listener.local_addr().unwrap();
     let named = format!("localhost:{}", address.port());
     assert_eq!(place(&named), Place::Tcp(address));
-    // A port alone is this machine's; a number alone could be anything.
+    // A port alone means this machine; a number alone could mean anything.
     assert_eq!(place(&format!(":{}", address.port())), Place::Tcp(address));
     let told = parse("15200", Family::Any).unwrap_err().to_string();
     assert_eq!(told, "15200: a port, and of which host? :15200 is the one of this machine");
@@ -93,7 +93,7 @@ fn what_is_no_target_is_refused() {
     assert!(matches!(parse(&long, Family::Any), Err(TargetError::Form(..))));
     let family = parse("127.0.0.1", Family::V6).unwrap_err();
     assert!(matches!(family, TargetError::Family(..)), "{family}");
-    // Too long for a name, so that no name server is asked.
+    // The name is too long to be one, so no name server is asked.
     let unknown = parse(&"x".repeat(300), Family::Any).unwrap_err();
     assert!(matches!(unknown, TargetError::Unknown(..)), "{unknown}");
 }

@@ -1,8 +1,9 @@
 //! memcached's binary protocol, from the client's side.
 //!
-//! Where: `Writer` and `Reader` come here. Invariant: every frame carries its tag as opaque, and
-//! answers are found by it, in whichever order they come. A get is GETK, as in the paper; a
-//! multiget is GETKQs, of which misses say nothing, and a NOOP that ends it.
+//! Where: `Writer` and `Reader` come here.
+//! Invariant: every frame carries its tag as opaque, by which answers are matched in any order. A
+//! get is GETK, like in the paper; a multiget is GETKQs, whose misses are not answered, and a NOOP
+//! that ends it.
 //! Source: memcached's `protocol_binary.h`; the paper, section 5.2.1.
 
 use protocol::binary::frame::{Decoded, Frame};
@@ -25,17 +26,17 @@ pub(super) const NOT_FOUND: u16 = 0x01;
 const EXISTS: u16 = 0x02;
 const NOT_STORED: u16 = 0x05;
 
-/// A whole request: a NOOP.
+/// A NOOP as a whole request.
 pub(super) const QUESTION: [u8; HEADER_BYTES] = {
     let mut bytes = [0; HEADER_BYTES];
     (bytes[0], bytes[1]) = (MAGIC_REQUEST, NOOP);
     bytes
 };
 
-/// Where in a header the opaque lies.
+/// The position of the opaque in a header.
 const OPAQUE_AT: usize = 12;
 
-/// The largest relative exptime; beyond, it is a Unix time.
+/// The largest relative exptime; a larger one is a Unix time.
 const EXPTIME_RELATIVE_MAX: u32 = 60 * 60 * 24 * 30;
 
 #[inline]
@@ -77,7 +78,7 @@ pub(super) fn write(
     Places { key_end, tag: TagPlace::Word(OPAQUE_AT), value_at: key_end }
 }
 
-/// Appends what ends a multiget: its tag is not of several.
+/// Appends the end of a multiget, whose tag is not of several.
 pub(super) fn end_several(tag: Tag, out: &mut Vec<u8>) {
     out.extend_from_slice(&header(NOOP, tag).to_bytes());
 }
@@ -108,7 +109,7 @@ pub(super) fn read(input: &[u8]) -> Found<'_> {
     Found::Piece(Piece { tag: Some(tag), said, ends: !tag.is_of_several() }, used)
 }
 
-/// What a status says, in the words that the text protocols have for it.
+/// A status in the words of the text protocols.
 #[cold]
 fn words(status: u16) -> &'static [u8] {
     match status {

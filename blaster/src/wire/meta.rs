@@ -1,8 +1,9 @@
 //! memcached's meta commands, from the client's side.
 //!
-//! Where: `Writer` and `Reader` come here. Invariant: every request but `mn` carries its tag as
-//! opaque, and what shows one must show ours; `EN` and `MN` show none and answer the oldest. A
-//! multiget is quiet `mg`s, of which misses say nothing, and `mn`.
+//! Where: `Writer` and `Reader` come here.
+//! Invariant: every request but `mn` carries its tag as opaque, and an answer with an opaque must
+//! carry one of ours; `EN` and `MN` have none and answer the oldest request. A multiget is quiet
+//! `mg`s, whose misses are not answered, and `mn`.
 //! Source: memcached's `protocol.txt`, "Meta commands".
 
 use protocol::Reply;
@@ -96,7 +97,7 @@ fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     strict_u32(digits).map(|tag| Some(Tag(tag))).ok_or(())
 }
 
-/// Where the digits of the opaque begin.
+/// The position of the opaque's digits.
 #[inline]
 fn memchr_opaque(text: &[u8]) -> Option<usize> {
     if text.first() == Some(&b'O') {

@@ -1,7 +1,8 @@
 //! Redis's protocol, from the client's side: GET, MGET, SET (also NX and XX), DEL, APPEND.
 //!
-//! Where: `Writer` and `Reader` come here. Invariant: answers come in the order of the requests, so
-//! none has a tag; the elements of an array are pieces, the last of which ends its request.
+//! Where: `Writer` and `Reader` come here.
+//! Invariant: answers come in the order of the requests, so none has a tag; the elements of an
+//! array are pieces, the last of which ends its request.
 //! Source: the Redis serialization protocol, version 2.
 
 use protocol::reply::number;
@@ -59,7 +60,7 @@ pub(super) fn write(
     places
 }
 
-/// Appends what a multiget begins with.
+/// Appends the beginning of a multiget.
 pub(super) fn begin_several(keys: usize, out: &mut Vec<u8>) {
     command(1 + keys, out);
     bulk(b"MGET", out);
@@ -77,7 +78,7 @@ pub(super) fn read<'a>(input: &'a [u8], elements: &mut u32) -> Found<'a> {
             return Found::Broken;
         }
         *elements = count;
-        // An array of nothing answers nothing we ask; one of something is told by its elements.
+        // An empty array answers no request of ours; the elements of another are the pieces.
         let tells = Piece { tag: None, said: Said::End, ends: count == 0 };
         return Found::Piece(tells, used);
     }

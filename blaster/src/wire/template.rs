@@ -1,34 +1,34 @@
-//! Requests of one key, and the keys of multigets, that differ from the last of their kind in two
-//! numbers alone.
+//! Templates of requests of one key, and of the keys of multigets, that differ from the last of
+//! their kind only in two numbers.
 //!
 //! ```text
 //! head   | spare | get ........0000\r\n | spare     digits: 8 or 16 bytes that end with the
 //! tail                                              key's number
 //! ```
 //!
-//! Where: `Writer` comes here first. Invariant: the bytes are those that the protocol's own `write`
-//! appends. Only where all names are of one size: their numbers then lie in one place.
-//! Source: none; a request is two stores and one copy then, where it is written in a dozen pieces
-//! otherwise. Why it stands beside `write`: without it a GET costs 14 to 86 % more instructions
-//! (`bench drive` under callgrind, 32 under way, all four protocols).
+//! Where: `Writer` comes here first.
+//! Invariant: the bytes are those that the protocol's own `write` appends. Templates exist only if
+//! all names are of one size: their numbers then lie in one place.
+//! Source: none; a request then is two stores and one copy, instead of a dozen pieces. The reason
+//! beside `write`: without it a GET costs 14 to 86 % more instructions (`bench drive` under
+//! callgrind, 32 under way, all four protocols).
 
 use protocol::reply::number;
 
 use super::{Part, Places, Tag};
 use crate::workload::{DIGITS_MAX, Names, Pattern};
 
-/// A request that is written in this way.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     value_bytes: u32,
     exptime_s: u32,
     pattern: Pattern,
-    /// What comes before the value.
+    /// The bytes before the value.
     head: Vec<u8>,
     head_bytes: usize,
-    /// What comes behind it.
+    /// The bytes behind the value.
     tail: Vec<u8>,
-    /// Where the digits lie, and what lies there besides.
+    /// The position of the digits; below, the other bytes there.
     digits_at: usize,
     around: u128,
     mask: u128,
@@ -39,19 +39,18 @@ pub(super) struct Template {
 /// Requests up to this length are copied without a call.
 const CHUNK_BYTES: usize = 64;
 
-/// Where the tag stands.
+/// The position of the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagPlace {
-    /// Nowhere.
     Absent,
-    /// Four bytes from there on.
+    /// Four bytes from this position on.
     Word(usize),
-    /// Decimal digits from here to there.
+    /// Decimal digits from one position to the other.
     Digits(usize, usize),
 }
 
 impl Template {
-    /// A template of what was written for a key of such names.
+    /// Makes a template of the request that was written for a key of these names.
     pub(super) fn new(
         part: &Part<'_>,
         key: u64,
@@ -74,14 +73,14 @@ impl Template {
         };
         let head_bytes = head.len() - DIGITS_MAX;
         head.resize(head.len() + CHUNK_BYTES, 0);
-        // The bytes before the key's end, for the spare ones stand before all.
+        // These bytes end at the key's end, because the spare ones stand before the request.
         let digits_at = places.key_end;
         let there = head.get(digits_at..digits_at + DIGITS_MAX)?.first_chunk()?;
         // The upper bytes are the last ones.
         let mask = !(u128::MAX.checked_shr(8 * u32::try_from(pattern.digits).ok()?).unwrap_or(0));
         let own = u128::from_le_bytes(pattern.number(key)) & mask;
         let there = u128::from_le_bytes(*there);
-        // Not where it was thought to be: then there is none.
+        // If the digits are not where they should be, there is no template.
         (there & mask == own).then_some(Template {
             value_bytes: part.value_bytes,
             exptime_s: part.exptime_s,
@@ -97,13 +96,12 @@ impl Template {
         })
     }
 
-    /// Is this part such a request?
+    /// True if this part has the template's sizes.
     #[inline]
     pub(super) fn fits(&self, part: &Part<'_>) -> bool {
         part.value_bytes == self.value_bytes && part.exptime_s == self.exptime_s
     }
 
-    /// Appends the request for a key.
     #[inline(always)]
     pub(super) fn write(&mut self, key: u64, own: Tag, names: &Names, out: &mut Vec<u8>) {
         let at = self.digits_at;
@@ -137,14 +135,12 @@ impl Template {
     }
 }
 
-/// The upper half.
 #[inline(always)]
 fn upper(word: u128) -> u64 {
     (word >> 64) as u64
 }
 
-/// Appends the request up to `end`: a copy of a fixed length, of which the rest is taken back, is a
-/// few instructions.
+/// Appends the request up to `end`: copying a fixed length and truncating takes a few instructions.
 #[inline(always)]
 fn append(head: &[u8], end: usize, out: &mut Vec<u8>) {
     let bytes = end - DIGITS_MAX;

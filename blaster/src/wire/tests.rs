@@ -1,4 +1,5 @@
-//! What is written is read by the server's own parser, and answers are read wherever they are cut.
+//! Tests that the server's own parser reads what is written, and that answers are read wherever
+//! they are cut.
 //!
 //! Where: unit tests of `wire`. Invariant: randomness is seeded.
 
@@ -37,7 +38,7 @@ fn written(speech: Speech, verb: Verb, keys: &[u64], value_bytes: u32) -> Vec<u8
     out
 }
 
-/// What a server's session makes of the bytes, in words.
+/// Describes what a server's session reads from the bytes.
 fn understood(bytes: &[u8]) -> Vec<String> {
     let mut session = Session::new(Speak::Auto);
     let (mut at, mut words) = (0, Vec::new());
@@ -198,7 +199,7 @@ fn a_refusal_has_the_servers_words() {
     }
 }
 
-/// A stream of each protocol, and what it says.
+/// A stream of each protocol, and its pieces in words.
 fn streams() -> Vec<(Speech, Vec<u8>, Vec<&'static str>)> {
     let text: &[u8] =
         b"VALUE k 0 2\r\nhi\r\nEND\r\nVALUE a 0 0\r\n\r\nVALUE b 7 1 9\r\nx\r\nEND\r\n\
@@ -275,7 +276,8 @@ fn answers_are_read_wherever_the_stream_is_cut() {
         for cut in 0..bytes.len() {
             let (mut words, used) = pieces(speech, &bytes[..cut]).unwrap();
             if speech == Speech::Resp {
-                // How many elements are to come is remembered: read on with the same reader.
+                // The reader remembers how many elements are to come, so a fresh one cannot read
+                // on.
                 assert!(words.len() <= expected.len() && used <= cut);
                 continue;
             }
@@ -287,7 +289,7 @@ fn answers_are_read_wherever_the_stream_is_cut() {
     }
 }
 
-/// A value that ends its request as two pieces: with its END cut off it is.
+/// Splits a value that ends its request into two pieces, like one whose END is cut off.
 fn apart(word: &str) -> Vec<String> {
     match word.strip_suffix('.') {
         Some(value) if value.contains('=') && !value.contains('#') => {

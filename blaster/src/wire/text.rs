@@ -1,7 +1,8 @@
 //! memcached's classic text protocol, from the client's side.
 //!
-//! Where: `Writer` and `Reader` come here. Invariant: answers come in the order of the requests, so
-//! none has a tag; a get is over with `END`, or with an error.
+//! Where: `Writer` and `Reader` come here.
+//! Invariant: answers come in the order of the requests, so none has a tag; a get ends with `END`,
+//! or with an error.
 //! Source: memcached's `protocol.txt`.
 
 use protocol::Reply;
@@ -56,7 +57,7 @@ pub(super) fn read(input: &[u8]) -> Found<'_> {
     let (said, ends) = match reply {
         Reply::Value { key, value, .. } => {
             let said = Said::Value(Some(key), value);
-            // The usual case, one key, in one piece.
+            // The usual case: the value of one key and END as one piece.
             let ends = input[used..].starts_with(END);
             let used = if ends { used + END.len() } else { used };
             return Found::Piece(Piece { tag: None, said, ends }, used);

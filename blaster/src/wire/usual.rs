@@ -1,32 +1,33 @@
-//! What usual answers to requests of one key look like, told apart in a few instructions.
+//! Usual answers to requests of one key, recognized in a few instructions.
 //!
-//! Where: `Reader::quick`, before the protocol's own `read`. Invariant: what is recognised here is
-//! what `read` would have made of it, as a test says for any bytes; what is not is left to `read`.
-//! Source: as for each protocol; flags are 0, for that is what is written.
+//! Where: `Reader::quick`, before the protocol's own `read`.
+//! Invariant: an answer recognized here is the one that `read` would have returned, as a test
+//! checks for any bytes; all other answers are left to `read`.
+//! Source: like for each protocol; flags are 0, because the client writes 0.
 
 use protocol::binary::{HEADER_BYTES, MAGIC_REPLY};
 
 use super::{Tag, binary};
 
-/// What such an answer says.
+/// The kind of a usual answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usual {
-    /// A value, and with it the end of the request.
+    /// A value, and the end of the request.
     Hit,
-    /// There is none.
+    /// There is no value.
     Miss,
     /// Stored, deleted or appended.
     Done,
 }
 
-/// Such an answer.
+/// A usual answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quick {
-    /// What it says.
+    /// The answer's kind.
     pub said: Usual,
-    /// Whom it answers; without a tag, the oldest request that waits.
+    /// The tag of the request; without one, the oldest waiting request is meant.
     pub tag: Option<Tag>,
-    /// How many bytes it has.
+    /// Length in bytes.
     pub used: usize,
 }
 
@@ -43,13 +44,13 @@ impl Quick {
     }
 }
 
-/// What the last value's line looked like: the next one's is mostly the same, and need not be read
-/// digit by digit.
+/// The last value's line: the next one is mostly the same, and then need not be parsed digit by
+/// digit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memo {
     /// Text: bytes of the key.
     pub(super) key_bytes: usize,
-    /// The line, or what follows the key, line end included, in the bytes that `mask` has.
+    /// The line, or what follows the key, including the line end, in the bytes under `mask`.
     word: u64,
     mask: u64,
     line_bytes: usize,
@@ -57,14 +58,14 @@ pub(super) struct Memo {
 }
 
 impl Default for Memo {
-    /// A word that no line is.
+    /// A word that equals no line.
     fn default() -> Memo {
         Memo { key_bytes: 0, word: 1, mask: 0, line_bytes: 0, value_bytes: 0 }
     }
 }
 
 impl Memo {
-    /// The length of the line that ends with a number, behind `lead`, and that number.
+    /// Returns the length of the line that ends with a number behind `lead`, and the number.
     #[inline(always)]
     fn line<const N: usize>(&mut self, line: &[u8], lead: &[u8; N]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -74,7 +75,7 @@ impl Memo {
         Some((self.line_bytes, self.value_bytes))
     }
 
-    /// The same, if the line is the last one's.
+    /// Like `line`, but only if the line equals the last one.
     #[inline(always)]
     fn known(&self, line: &[u8]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -88,7 +89,7 @@ impl Memo {
         (*rest.get(digits..)?.first_chunk()? == LINE_END).then_some(())?;
         self.line_bytes = lead.len() + digits + LINE_END.len();
         self.value_bytes = bytes as usize;
-        // A longer line is not in the word: it is read each time.
+        // A longer line does not fit the word, so it is parsed each time.
         (self.word, self.mask) = match 8_usize.checked_sub(self.line_bytes) {
             Some(others) => (word & (u64::MAX >> (8 * others)), u64::MAX >> (8 * others)),
             None => (1, 0),
@@ -97,13 +98,14 @@ impl Memo {
     }
 }
 
-/// Longest number that is read here.
+/// Most digits of a number that is parsed here.
 const DIGITS_MAX: usize = 8;
-/// Longest tag: 32 bits.
+/// Most digits of a tag: 32 bits.
 const TAG_DIGITS_MAX: usize = 10;
 const LINE_END: [u8; 2] = *b"\r\n";
 
-/// `VALUE <key> 0 <bytes>`, the value and `END`; a key of as many bytes as the last one had.
+/// Recognizes `VALUE <key> 0 <bytes>`, the value and `END`, with a key as long as the last one;
+/// `END`; `STORED`.
 #[inline(always)]
 pub(super) fn text(input: &[u8], memo: &mut Memo) -> Option<Quick> {
     const START: &[u8; 6] = b"VALUE ";
@@ -121,7 +123,7 @@ pub(super) fn text(input: &[u8], memo: &mut Memo) -> Option<Quick> {
     }
 }
 
-/// `VA <bytes> O<tag>` and the value, `HD O<tag>`, or `EN`.
+/// Recognizes `VA <bytes> O<tag>` and the value, `HD O<tag>`, or `EN`.
 #[inline(always)]
 pub(super) fn meta(input: &[u8]) -> Option<Quick> {
     let first = input.first_chunk::<4>()?;
@@ -149,7 +151,7 @@ pub(super) fn meta(input: &[u8]) -> Option<Quick> {
     }
 }
 
-/// A frame that answers GETK, SET, ADD, REPLACE, APPEND or DELETE.
+/// Recognizes a frame that answers GETK, SET, ADD, REPLACE, APPEND or DELETE.
 #[inline(always)]
 pub(super) fn binary(input: &[u8]) -> Option<Quick> {
     let header = input.first_chunk::<HEADER_BYTES>()?;
@@ -172,7 +174,7 @@ pub(super) fn binary(input: &[u8]) -> Option<Quick> {
     Quick::tagged(said, u32::from_be_bytes([o0, o1, o2, o3]), used)
 }
 
-/// `$<bytes>` and the value, `$-1`, or `+OK`.
+/// Recognizes `$<bytes>` and the value, `$-1`, or `+OK`.
 #[inline(always)]
 pub(super) fn resp(input: &[u8], memo: &mut Memo) -> Option<Quick> {
     if let Some((line, bytes)) = memo.known(input) {
@@ -189,8 +191,8 @@ pub(super) fn resp(input: &[u8], memo: &mut Memo) -> Option<Quick> {
     }
 }
 
-/// A number that something other than a digit ends, and its digits: at least one, and at most so
-/// many.
+/// Parses a number that ends at another character, of 1 to `digits_max` digits. Returns it with its
+/// number of digits.
 #[inline(always)]
 fn decimal(text: &[u8], digits_max: usize) -> Option<(u32, usize)> {
     let mut sum = 0_u64;
@@ -204,14 +206,14 @@ fn decimal(text: &[u8], digits_max: usize) -> Option<(u32, usize)> {
     None
 }
 
-/// Where the answer ends whose value ends there, `last` behind it.
+/// Returns the end of an answer whose value ends at `value_end` and is followed by `last`.
 #[inline(always)]
 fn ended<const N: usize>(input: &[u8], value_end: usize, last: &[u8; N]) -> Option<usize> {
     let is_right = input.get(value_end..)?.first_chunk()? == last;
     is_right.then_some(value_end + N)
 }
 
-/// Are all bytes above the space? Sixteen at a time, without a branch for each.
+/// True if all bytes are above the space. Checks sixteen at a time, without a branch for each.
 #[inline(always)]
 fn is_name(key: &[u8]) -> bool {
     let is_above = |word: &[u8; 16]| word.iter().fold(true, |all, &byte| all & (byte > b' '));

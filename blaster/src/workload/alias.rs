@@ -1,19 +1,18 @@
 //! Sampling from weights in constant time.
 //!
-//! Where: under request types, sizes and popularity. Invariant: place `n` is drawn with the share
-//! that its weight has of all, to within 2^-32.
+//! Where: under request types, sizes and popularity.
+//! Invariant: place `n` is drawn with its weight's share of all weights, to within 2^-32.
 //! Source: M. Vose, "A linear algorithm for generating random numbers with a given distribution",
 //! 1991.
 
 use super::random::below;
 
-/// Most weights of one table.
 pub(crate) const WEIGHTS_MAX: usize = 1 << 20;
 
 /// Two places share a cell; the lower 32 random bits decide between them.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// Bits below this: the first.
+    /// The first place is drawn if the bits are below this.
     limit: u32,
     first: u32,
     second: u32,
@@ -26,8 +25,8 @@ pub(crate) struct Alias {
 }
 
 impl Alias {
-    /// A table of at most `WEIGHTS_MAX` weights; none if they are more, or none is above 0, or one
-    /// is below 0 or not finite.
+    /// Makes a table of at most `WEIGHTS_MAX` weights; none if there are more, none is above 0, or
+    /// one is below 0 or not finite.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -39,7 +38,7 @@ impl Alias {
         if !is_usable || weights.len() > WEIGHTS_MAX {
             return None;
         }
-        // What each place has of a cell; those with less than one are filled up by the others.
+        // Each place's share of a cell; places with less than one are filled up by the others.
         let count = weights.len() as f64;
         let mut shares: Vec<f64> = weights.iter().map(|weight| weight / sum * count).collect();
         let all = 0..weights.len() as u32;
@@ -57,7 +56,7 @@ impl Alias {
                 small.push(more);
             }
         }
-        // What is left over is 1 but for rounding; a place without weight must not be among it.
+        // The rest have a share of 1 up to rounding; a place without weight must not keep its cell.
         let heaviest = (0..).zip(weights).max_by(|one, other| one.1.total_cmp(other.1));
         let heaviest = heaviest.map_or(0, |(place, _)| place);
         for place in small.into_iter().filter(|place| weights[*place as usize] == 0.0) {
@@ -66,7 +65,7 @@ impl Alias {
         Some(Alias { cells })
     }
 
-    /// The place that 64 random bits choose.
+    /// Returns the place that 64 random bits choose.
     #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
     pub(crate) fn draw(&self, bits: u64) -> u32 {
         let at = below(bits, self.cells.len() as u64) as usize;

@@ -1,13 +1,13 @@
 //! Continuous distributions between two bounds, by their inverse.
 //!
-//! Where: sizes and gaps are drawn from them. Invariant: what is drawn lies within the bounds, and
-//! a greater fraction never gives less.
+//! Where: sizes and gaps are drawn from them.
+//! Invariant: drawn values lie within the bounds, and a greater fraction never gives a smaller
+//! value.
 //! Source: Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012,
 //! section 5; the exact shares of ETC's shortest values as in mutilate and Lancet.
 
 use std::fmt;
 
-/// The form of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     /// Generalized Pareto.
@@ -25,13 +25,13 @@ const FACEBOOK_SHORT: [f64; 15] = [
     0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
-/// All others.
+/// The form of all longer ETC values.
 const FACEBOOK_LONG: Form = Form::Pareto { location: 15.0, scale: 214.476, shape: 0.348_238 };
-/// Half a unit below the least of those.
+/// Half a unit below the least of the longer values.
 const FACEBOOK_LONG_FROM: f64 = 14.5;
-/// A distribution must have at least this share between its bounds.
+/// Least share of a distribution that must lie between its bounds.
 const MASS_MIN: f64 = 1e-9;
-/// Intervals that a mean is integrated over; even.
+/// Number of intervals over which a mean is integrated; even.
 const INTERVALS: u32 = 1 << 14;
 
 /// A form cut off at its bounds.
@@ -40,13 +40,13 @@ pub(crate) struct Curve {
     form: Form,
     min: f64,
     max: f64,
-    /// The form's share below `min`, and between the bounds.
+    /// The form's share below `min`; below, its share between the bounds.
     below: f64,
     mass: f64,
 }
 
 impl Curve {
-    /// A form between bounds; an error says what is wrong with them.
+    /// Cuts a form off at bounds; an error says what is wrong with them.
     pub(crate) fn new(form: Form, min: f64, max: f64) -> Result<Curve, &'static str> {
         let is_sane = match form {
             Form::Pareto { location, scale, shape } | Form::Gev { location, scale, shape } => {
@@ -69,17 +69,16 @@ impl Curve {
         Ok(Curve { form, min, max, below, mass })
     }
 
-    /// The least and the greatest value.
     pub(crate) fn bounds(&self) -> (f64, f64) {
         (self.min, self.max)
     }
 
-    /// The same between bounds that are farther apart by so much on each side.
+    /// Returns the curve with bounds that lie farther apart by `by` on each side.
     pub(crate) fn widened(&self, by: f64) -> Option<Curve> {
         Curve::new(self.form, self.min - by, self.max + by).ok()
     }
 
-    /// The part above a value; none if next to nothing is.
+    /// Returns the part above a value; none if hardly any lies there.
     pub(crate) fn above(&self, value: f64) -> Option<Curve> {
         Curve::new(self.form, value, self.max).ok()
     }
@@ -90,13 +89,13 @@ impl Curve {
         if value < self.min { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
-    /// The value that has `fraction` of all below it.
+    /// The value below which `fraction` of all lies.
     pub(crate) fn at(&self, fraction: f64) -> f64 {
         self.form.at(self.below + fraction * self.mass).clamp(self.min, self.max)
     }
 
-    /// The mean: the least value, and the share above each one integrated. Steps grow with the
-    /// distance from the least value, since all the curvature is there.
+    /// The mean: the least value plus the integral of the share above each value. Steps grow with
+    /// the distance from the least value, because all the curvature is there.
     pub(crate) fn mean(&self) -> f64 {
         let last = (self.max - self.min).ln_1p();
         let step = last / f64::from(INTERVALS);
@@ -142,12 +141,12 @@ impl Form {
             Form::Exponential { mean } => -(-value.max(0.0) / mean).exp_m1(),
             Form::Facebook => {
                 let short = (0..).zip(FACEBOOK_SHORT).filter(|(bytes, _)| {
-                    // A size is all the values that are rounded to it.
+                    // A size stands for all values that are rounded to it.
                     f64::from(*bytes) + 0.5 <= value
                 });
                 let short: f64 = short.map(|(_, share)| share).sum();
                 let long = 1.0 - FACEBOOK_SHORT.iter().sum::<f64>();
-                // Half a unit lower: the least of them then has a whole unit's share.
+                // Half a unit lower, so that the least of them has a whole unit's share.
                 short + long * FACEBOOK_LONG.share_below(value.max(FACEBOOK_LONG_FROM) + 0.5)
             }
         }
@@ -178,7 +177,7 @@ impl Form {
     }
 }
 
-/// (e^(shape * exponent) - 1) / shape, and its limit where the shape is 0.
+/// (e^(shape * exponent) - 1) / shape, and its limit at shape 0.
 fn stretched(exponent: f64, shape: f64) -> f64 {
     if shape == 0.0 { exponent } else { (shape * exponent).exp_m1() / shape }
 }

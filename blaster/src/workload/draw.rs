@@ -1,7 +1,8 @@
-//! Samplers: laws made ready to be drawn from many million times a second.
+//! Samplers of laws, fast enough to be drawn from many million times a second.
 //!
-//! Where: `stream` and `names` draw from them. Invariant: the same 64 random bits give the same
-//! number; a draw takes constant time and no memory.
+//! Where: `stream` and `names` draw from them.
+//! Invariant: the same 64 random bits give the same number; a draw takes constant time and no
+//! memory.
 
 use super::alias::Alias;
 use super::curve::Curve;
@@ -9,10 +10,10 @@ use super::law::Law;
 use super::random::{below, fraction};
 use simulate::sizes::mix;
 
-/// Whole numbers of a curve that have a cell of their own in a table: small enough to stay in a
-/// core's cache. The others are computed.
+/// Most whole numbers of a curve that have their own cell in a table: small enough for a core's
+/// cache. Greater ones are computed.
 const HEAD_MAX: u32 = 4096;
-/// Keeps the tail's fraction independent of the bits that chose the tail.
+/// A salt that makes the tail's fraction independent of the bits that chose the tail.
 const TAIL_SALT: u64 = 0x7a11_0000;
 
 /// Draws whole numbers.
@@ -25,7 +26,7 @@ pub(crate) enum Whole {
 }
 
 impl Whole {
-    /// A sampler of a law whose numbers are whole and fit a u32; none if it has no weights.
+    /// Makes a sampler of a law whose numbers are whole and fit a u32; none if it has no weights.
     pub(crate) fn new(law: &Law) -> Option<Whole> {
         let (min, max) = law.bounds();
         match law {
@@ -37,7 +38,8 @@ impl Whole {
             Law::List(pairs) => Whole::list(pairs),
             Law::File(_, histogram) => Whole::list(histogram.pairs()),
             Law::Curve(curve) => {
-                // A whole number stands for all that are rounded to it, at the bounds as well.
+                // A whole number stands for all values that are rounded to it, at the bounds as
+                // well.
                 let curve = curve.widened(0.5)?;
                 let (from, to) = (whole(min), whole(max));
                 let head = (to - from).saturating_add(1).min(HEAD_MAX);
@@ -57,7 +59,7 @@ impl Whole {
         Some(Whole::List { alias: Alias::new(&weights)?, values })
     }
 
-    /// The number that 64 random bits choose.
+    /// Returns the number that 64 random bits choose.
     pub(crate) fn draw(&self, bits: u64) -> u32 {
         match self {
             Whole::Fixed(value) => *value,
@@ -79,19 +81,18 @@ impl Whole {
         }
     }
 
-    /// Is it always the same number?
+    /// The number, if it is always the same.
     #[inline(always)]
     pub(crate) fn fixed(&self) -> Option<u32> {
         if let Whole::Fixed(value) = self { Some(*value) } else { None }
     }
 }
 
-/// The greatest number of a law, whole.
+/// The greatest number of a law, rounded.
 pub(crate) fn greatest(law: &Law) -> u32 {
     whole(law.bounds().1)
 }
 
-/// The mean of a law.
 pub(crate) fn mean(law: &Law) -> f64 {
     let weighted = |pairs: &[(f64, f64)]| {
         let sum: f64 = pairs.iter().map(|(_, weight)| weight).sum();
@@ -133,12 +134,12 @@ pub(crate) enum Real {
         alias: Alias,
         values: Vec<f64>,
     },
-    /// The paper's histograms of gaps are of whole microseconds.
+    /// Whole microseconds: the paper's histograms of gaps consist of those.
     Whole(Whole),
 }
 
 impl Real {
-    /// A sampler of a law; none if it has no weights.
+    /// Makes a sampler of a law; none if it has no weights.
     pub(crate) fn new(law: &Law) -> Option<Real> {
         let list = |pairs: &[(f64, f64)]| {
             let weights: Vec<f64> = pairs.iter().map(|(_, weight)| *weight).collect();
@@ -154,7 +155,7 @@ impl Real {
         }
     }
 
-    /// The number that 64 random bits choose.
+    /// Returns the number that 64 random bits choose.
     pub(crate) fn draw(&self, bits: u64) -> f64 {
         match self {
             Real::Fixed(value) => *value,
@@ -167,7 +168,7 @@ impl Real {
     }
 }
 
-/// A number as the u32 next to it.
+/// Rounds a number to the nearest u32.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,7 +1,7 @@
 //! Workloads as TOML files: settings by their names.
 //!
-//! Where: `Workload::read` and `Workload::to_toml`. Invariant: what is wrong is told with its line;
-//! what is printed is read back as the same.
+//! Where: `Workload::read` and `Workload::to_toml`.
+//! Invariant: an error in a file comes with its line; a printed workload reads back as the same.
 
 use super::histogram::Histogram;
 use super::settings::SETTINGS;
@@ -13,9 +13,8 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The setting that all others change.
+/// The setting that names the preset to be changed.
 const PRESET: &str = "preset";
 
 pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
@@ -32,7 +31,7 @@ pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
         .map_err(|(line, why)| WorkloadError(format!("{}:{line}: {why}", path.display())))
 }
 
-/// Reads the text of a file; an error comes with its line.
+/// Reads the text of a file; an error comes with its line number.
 pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)> {
     let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
     let table = DeTable::parse(text).map_err(|error| {
@@ -60,7 +59,7 @@ pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)
     Ok(workload)
 }
 
-/// A value as a flag would have it: `{ get = 9, set = 1 }` as `get=9,set=1`.
+/// Writes a value like a flag's: `{ get = 9, set = 1 }` as `get=9,set=1`.
 fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
@@ -81,8 +80,8 @@ fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     }
 }
 
-/// What the files that a workload names held when they were read, as comments: a manifest cannot
-/// hold them, but tells whether they have changed.
+/// Writes checksums of the files that a workload names, as comments: a manifest cannot contain the
+/// files, but shows whether they have changed.
 fn contents(workload: &Workload) -> String {
     let Workload { listed, popularity, key_size, value_size, batch, gap, ttl, trace, .. } =
         workload;
@@ -108,7 +107,6 @@ fn contents(workload: &Workload) -> String {
     text
 }
 
-/// A workload as a file.
 pub(super) fn print(workload: &Workload) -> String {
     let mut text = String::new();
     for setting in &SETTINGS {

@@ -1,7 +1,8 @@
 //! The times between requests.
 //!
-//! Where: after `stream` has made a request, for when it is due. Invariant: over many requests the
-//! gaps have the mean that was asked for: what rounding to nanoseconds takes is given back.
+//! Where: after `stream` has made a request, to say when it is due.
+//! Invariant: over many requests the gaps have the mean that was asked for: the remainder of
+//! rounding to nanoseconds is carried over.
 //! Source: the paper, table 2.
 
 use super::WorkloadError;
@@ -14,7 +15,7 @@ use rand_xoshiro::rand_core::Rng;
 use std::fmt;
 use std::path::Path;
 
-/// How gaps are written, for `--help`.
+/// The forms of gaps, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
 fixed                          all equal (also a number: so many microseconds)
 exponential                    Poisson arrivals: independent of each other
@@ -25,10 +26,10 @@ pareto:... gev:... list:... file:PATH ...
                                decides the rate itself
 ";
 
-/// The longest gap that is made: a year, in ns.
+/// The longest gap that is drawn: a year, in ns.
 const GAP_NS_MAX: f64 = 3.2e16;
 
-/// What a gap's law may be.
+/// The usage of a gap's law.
 const USAGE: Usage = Usage {
     name: "gap",
     unit: "microseconds",
@@ -101,12 +102,12 @@ impl Pace {
         }
     }
 
-    /// The mean where the law decides it, in ns.
+    /// The mean in ns, if the law decides it.
     pub(crate) fn own_ns(&self) -> Option<f64> {
         if let Pace::Real(_, mean_ns) = self { Some(*mean_ns) } else { None }
     }
 
-    /// The next gap in ns. A mean of NaN leaves a law as it is.
+    /// Draws the next gap in ns. A mean of NaN leaves a law unscaled.
     pub(crate) fn draw(&self, mean_ns: f64, random: &mut Xoshiro256PlusPlus) -> f64 {
         match self {
             Pace::Fixed => mean_ns,
@@ -136,7 +137,7 @@ impl Rounding {
     )]
     pub(crate) fn whole(&mut self, gap_ns: f64) -> u64 {
         let exact = if gap_ns.is_nan() { 0.0 } else { gap_ns.clamp(0.0, GAP_NS_MAX) + self.left };
-        // By way of i64, which the processor converts in one step; the range allows it.
+        // Through i64, which the processor converts in one step; the range allows it.
         let rounded = exact as i64;
         self.left = exact - rounded as f64;
         rounded as u64

@@ -1,7 +1,8 @@
-//! What `--help` tells of workloads: distributions and presets, from their own tables.
+//! The part of `--help` on workloads: distributions and presets, from their own tables.
 //!
-//! Where: the command line. Invariant: nothing is told that is not there, and nothing left out; no
-//! line is longer than 80 columns, but for a long name.
+//! Where: the command line.
+//! Invariant: it lists exactly what there is; no line is longer than 80 columns, except for a long
+//! name.
 
 use super::presets::{PRESETS, Preset};
 use super::{gaps, law, popularity};
@@ -10,7 +11,7 @@ use crate::words::{meant, wrapped};
 /// The column in which explanations begin.
 const INDENT: usize = 25;
 
-/// All presets, and how distributions are written.
+/// Lists all presets, and the forms of distributions.
 #[must_use]
 pub fn lists() -> String {
     let mut text = "Workloads:\n".to_owned();
@@ -27,7 +28,7 @@ pub fn lists() -> String {
     text
 }
 
-/// The names of a grammar, each with what is said of it, from lines in two columns.
+/// The names of a grammar in two columns, each with its explanation.
 fn entries(grammar: &str) -> Vec<(&str, String)> {
     let mut entries: Vec<(&str, String)> = Vec::new();
     for line in grammar.lines() {
@@ -45,8 +46,8 @@ fn entries(grammar: &str) -> Vec<(&str, String)> {
     entries
 }
 
-/// How what has this name in a grammar is written, as words behind what is wrong with it; or which
-/// name was probably meant.
+/// Describes the form of a name in a grammar, to be appended to an error; or suggests the name that
+/// was probably meant.
 pub(super) fn form(grammar: &str, kind: &str) -> String {
     let entries = entries(grammar);
     let forms = || entries.iter().flat_map(|(names, _)| names.split(", "));
@@ -54,7 +55,7 @@ pub(super) fn form(grammar: &str, kind: &str) -> String {
     match forms().find(|form| form[..of(form)] == *kind) {
         Some(form) if form == kind => String::new(),
         Some(form) => format!("; it is written {form}"),
-        // Numbers are told by capital letters.
+        // Forms of plain numbers begin with capital letters, and are left out.
         None => {
             let is_name = |name: &&str| !name.contains(|one: char| one.is_ascii_uppercase());
             meant(kind, forms().map(|form| &form[..of(form)]).filter(is_name))
@@ -62,7 +63,7 @@ pub(super) fn form(grammar: &str, kind: &str) -> String {
     }
 }
 
-/// A name and what it is, side by side.
+/// Formats a name and its explanation side by side.
 fn row(name: &str, about: &str) -> String {
     let name = format!("  {name}  ");
     match name.len() > INDENT {

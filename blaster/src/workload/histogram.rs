@@ -1,7 +1,8 @@
-//! Histograms from files: what any tool can write instead of a distribution known here.
+//! Histograms from files, for distributions that are not built in.
 //!
-//! Where: when a setting says `file:PATH`. Invariant: a histogram has at least one row, at most
-//! `ROWS_MAX`, and a weight above 0; what is wrong with a file is told with its line.
+//! Where: when a setting says `file:PATH`.
+//! Invariant: a histogram has at least one row, at most `ROWS_MAX`, and a weight above 0; an error
+//! in a file comes with its line.
 //! Source: the paper, section 5.2.2: inverse transform sampling of histograms.
 
 use super::WorkloadError;
@@ -12,31 +13,28 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Most rows of a histogram.
 pub(crate) const ROWS_MAX: usize = WEIGHTS_MAX;
-/// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// The greatest weight.
 const WEIGHT_MAX: f64 = 1e12;
 
 /// Values and their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Histogram {
-    /// What stands first in each row, as it is written.
+    /// The first word of each row, as it is written.
     words: Vec<String>,
-    /// The same as numbers (0 for a word that is none), and the weights.
+    /// The word as a number (0 if it is none), and the weight.
     pairs: Vec<(f64, f64)>,
     /// The line of each row.
     lines: Vec<usize>,
     /// The first row that begins with no number.
     word_at: Option<usize>,
-    /// The MD5 sum of the text: what a manifest tells files apart by.
+    /// The MD5 sum of the text, by which a manifest identifies the file.
     sum: String,
 }
 
 impl Histogram {
-    /// Reads a file of rows `VALUE WEIGHT` or `VALUE,WEIGHT`. Empty lines, what follows a `#`, and
-    /// a heading without numbers in the first row do not count. Errors name the setting.
+    /// Reads a file of rows `VALUE WEIGHT` or `VALUE,WEIGHT`. Empty lines, text after a `#`, and a
+    /// first row without numbers are skipped. Errors name the setting.
     pub(crate) fn read(path: &Path, setting: &str) -> Result<Histogram, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("{setting}: {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
@@ -49,7 +47,7 @@ impl Histogram {
         Histogram::parse(&text).map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
-    /// Reads the text of such a file; an error comes with its line.
+    /// Reads the text of such a file; an error comes with its line number.
     pub(crate) fn parse(text: &str) -> Result<Histogram, (usize, String)> {
         let sum = hex(&Md5::digest(text.as_bytes()));
         let none = Histogram { words: vec![], pairs: vec![], lines: vec![], word_at: None, sum };
@@ -88,7 +86,7 @@ impl Histogram {
         Ok(histogram)
     }
 
-    /// Are its values numbers within these bounds, and whole where they must be?
+    /// Checks that its values are numbers within these bounds, and whole if they must be.
     pub(crate) fn within(&self, min: f64, max: f64, is_whole: bool) -> Result<(), String> {
         let line = |row: usize| self.lines.get(row).copied().unwrap_or(0);
         if let Some(row) = self.word_at {
@@ -105,22 +103,20 @@ impl Histogram {
         Ok(())
     }
 
-    /// What tells the file from others of its name.
+    /// The MD5 sum of the file.
     pub(crate) fn sum(&self) -> &str {
         &self.sum
     }
 
-    /// Values and weights.
     pub(crate) fn pairs(&self) -> &[(f64, f64)] {
         &self.pairs
     }
 
-    /// What stands first in each row, and its weight.
+    /// The first word of each row, and its weight.
     pub(crate) fn words(&self) -> impl Iterator<Item = (&str, f64)> {
         self.words.iter().map(String::as_str).zip(self.pairs.iter().map(|pair| pair.1))
     }
 
-    /// The weights in the order of their values.
     pub(crate) fn ordered_weights(&self) -> Vec<f64> {
         let mut pairs = self.pairs.clone();
         pairs.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -1,9 +1,9 @@
-//! Distributions of numbers, as users write them: of sizes, seconds, batches and gaps.
+//! Distributions of numbers, in the user's notation: sizes, seconds, batches and gaps.
 //!
-//! Where: settings are parsed to laws, and `draw` makes samplers of them.
-//! Invariant: a law that is parsed can be drawn from, and is read back as it is printed.
-//! Source: the paper, table 2; which prints scale and shape of both Pareto rows in each other's
-//! place, compared with the publication they are from (see `curve`).
+//! Where: settings are parsed to laws, from which `draw` makes samplers.
+//! Invariant: a parsed law can be drawn from, and reads back what it prints.
+//! Source: the paper, table 2; it swaps scale and shape of both Pareto rows, compared with the
+//! publication that they come from (see `curve`).
 
 use super::WorkloadError;
 use super::curve::{Curve, Form};
@@ -14,10 +14,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most values of a list.
 const LIST_MAX: usize = 1024;
 
-/// How laws are written, for `--help`.
+/// The forms of laws, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
 N, fixed:N                     always N
 A-B, uniform:A,B               each whole number from A to B equally often
@@ -45,31 +44,31 @@ pub(crate) enum Law {
     File(PathBuf, Arc<Histogram>),
 }
 
-/// What a law is for: what its numbers may be, and what its named forms mean.
+/// The usage of a law: the numbers that are allowed, and the meaning of its named forms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Usage {
-    /// The setting.
+    /// The setting's name.
     pub(crate) name: &'static str,
-    /// Its unit.
+    /// The numbers' unit.
     pub(crate) unit: &'static str,
     /// The least and greatest number.
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// Must they be whole?
+    /// True if the numbers must be whole.
     pub(crate) is_whole: bool,
-    /// What `etc` and `etc-as-printed` mean.
+    /// The meanings of `etc` and `etc-as-printed`.
     pub(crate) etc: Option<[&'static str; 2]>,
 }
 
 impl Usage {
-    /// For whole numbers, and none of the paper's rows.
+    /// Returns a usage of whole numbers, without the paper's rows.
     pub(crate) const fn whole(name: &'static str, unit: &'static str, min: f64, max: f64) -> Usage {
         Usage { name, unit, min, max, is_whole: true, etc: None }
     }
 }
 
 impl Law {
-    /// Reads a law. Files are looked for from `base`.
+    /// Reads a law. Paths are relative to `base`.
     pub(crate) fn parse(text: &str, usage: &Usage, base: &Path) -> Result<Law, WorkloadError> {
         let wrong = |why: &str| WorkloadError(format!("{}: {text}: {why}", usage.name));
         let named = match (text, usage.etc) {
@@ -135,7 +134,7 @@ impl Law {
         }
     }
 
-    /// Are all its numbers such as the usage takes?
+    /// Checks that the usage allows all its numbers.
     fn check(&self, usage: &Usage) -> Result<(), String> {
         let Usage { min, max, unit, is_whole, .. } = *usage;
         let (least, greatest) = self.bounds();
@@ -174,7 +173,7 @@ impl Law {
     }
 }
 
-/// A finite number, also with k, m or g behind it.
+/// Reads a finite number, which may have k, m or g behind it.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let starts = text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
     written_out(text).parse().ok().filter(|value: &f64| starts && value.is_finite())

@@ -1,8 +1,8 @@
-//! Keys from a file, one a line.
+//! Keys from a file, one per line.
 //!
-//! Where: in place of made-up names, when a workload names a file of keys.
-//! Invariant: the keys are 1 to `KEYS_MAX`, no two are the same, and each is one that memcached
-//! takes; what is wrong is told with its line.
+//! Where: in place of made-up names, if a workload names a file of keys.
+//! Invariant: there are 1 to `KEYS_MAX` keys, all different, each one that memcached accepts; an
+//! error comes with its line.
 //! Source: the paper, section 5.2.2: a set of keys made beforehand, in the order of the histogram
 //! of their popularity.
 
@@ -15,16 +15,16 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Most keys of a file; the bytes of as many of the longest still have 32-bit offsets.
+/// Most keys of a file: so that even the longest keys have 32-bit offsets.
 pub(crate) const KEYS_MAX: usize = 1 << 24;
-/// A key and the longest line end.
+/// Most bytes of a line: the longest key and the longest line end.
 const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
 
 /// The keys of a file. The first has number 0.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) path: PathBuf,
-    /// All keys, one behind the other, and where each ends.
+    /// All keys, one behind the other; below, the end of each.
     text: Vec<u8>,
     ends: Vec<u32>,
     /// The MD5 sum of the file.
@@ -71,7 +71,7 @@ impl Listed {
         listed.all_differ().map(|()| listed)
     }
 
-    /// Values could not be verified, nor shares kept, where two numbers had one name.
+    /// Checks that no key comes twice: else neither values nor shares could be verified.
     fn all_differ(&self) -> Result<(), (usize, String)> {
         let mut lines = HashMap::with_capacity(self.ends.len());
         for (line, key) in (1..).zip(0..self.keys()) {
@@ -85,12 +85,12 @@ impl Listed {
         Ok(())
     }
 
-    /// How many there are.
+    /// Number of keys.
     pub(crate) fn keys(&self) -> u64 {
         self.ends.len() as u64
     }
 
-    /// The bytes of all of them.
+    /// Bytes of all keys.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
     }
@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(keys, ["a", "user:7", &long, "\u{e9}"].map(str::as_bytes));
             assert_eq!((listed.bytes(), listed.key(4)), (259, &b""[..]));
         }
-        // As `printf 'a\nb\n' | md5sum` has it.
+        // The sum that `printf 'a\nb\n' | md5sum` prints.
         assert_eq!(parse(b"a\nb\n").unwrap().sum, "dd8c6a395b5dd36c56d23275028f526c");
     }
 

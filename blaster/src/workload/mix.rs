@@ -1,7 +1,7 @@
-//! Which kind of request comes next.
+//! The mix of verbs: the choice of the next request's kind.
 //!
-//! Where: first of all that `stream` draws. Invariant: shares count keys, so that a multiget of 48
-//! keys counts 48 times.
+//! Where: `stream` draws the verb before anything else.
+//! Invariant: shares count keys, so a multiget of 48 keys counts 48 times.
 //! Source: the paper, table 2 (drawn); memtier_benchmark and OpenOnload's test (dealt).
 
 use super::histogram::Histogram;
@@ -49,7 +49,7 @@ impl Mix {
         Ok(())
     }
 
-    /// The share of requests that each verb has, where a GET is of so many keys on average.
+    /// The share of each verb in the requests, if a GET has `batch_mean` keys on average.
     pub(crate) fn shares(&self, batch_mean: f64) -> [f64; VERBS.len()] {
         let mut shares = self.0;
         shares[Verb::Get as usize] /= batch_mean.max(1.0);
@@ -70,9 +70,9 @@ impl fmt::Display for Mix {
 /// Chooses verbs by their shares.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
-    /// At random: up to which of 2^32 each verb goes.
+    /// At random: for each verb the end of its range in 2^32.
     Drawn([u64; VERBS.len()]),
-    /// In turn, as evenly as the shares allow: what each verb is behind, and gains each time.
+    /// In turn, as evenly as the shares allow: the arrears of each verb, and its gain per request.
     Dealt { behind: [f64; VERBS.len()], shares: [f64; VERBS.len()] },
 }
 
@@ -98,11 +98,11 @@ impl Choice {
         Choice::Drawn(limits)
     }
 
-    /// The next verb. Of 64 random bits the upper half is used.
+    /// Chooses the next verb by the upper half of 64 random bits.
     #[inline(always)]
     pub(crate) fn next(&mut self, bits: u64) -> Verb {
         match self {
-            // Most ask for this.
+            // The most frequent case.
             Choice::Drawn(limits) if bits >> 32 < limits[0] => VERBS[0],
             Choice::Drawn(limits) => {
                 let at = limits.iter().position(|limit| bits >> 32 < *limit);
@@ -148,7 +148,7 @@ mod tests {
     fn dealt_verbs_come_in_turn() {
         assert_eq!(counts("get=9,set=1", 1.0, true, 1000), [900, 100, 0, 0, 0, 0]);
         let mix = Mix::parse("get=9,set=1", Path::new("")).unwrap();
-        // 48 keys read at once to 5 or 6 writes.
+        // Each read of 48 keys is followed by 5 or 6 writes.
         let mut choice = Choice::new(mix.shares(48.0), true);
         let verbs: Vec<Verb> = (0..1900).map(|_| choice.next(0)).collect();
         let runs: Vec<usize> = verbs.split(|verb| *verb == Verb::Get).map(<[_]>::len).collect();

@@ -1,8 +1,8 @@
 //! The bytes of keys and values, computed from a key's number alone.
 //!
-//! Where: while a request is encoded, and where an answer is verified.
-//! Invariant: two numbers never have the same name; every thread, and every run with the same
-//! workload, whatever its requests' seed, gives a key the same name and value.
+//! Where: while a request is encoded, and while an answer is verified.
+//! Invariant: two numbers never have the same name; every thread, and every run of the same
+//! workload, gives a key the same name and value, whatever the seed of the requests.
 //!
 //! ```text
 //! key:    prefix | filler .................. | number, all names of a size with as many digits
@@ -10,10 +10,10 @@
 //!                                 and size: 31 bits that tell values apart
 //! ```
 //!
-//! Names of different sizes differ; those of one size differ in their number. It is written in
-//! decimal where the size has room for that, else in base 94, and where even that does not fit the
-//! name is longer than the size drawn for it (a million keys need 4 bytes). Keys of a file, or of
-//! a trace that records their sizes, stand in the place of all this.
+//! Names of different sizes differ; those of one size differ in their number. The number is written
+//! in decimal if the size has room for that, else in base 94; if even that does not fit, the name
+//! is longer than the size drawn for it (a million keys need 4 bytes). Keys of a file, or of a
+//! trace that records their sizes, replace all this.
 
 use super::draw::Whole;
 use super::listed::Listed;
@@ -22,46 +22,47 @@ use super::replay::Replay;
 use super::{KEY_BYTES_MAX, Workload};
 use std::sync::Arc;
 
-/// What values are cut from: small enough to stay in a core's cache. The first half is where they
-/// begin.
+/// The size of the pool from which values are cut: small enough for a core's cache. Values begin in
+/// its first half.
 const POOL_BYTES: usize = 1 << 16;
-/// Letters that a value begins with.
+/// Characters with which a value begins.
 const STAMP_BYTES: usize = 8;
-/// What values are written with: 6 bits a letter, so that one can look at them.
+/// The alphabet of values: 6 bits a character, readable for people.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
-/// The digits of base 94: what may stand in a key.
+/// The first digit of base 94, whose digits are all characters that a key may contain.
 const FIRST_DIGIT: u8 = 0x21;
 const WIDE: u64 = 94;
 /// Digits of the greatest number, in either base: 2^40 has 13 decimal ones.
 pub(crate) const DIGITS_MAX: usize = 16;
-/// Fills keys up.
+/// Fills keys up to their size.
 const FILLER: u8 = b'.';
 
-/// How names of one size are written.
+/// The layout of names of one size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Form {
-    /// Bytes of prefix and filler, and of digits behind them.
+    /// Bytes of prefix and filler; below, of the digits behind them.
     lead: u8,
     digits: u8,
     is_decimal: bool,
 }
 
-/// How the number of a name is written, where all names are of one size: they differ in it alone.
+/// The layout of a name's number, if all names are of one size and differ only in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    /// It is the last so many bytes of the name.
+    /// Number of digits, which are the last bytes of the name.
     pub(crate) digits: usize,
     is_decimal: bool,
 }
 
 impl Pattern {
-    /// The last eight bytes of the key's number, the first lowest, where these are all of it.
+    /// Returns the key's number as eight digits, the first in the lowest byte, if that is all of
+    /// it.
     #[inline(always)]
     pub(crate) fn short_number(self, key: u64) -> Option<u64> {
         (self.is_decimal && self.digits <= 8).then(|| eight_digits(key))
     }
 
-    /// The key's number, to the right.
+    /// Returns the key's number, aligned to the right.
     #[inline]
     pub(crate) fn number(self, key: u64) -> [u8; DIGITS_MAX] {
         if self.is_decimal { decimal(key) } else { wide(key) }
@@ -76,7 +77,7 @@ pub struct Names(Arc<Made>);
 struct Made {
     /// The prefix, and filler for the longest name.
     lead: Vec<u8>,
-    /// By the size that was drawn.
+    /// The layout of names, by the size that was drawn.
     forms: Vec<Form>,
     key_size: Whole,
     key_size_seed: u64,
@@ -85,9 +86,9 @@ struct Made {
     ttl: Whole,
     ttl_seed: u64,
     value_seed: u64,
-    /// Is a value's size that of its key?
+    /// True if a key's value always has the size drawn for the key.
     is_sized_by_key: bool,
-    /// May values have been appended to?
+    /// True if values may have been appended to.
     appends: bool,
     pool: Vec<u8>,
     trace: Option<Arc<Replay>>,
@@ -126,7 +127,7 @@ impl Names {
         }))
     }
 
-    /// How names are written, if all are of one size.
+    /// The layout of the names' numbers, if all names are of one size.
     pub(crate) fn pattern(&self) -> Option<Pattern> {
         let made = &*self.0;
         let bytes =
@@ -155,7 +156,7 @@ impl Names {
         out.extend_from_slice(&number[DIGITS_MAX - usize::from(digits).min(DIGITS_MAX)..]);
     }
 
-    /// Appends the value of `bytes` bytes that the key has.
+    /// Appends the key's value of `bytes` bytes.
     pub fn value(&self, key: u64, bytes: u32, out: &mut Vec<u8>) {
         let (stamp, mut from) = self.0.beginning(key, bytes);
         let mut left = bytes as usize;
@@ -171,8 +172,8 @@ impl Names {
         }
     }
 
-    /// Is this the value that the key has? One that may have been appended to is several of the
-    /// key's size, one behind the other (see `verifies`).
+    /// True if this is the key's value. A value that may have been appended to is several pieces of
+    /// the key's size, one behind the other (see `verifies`).
     #[must_use]
     pub fn verify(&self, key: u64, value: &[u8]) -> bool {
         if !self.0.is_sized_by_key {
@@ -186,14 +187,14 @@ impl Names {
         rest == 0 && !value.is_empty() && parts.into_iter().all(|one| self.0.is_value(key, one))
     }
 
-    /// Can values be verified? Not where appended pieces have sizes of their own: nothing tells
-    /// then where one ends.
+    /// True if values can be verified: not if appended pieces have sizes of their own, because
+    /// their ends are unknown.
     #[must_use]
     pub fn verifies(&self) -> bool {
         self.0.is_sized_by_key || !self.0.appends
     }
 
-    /// The size of the key's value: what filling the cache writes, and what follows a miss.
+    /// The size of the key's value when filling the cache and after a miss.
     #[must_use]
     pub fn value_bytes(&self, key: u64) -> u32 {
         let made = &*self.0;
@@ -203,8 +204,8 @@ impl Names {
         }
     }
 
-    /// Seconds that the key's value lives when the cache is filled with it, or after a miss; 0: for
-    /// ever. It is drawn once for each key: what is asked must not depend on what was answered.
+    /// Seconds to live of the key's value when filling the cache and after a miss; 0: for ever. It
+    /// is drawn once per key: requests must not depend on answers.
     #[must_use]
     pub fn exptime_s(&self, key: u64) -> u32 {
         self.0.ttl.draw(hash(self.0.ttl_seed, key))
@@ -219,7 +220,7 @@ fn recorded(trace: &Replay, key: u64) -> Option<(u8, u32)> {
 }
 
 impl Made {
-    /// What a value begins with, and where in the pool it goes on.
+    /// The first characters of a value, and the place in the pool where it goes on.
     #[expect(clippy::cast_possible_truncation, reason = "some bits of a hash are wanted")]
     fn beginning(&self, key: u64, bytes: u32) -> (&[u8], usize) {
         let hash = hash(self.value_seed ^ (u64::from(bytes) << 32), key);
@@ -247,7 +248,7 @@ impl Made {
 }
 
 impl Form {
-    /// How `keys` names of `bytes` bytes, or as few more as it takes, are written.
+    /// Returns the layout of `keys` names of `bytes` bytes, or of as few more as they need.
     fn new(bytes: usize, prefix_bytes: usize, keys: u64) -> Form {
         let small = |bytes: usize| u8::try_from(bytes).unwrap_or(u8::MAX);
         let form = |bytes: usize, digits: usize, is_decimal| Form {
@@ -259,13 +260,13 @@ impl Form {
         if prefix_bytes + decimal <= bytes {
             return form(bytes, decimal, true);
         }
-        // Every byte of room is a digit, so that names of one size are written in one way.
+        // Every byte of room is a digit, so that all names of one size have one layout.
         let digits = bytes.saturating_sub(prefix_bytes).max(wide).min(DIGITS_MAX);
         form(prefix_bytes + digits, digits, false)
     }
 }
 
-/// Digits that tell `count` numbers apart.
+/// Number of digits that `count` different numbers need.
 fn digits(base: u64, count: u64) -> usize {
     std::iter::successors(Some(count.saturating_sub(1)), |left| Some(left / base))
         .take_while(|left| *left > 0)

@@ -1,8 +1,9 @@
-//! Which keys are asked for how often.
+//! Distributions of popularity: how often each key is asked for.
 //!
-//! Where: `stream` draws a request's keys. Invariant: every key that is drawn is below the number
-//! of keys; which key has which rank is shuffled by the population's seed: popular keys are not
-//! neighbours. Keys of a file have the ranks of their lines instead.
+//! Where: `stream` draws a request's keys.
+//! Invariant: every key that is drawn is below the number of keys. The population's seed shuffles
+//! keys over ranks, so popular keys are not neighbours. Keys of a file have the ranks of their
+//! lines instead.
 //! Source: the paper, section 5.2.2 and table 2 (power law over buckets); memtier_benchmark
 //! (Gaussian); see `zipf` for Zipf.
 
@@ -22,7 +23,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How popularity is written, for `--help`.
+/// The forms of popularity, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
 uniform                        all keys equally
 zipf:S                         the n-th most popular key in proportion to 1/n^S; S is 0 to 10
@@ -36,7 +37,7 @@ sequential                     one key after the other, shared out among the thr
 file:PATH                      a histogram: each row a bucket of as many keys as the others
 ";
 
-/// Buckets of a power law that does not say.
+/// The default number of buckets of a power law.
 const BUCKETS: u64 = 10_000;
 /// Most groups of keys, and buckets of all groups together.
 const GROUPS_MAX: u64 = 1024;
@@ -45,8 +46,8 @@ const ALL_BUCKETS_MAX: u64 = 1 << 23;
 const EXPONENT_MAX: f64 = 10.0;
 /// Memtier's deviation: a sixth of the range.
 const DEVIATION: f64 = 1.0 / 6.0;
-/// Draws that may fall outside the range before one is taken from a uniform distribution: at the
-/// greatest deviation a third falls inside, so that it never comes to this.
+/// Draws outside the range before one is taken from a uniform distribution instead: at the greatest
+/// deviation a third falls inside, so this is practically never reached.
 const TRIES_MAX: usize = 64;
 
 /// A distribution over keys.
@@ -61,7 +62,7 @@ pub(crate) enum Popularity {
 }
 
 impl Popularity {
-    /// Reads a popularity. Files are looked for from `base`.
+    /// Reads a popularity. Paths are relative to `base`.
     pub(crate) fn parse(text: &str, base: &Path) -> Result<Popularity, WorkloadError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let wrong =
@@ -123,14 +124,14 @@ impl Popularity {
         if let Popularity::File(_, histogram) = self { Some(histogram) } else { None }
     }
 
-    /// A table for each of these parts of so many keys. A law is each part's own; of a file, a part
-    /// has the rows that its keys have.
+    /// Makes a table for each of these parts of `keys` keys. A law is applied within each part; of
+    /// a histogram, a part gets the rows in which its keys lie.
     pub(crate) fn tables(&self, parts: &[Range<u64>], keys: u64) -> Vec<Arc<Table>> {
         if let Some(histogram) = self.histogram() {
             let weights = histogram.ordered_weights();
             return parts.iter().map(|part| Arc::new(rows_of(&weights, part, keys))).collect();
         }
-        // Parts that are equally long share one.
+        // Parts of equal length share one table.
         let mut made: HashMap<u64, Arc<Table>> = HashMap::new();
         let mut table = |keys| {
             let make = || Arc::new(self.table(keys).unwrap_or(Table::Uniform));
@@ -139,7 +140,7 @@ impl Popularity {
         parts.iter().map(|part| table(part.end - part.start)).collect()
     }
 
-    /// A table of it for so many keys.
+    /// Makes a table for `keys` keys.
     pub(crate) fn table(&self, keys: u64) -> Option<Table> {
         match self {
             Popularity::Uniform => Some(Table::Uniform),
@@ -163,11 +164,11 @@ impl Popularity {
     }
 }
 
-/// The rows of a histogram that lie in a part of so many keys, as `Table::buckets` has them. Where
-/// none has a weight, the part's keys are equally popular.
+/// Returns the rows of a histogram of `keys` keys that lie in a part, with the buckets of
+/// `Table::buckets`. If none has a weight, the part's keys are equally popular.
 fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     let rows = weights.len() as u64;
-    // At most 2^20 and 2^40.
+    // The factors are at most 2^40 and 2^20.
     let edge = |row: u64| keys * row / rows;
     let (mut there, mut shares) = (Vec::new(), Vec::new());
     for row in part.start * rows / keys.max(1)..rows {
@@ -183,14 +184,14 @@ fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     Alias::new(&shares).map_or(Table::Uniform, |alias| Table::Rows { alias, rows: there })
 }
 
-/// The share of each of so many buckets, equally wide over the law's range.
+/// Returns the share of each bucket; the buckets are equally wide over the law's range.
 pub(crate) fn power_law(alpha: f64, from: f64, buckets: u64) -> Vec<f64> {
     let edge = |n: u64| from + (1.0 - from) * n as f64 / buckets as f64;
     let below = |x: f64| (x.powf(alpha) - from.powf(alpha)) / (1.0 - from.powf(alpha));
     (0..buckets).map(|n| (below(edge(n + 1)) - below(edge(n))).max(0.0)).collect()
 }
 
-/// What all threads share.
+/// The tables of a distribution, shared by all threads.
 #[derive(Clone, Debug)]
 pub(crate) enum Table {
     Uniform,
@@ -200,14 +201,14 @@ pub(crate) enum Table {
         deviation: f64,
         middle: f64,
     },
-    /// `each`: the keys of a bucket where all have equally many, which saves two divisions; else 0.
+    /// `each`: the keys per bucket if all have equally many, which saves two divisions; else 0.
     Buckets {
         alias: Alias,
         buckets: u64,
         groups: u64,
         each: u64,
     },
-    /// Of each row, the keys from there to there.
+    /// For each row the range of its keys, from and to.
     Rows {
         alias: Alias,
         rows: Vec<(u64, u64)>,
@@ -222,18 +223,18 @@ impl Table {
     }
 }
 
-/// What one thread draws keys with.
+/// The state with which one thread draws keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Picks {
     keys: u64,
     shuffle: Shuffle,
-    /// The next key in order, and how far it is to the one after that.
+    /// The next key in order, and the step to the one after that.
     next: u64,
     step: u64,
 }
 
 impl Picks {
-    /// Those of thread `thread` of `threads`; without a seed keys are not shuffled.
+    /// The state of thread `thread` of `threads`; without a seed keys are not shuffled.
     pub(crate) fn new(keys: u64, seed: Option<u64>, thread: u32, threads: u32) -> Picks {
         let seed = seed.map(|seed| seed_for(seed, usage::SHUFFLE));
         let shuffle = seed.map_or(Shuffle::none(keys), |seed| Shuffle::new(keys, seed));
@@ -264,8 +265,8 @@ impl Picks {
             Table::Buckets { alias, buckets, groups, each } => {
                 let group = if *groups == 1 { 0 } else { below(random.next_u64(), *groups) };
                 let bucket = group * buckets + u64::from(alias.draw(random.next_u64()));
-                // Where they do not divide evenly, buckets differ by one key. The product is at
-                // most 2^40 * 2^23.
+                // If they do not divide evenly, buckets differ by one key. The product is at most
+                // 2^40 * 2^23.
                 let edge = |bucket| self.keys * bucket / (buckets * groups);
                 let (from, to) = match each {
                     0 => (edge(bucket), edge(bucket + 1)),

@@ -1,18 +1,18 @@
-//! Workloads that have a name.
+//! Workloads with names.
 //!
-//! Where: `Workload::preset`. Invariant: each one is made of settings, so that a file or flags can
-//! make it as well, and change it.
+//! Where: `Workload::preset`.
+//! Invariant: each one consists of settings, so a file or flags can make it as well, and change it.
 //! Source: the paper, table 2 and section 6 (mix-a to mix-c, etc); Atikoglu et al. and mutilate
 //! (facebook); a thesis that compares memcached with Redis, tables 2.1 and 3.2 (thesis);
 //! Solarflare's OpenOnload report on memcached (solarflare-48).
 
-/// A workload and what it is.
+/// A named workload.
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in a line.
     pub about: &'static str,
-    /// The settings in which it is not the default, as `NAME=VALUE`, with spaces between them.
+    /// The settings that differ from the default, as `NAME=VALUE`, with spaces between them.
     settings: &'static str,
 }
 
@@ -27,7 +27,7 @@ const fn preset(name: &'static str, about: &'static str, settings: &'static str)
     Preset { name, about, settings }
 }
 
-/// All of them. The paper has four traffic generators, each with its own quarter of the keys.
+/// All presets. The paper has four traffic generators, each with its own quarter of the keys.
 pub const PRESETS: [Preset; 10] = [
     preset(
         "uniform",
@@ -86,12 +86,12 @@ pub const PRESETS: [Preset; 10] = [
     ),
 ];
 
-/// The names.
+/// The names of all presets.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|preset| preset.name)
 }
 
-/// The names, with commas between them.
+/// The names, separated by commas.
 #[must_use]
 pub fn listed() -> String {
     names().collect::<Vec<_>>().join(", ")

@@ -6,32 +6,32 @@
 
 use simulate::sizes::mix;
 
-/// A hash of a number, under a seed and for one use.
+/// Hashes a number, under a seed and for one use.
 #[must_use]
 pub(crate) fn hash(seed: u64, number: u64) -> u64 {
     mix(number ^ seed)
 }
 
-/// The seed of one use of a seed, so that uses do not depend on each other.
+/// Derives the seed of one use, so that uses are independent of each other.
 #[must_use]
 pub(crate) fn seed_for(seed: u64, usage: u64) -> u64 {
     mix(mix(seed) ^ usage)
 }
 
-/// 64 random bits as a fraction of 1: never 0 and never 1.
+/// Maps 64 random bits to a fraction between 0 and 1, both excluded.
 #[must_use]
 pub(crate) fn fraction(bits: u64) -> f64 {
     ((bits >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
-/// 64 random bits as a number below `end` (0 if that is 0).
+/// Maps 64 random bits to a number below `end` (0 if that is 0).
 #[inline]
 #[must_use]
 pub(crate) fn below(bits: u64, end: u64) -> u64 {
     ((u128::from(bits) * u128::from(end)) >> 64) as u64
 }
 
-/// What the seeds of the parts of a workload are derived with.
+/// The uses for which a workload's parts derive their seeds.
 pub(crate) mod usage {
     pub(crate) const SHUFFLE: u64 = 1;
     pub(crate) const KEY_SIZE: u64 = 2;
@@ -46,8 +46,8 @@ pub(crate) mod usage {
 /// Rounds of a shuffle: with fewer, neighbours stay near each other.
 const ROUNDS: usize = 3;
 
-/// The numbers below `end` in another order: computed, for a table of them would not stay in the
-/// cache and might not fit the memory.
+/// The numbers below `end` in another order. It is computed: a table would not stay in the cache,
+/// and might not fit the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     end: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Shuffle {
 }
 
 impl Shuffle {
-    /// An order that the seed decides. `end` is at most 2^63.
+    /// Returns an order that the seed decides. `end` is at most 2^63.
     pub(crate) fn new(end: u64, seed: u64) -> Shuffle {
         let bits = u64::BITS - end.saturating_sub(1).leading_zeros();
         let mask = (1_u64 << bits.min(63)) - 1;
@@ -65,19 +65,19 @@ impl Shuffle {
         Shuffle { end, mask, shift: (bits / 2).max(1), rounds: [0, 1, 2].map(round) }
     }
 
-    /// Their own order.
+    /// Returns the natural order.
     pub(crate) fn none(end: u64) -> Shuffle {
         Shuffle { end, mask: u64::MAX, shift: 63, rounds: [(1, 0); ROUNDS] }
     }
 
-    /// What stands at `place`, which is below `end`.
+    /// The number at `place`, which is below `end`.
     pub(crate) fn at(&self, place: u64) -> u64 {
         debug_assert!(place < self.end);
         let mut number = place;
-        // Each round is a bijection of the numbers up to the mask: multiplying by an odd number,
-        // adding, and folding a higher part into the lower. Walking on from a number below `end`
-        // comes back below it, at the latest where it began; the mask is less than twice `end`, so
-        // that two steps are the mean.
+        // Each round is a bijection of the numbers up to the mask: it multiplies by an odd number,
+        // adds, and folds a higher part into the lower. Walking on from a number below `end` comes
+        // back below it, at the latest where it began. The mask is less than twice `end`, so the
+        // mean walk takes two steps.
         loop {
             for (factor, addend) in self.rounds {
                 number = number.wrapping_mul(factor).wrapping_add(addend) & self.mask;

@@ -1,8 +1,8 @@
-//! Requests as they were recorded.
+//! Recorded requests, replayed.
 //!
-//! Where: in place of drawn ones, when a workload names a trace.
-//! Invariant: keys are numbered without gaps in order of first appearance; there is a request, and
-//! at most `REQUESTS_MAX`.
+//! Where: in place of drawn requests, if a workload names a trace.
+//! Invariant: keys are numbered without gaps in order of first appearance; there is at least one
+//! request, and at most `REQUESTS_MAX`.
 //! Source: the form of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
 use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
@@ -14,43 +14,43 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// More requests are not taken, so that a small file cannot fill the memory.
+/// Most requests of a trace, so that a small file cannot fill the memory.
 pub(crate) const REQUESTS_MAX: usize = 1 << 26;
-/// The longest line of a CSV.
+/// Most bytes of a line of a CSV.
 const LINE_BYTES_MAX: u64 = 4096;
-/// The longest key.
+/// Most bytes of a key.
 const KEY_BYTES_MAX: u8 = 250;
 
 /// A recorded sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Replay {
-    /// Where it was read.
+    /// The file that was read.
     pub(crate) path: PathBuf,
-    /// How many different keys there are.
+    /// Number of different keys.
     pub(crate) keys: u32,
     /// The key of each request.
     pub(crate) requests: Vec<u32>,
-    /// All else, where it was recorded.
+    /// The rest of each request, if it was recorded.
     pub(crate) details: Option<Details>,
-    /// The MD5 sum of all that is replayed: what one trace is told from another by.
+    /// The MD5 sum of all that is replayed, which identifies a trace.
     pub(crate) sum: String,
 }
 
-/// What a cache-trace records besides keys.
+/// A cache-trace's records besides the keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Details {
-    /// What each request does.
+    /// The operation of each request.
     pub(crate) operations: Vec<Operation>,
-    /// The seconds in which there are requests, and the first request of each.
+    /// The seconds that have requests, and the first request of each.
     pub(crate) seconds: Vec<(u32, u32)>,
-    /// Bytes of each key, and of its value: of the first that is not empty.
+    /// Bytes of each key; below, of its first value that is not empty.
     pub(crate) key_bytes: Vec<u8>,
     pub(crate) value_bytes: Vec<u32>,
-    /// Requests whose operation we do not have, and made the nearest we have.
+    /// Number of requests whose operation has no verb here and was replaced by the nearest one.
     pub(crate) replaced: u64,
 }
 
-/// One recorded request but for its key.
+/// One recorded request without its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub(crate) verb: Verb,
@@ -80,7 +80,7 @@ impl Replay {
             .map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
-    /// Whether a file, packed or not, begins as a CSV does.
+    /// True if a file, packed or not, begins like a CSV.
     pub(crate) fn is_csv(path: &Path) -> bool {
         let first_line = || {
             let source = Unpacked::new(BufReader::new(std::fs::File::open(path).ok()?)).ok()?;
@@ -92,14 +92,14 @@ impl Replay {
         first_line().is_some_and(is_row)
     }
 
-    /// The keys that gets ask for, of a CSV.
+    /// The keys of the gets of a CSV.
     pub(crate) fn looked_up(&self) -> Vec<u32> {
         let operations = self.details.iter().flat_map(|details| &details.operations);
         let gets = self.requests.iter().zip(operations).filter(|(_, one)| one.verb == Verb::Get);
         gets.map(|(key, _)| *key).collect()
     }
 
-    /// Reads a CSV; an error comes with its line.
+    /// Reads a CSV; an error comes with its line number.
     fn decode(path: &Path, source: impl Read, most: u64) -> Result<Replay, (u64, String)> {
         let mut source = BufReader::new(source);
         let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
@@ -159,8 +159,8 @@ impl Replay {
         Replay { path: path.to_owned(), keys, requests, details, sum }
     }
 
-    /// When a request was made, in ns from the start: those of one second are spread over it.
-    /// `cursor` remembers the second, for the next request is near.
+    /// The time of a request in ns from the start: the requests of one second are spread over it.
+    /// `cursor` remembers the second, because the next request is near.
     pub(crate) fn due_ns(&self, request: usize, cursor: &mut usize) -> Option<u64> {
         let seconds = &self.details.as_ref()?.seconds;
         let first = |at: usize| seconds.get(at).map_or(self.requests.len(), |one| one.1 as usize);
@@ -175,7 +175,7 @@ impl Replay {
         Some(second * 1_000_000_000 + (request - first(*cursor)) as u64 * 1_000_000_000 / count)
     }
 
-    /// How long the recording lasted, in ns.
+    /// The length of the recording in ns.
     pub(crate) fn length_ns(&self) -> Option<u64> {
         let seconds = &self.details.as_ref()?.seconds;
         Some((u64::from(seconds.last()?.0 - seconds.first()?.0) + 1) * 1_000_000_000)
@@ -189,7 +189,7 @@ impl Details {
         self.replaced += u64::from(!is_exact);
         let bytes = if verb.writes() { value_bytes } else { 0 };
         self.operations.push(Operation { verb, value_bytes: bytes, exptime_s });
-        // A clock that is set back stands still instead.
+        // If the clock is set back, the time stands still instead.
         let second = second.max(self.seconds.last().map_or(0, |last| last.0));
         if self.seconds.last().is_none_or(|last| last.0 < second) {
             self.seconds.push((second, request));
@@ -212,13 +212,13 @@ struct Fields<'a> {
     key: &'a [u8],
     key_bytes: u8,
     value_bytes: u32,
-    /// What it does, and whether it is the very operation.
+    /// The verb, and true if it is exactly the operation.
     verb: (Verb, bool),
     exptime_s: u32,
 }
 
 impl<'a> Fields<'a> {
-    /// A key may have commas in it: the other fields are counted from both ends.
+    /// Splits a line. A key may contain commas: the other fields are counted from both ends.
     fn of(row: &'a [u8]) -> Option<Fields<'a>> {
         let row = row.trim_ascii_end();
         let comma = row.iter().position(|byte| *byte == b',')?;
@@ -243,7 +243,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The verb of an operation of memcached, or the nearest: what writes is a SET.
+/// The verb of a memcached operation, or the nearest one: an operation that writes is a SET.
 fn verb_of(name: &str) -> Option<(Verb, bool)> {
     match name {
         "get" => Some((Verb::Get, true)),

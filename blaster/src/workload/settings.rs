@@ -1,6 +1,6 @@
 //! The settings of a workload: one table that flags, files, `--help` and manifests share.
 //!
-//! Where: before a run. Invariant: what a setting prints, it reads back as the same.
+//! Where: before a run. Invariant: a setting reads back what it prints as the same.
 
 use super::draw::Whole;
 use super::gaps::{Gap, Pace};
@@ -18,19 +18,19 @@ use std::sync::Arc;
 pub struct Setting {
     /// Its name.
     pub name: &'static str,
-    /// What stands for its value in `--help`.
+    /// The placeholder of its value in `--help`.
     pub value: &'static str,
-    /// What it does.
+    /// Its help.
     pub help: &'static str,
-    /// Changes it; paths are relative to the folder.
+    /// Changes it; paths are relative to the given folder.
     pub(crate) set: fn(&mut Workload, &str, &Path) -> Result<(), WorkloadError>,
-    /// Prints it; nothing where it is not set.
+    /// Prints it; none if it is not set.
     pub(crate) get: fn(&Workload) -> Option<String>,
 }
 
-/// The greatest number of times that a trace is replayed.
+/// Most times that a trace is replayed.
 const LOOPS_MAX: u64 = 1 << 32;
-/// Bytes of a prefix, so that a number fits behind it.
+/// Most bytes of a prefix, so that a number fits behind it.
 const PREFIX_BYTES_MAX: usize = 200;
 
 pub(crate) const KEY_SIZE: Usage = Usage {
@@ -239,7 +239,7 @@ pub const SETTINGS: [Setting; 19] = [
     },
 ];
 
-/// Their names.
+/// The names of all settings.
 pub fn names() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|setting| setting.name)
 }
@@ -263,7 +263,7 @@ impl Drawn {
     }
 }
 
-/// A whole number, also with underscores between its digits, or k, m or g behind them.
+/// Reads a whole number, which may have underscores between its digits, or k, m or g behind them.
 fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadError> {
     let digits = text.replace('_', "");
     let digits = written_out(&digits);
@@ -274,7 +274,7 @@ fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadErro
     })
 }
 
-/// One of two words; is it the second?
+/// Reads one of two words; true if it is the second.
 fn either(name: &str, text: &str, words: [&str; 2]) -> Result<bool, WorkloadError> {
     let at = words.iter().position(|word| *word == text);
     let wrong = || WorkloadError(format!("{name}: {text}: must be {} or {}", words[0], words[1]));

@@ -1,10 +1,11 @@
 //! The deterministic sequence of requests of one driving thread.
 //!
-//! Where: the drive asks for the next request, and for when it is due.
-//! Invariant: the same workload, seed, thread and number of threads give the same sequence; with
-//! another seed it is another sample of the same population. The threads of a run draw from
-//! disjoint parts of one random sequence, and share a trace. Where the oldest key is set, sets go
-//! round over what the thread, or the connection, has filled: in that order, and nobody else.
+//! Where: the drive asks for the next request, and for the time at which it is due.
+//! Invariant: the same workload, seed, thread and number of threads give the same sequence; another
+//! seed gives another sample of the same population. The threads of a run draw from disjoint parts
+//! of one random sequence, and share a trace. With `set-order` oldest, sets go round, in the order
+//! of filling, over the keys that this thread, or the connection, has filled, and no other thread
+//! sets them.
 
 use super::gaps::{Gap, Rounding};
 use super::mix::Choice;
@@ -22,17 +23,18 @@ use std::sync::Arc;
 pub struct Stream {
     workload: Arc<Workload>,
     random: Xoshiro256PlusPlus,
-    /// Gaps have numbers of their own: the requests are then the same at every rate.
+    /// The generator of gaps. It is separate, so that the requests are the same at every rate.
     gap_random: Xoshiro256PlusPlus,
     rounding: Rounding,
-    /// The gap that the first request waits besides, so that threads with equal gaps take turns.
+    /// The extra share of a gap that the first request waits, so that threads with equal gaps take
+    /// turns.
     turn: f64,
     choice: Choice,
-    /// One for all connections, or one for each.
+    /// One part for all connections, or one for each.
     parts: Vec<Part>,
     value_size_seed: u64,
     replaying: Option<Replaying>,
-    /// Nothing but a number is drawn for a key, and each request has one.
+    /// True if all requests are of one drawn key, with no more to draw for it than its number.
     is_plain: bool,
 }
 
@@ -41,24 +43,24 @@ pub struct Stream {
 struct Part {
     table: Arc<Table>,
     picks: Picks,
-    /// What is added to those.
+    /// The offset of the part's keys.
     from: u64,
-    /// The keys that are set in turn, and how far that is.
+    /// The keys that are set in turn; below, the next one.
     filled: Range<u64>,
     oldest: u64,
 }
 
-/// Where in a trace a thread is.
+/// A thread's position in a trace.
 #[derive(Debug)]
 struct Replaying {
     trace: Arc<Replay>,
-    /// The next request that is this thread's, and how far it is to the one after that.
+    /// The next request of this thread; below, the step to the one after that.
     next: u64,
     step: u64,
-    /// One behind the last; none if it is replayed for ever.
+    /// The end of the requests; none if the trace is replayed for ever.
     end: Option<u64>,
     second: usize,
-    /// When the request that was made last, and the one before it, are due.
+    /// The due time of the last request; below, of the one before it.
     due_ns: u64,
     before_ns: u64,
 }
@@ -76,7 +78,7 @@ impl Stream {
         };
         let shares = workload.mix.shares(workload.keys_per_get());
         let share = workload.share(thread, threads);
-        // More threads than keys: some have filled nothing.
+        // With more threads than keys, some threads have filled nothing.
         let filled = if share.is_empty() { 0..workload.keys() } else { share };
         let has_order = workload.sets_oldest || workload.per_connection;
         Stream {
@@ -104,13 +106,13 @@ impl Stream {
         }
     }
 
-    /// The same for a thread that has these of `all` connections, each of which has a part of the
-    /// keys to itself if the workload says so. Parts differ by one key at most.
+    /// Returns the stream of a thread with these of `all` connections, each of which has a part of
+    /// the keys to itself if the workload says so. Parts differ by one key at most.
     #[must_use]
     pub fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
         if self.workload.per_connection && !connections.is_empty() {
             let (workload, keys) = (&self.workload, self.workload.keys());
-            // More connections than keys: some share one.
+            // With more connections than keys, some share one.
             let share = |connection| {
                 let Range { start, end } = workload.share(connection, all);
                 let from = start.min(keys - 1);
@@ -128,12 +130,12 @@ impl Stream {
         self
     }
 
-    /// Makes `ask` the next request; false: there is none, for a replayed trace has ended.
+    /// Makes `ask` the next request; false if a replayed trace has ended.
     pub fn next(&mut self, ask: &mut Ask) -> bool {
         self.next_on(0, ask)
     }
 
-    /// The same for a connection of the thread: it matters where each has keys of its own.
+    /// Like `next`, but for a connection of the thread, which matters if each has its own keys.
     pub fn next_on(&mut self, connection: usize, ask: &mut Ask) -> bool {
         let connection = connection.min(self.parts.len() - 1);
         ask.keys.clear();
@@ -175,8 +177,8 @@ impl Stream {
         true
     }
 
-    /// The verb and the key of the next request, if all are of one key and none is recorded: as
-    /// `next` would have made it. Size and time to live of what is written are for `sizes`.
+    /// Returns the verb and key of the next request, the same as `next` would make, if all requests
+    /// have one key and none is recorded. `sizes` gives the size and time to live of a write.
     #[inline(always)]
     pub(crate) fn pick(&mut self) -> Option<(Verb, u64)> {
         if !self.is_plain {
@@ -193,14 +195,14 @@ impl Stream {
         part.from + part.picks.draw(&part.table, &mut self.random)
     }
 
-    /// The key of a request that has one, if a trace has not given it.
+    /// Draws the key of a request of one key, unless a trace has given it.
     fn first(&mut self, connection: usize, ask: &mut Ask) {
         if ask.keys.is_empty() {
             ask.keys.push(self.draw(connection));
         }
     }
 
-    /// The keys of a get; where a trace has given the first, its next ones.
+    /// Draws the keys of a get; if a trace has given the first, it gives the others too.
     fn fill(&mut self, connection: usize, ask: &mut Ask) {
         let batch = &self.workload.batch.whole;
         let count = match batch.fixed() {
@@ -219,7 +221,7 @@ impl Stream {
         }
     }
 
-    /// Size and time to live of what the last request writes.
+    /// The size and time to live of the last request's write.
     pub(crate) fn sizes(&mut self, key: u64) -> (u32, u32) {
         let Workload { value_size, ttl, size_per_request, .. } = &*self.workload;
         let value_bytes = match value_size.whole.fixed() {
@@ -234,10 +236,10 @@ impl Stream {
         (value_bytes, exptime_s)
     }
 
-    /// The time from the departure of the request before to that of the request that `next` has
-    /// made last (for the first one: from the start), in ns. The workload's shape is scaled to the
-    /// mean asked for; a mean of NaN leaves it as it is (see `Workload::own_gap_ns`), and where the
-    /// workload decides no gaps of its own, there are none then.
+    /// The time in ns between the departures of the previous request and the one that `next` made
+    /// last; for the first one, from the start. The workload's shape is scaled to `mean_ns`. A mean
+    /// of NaN leaves it unscaled (see `Workload::own_gap_ns`); if the workload then has no gaps of
+    /// its own, the gap is 0.
     pub fn gap_ns(&mut self, mean_ns: f64) -> u64 {
         if self.workload.gap == Gap::Trace
             && let Some(replaying) = &self.replaying
@@ -255,7 +257,7 @@ impl Stream {
 }
 
 impl Part {
-    /// The key that was set longest ago.
+    /// The key that was set longest ago; moves on to the next.
     fn in_turn(&mut self) -> u64 {
         let key = self.oldest;
         self.oldest = if key + 1 < self.filled.end { key + 1 } else { self.filled.start };
@@ -271,7 +273,7 @@ impl Replaying {
         Replaying { trace, next, step, end, second: 0, due_ns: 0, before_ns: 0 }
     }
 
-    /// The place in the trace of this thread's next request.
+    /// The place in the trace of this thread's next request; moves on.
     fn advance(&mut self) -> Option<usize> {
         if self.end.is_some_and(|end| self.next >= end) {
             return None;

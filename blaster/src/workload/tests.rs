@@ -1,7 +1,8 @@
-//! Workloads against references: statistics at fixed seeds, files, and the sequences themselves.
+//! Tests of workloads against references: statistics at fixed seeds, files, and sequences.
 //!
-//! Where: unit tests. Invariant: nothing is left to chance: every draw has a seed, so that a test
-//! that passes once passes always.
+//! Where: unit tests.
+//! Invariant: nothing is left to chance: every draw has a seed, so a test that passes once passes
+//! always.
 
 mod files;
 mod keys;
@@ -15,7 +16,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A preset or the default, changed by some settings.
+/// A preset, changed by some settings.
 fn made(preset: &str, settings: &[(&str, &str)]) -> Arc<Workload> {
     let mut workload = Workload::preset(preset).unwrap();
     for (name, value) in settings {
@@ -31,7 +32,7 @@ fn asks(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<Ask> {
     (0..count).map_while(|_| stream.next(&mut ask).then(|| ask.clone())).collect()
 }
 
-/// A folder that is gone when the test is.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -55,8 +56,8 @@ impl Drop for Folder {
     }
 }
 
-/// The greatest distance between the samples' distribution and the one given (Kolmogorov and
-/// Smirnov), times the square root of their number: above 1.63 in one case of a hundred.
+/// The greatest distance between the samples' distribution and the given one (Kolmogorov and
+/// Smirnov), times the square root of their number: above `DISTANCE_MAX` in one case of a hundred.
 fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
@@ -67,7 +68,8 @@ fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.iter().enumerate().map(apart).fold(0.0, f64::max) * count.sqrt()
 }
 
-/// The same for whole numbers: only where they end, for between them both stand still.
+/// Like `distance`, but for whole numbers: only at the numbers, because between them neither
+/// distribution rises.
 fn distance_of_whole(samples: &[u32], share_to: impl Fn(u32) -> f64) -> f64 {
     let mut counts = std::collections::BTreeMap::new();
     samples.iter().for_each(|value| *counts.entry(*value).or_insert(0_u64) += 1);
@@ -79,5 +81,5 @@ fn distance_of_whole(samples: &[u32], share_to: impl Fn(u32) -> f64) -> f64 {
     most * (samples.len() as f64).sqrt()
 }
 
-/// What one sample in a hundred would exceed.
+/// The distance that one sample in a hundred exceeds.
 const DISTANCE_MAX: f64 = 1.63;

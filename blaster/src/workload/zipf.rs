@@ -1,8 +1,8 @@
-//! Zipf's law for any exponent from 0 up and any number of keys, without a table of them all.
+//! Zipf's law for any exponent from 0 up and any number of keys, without a table of all keys.
 //!
 //! Where: `popularity` draws ranks. Invariant: a rank is below the number of keys.
 //! Source: W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates from monotone
-//! discrete distributions", 1996, as in Apache Commons RNG; the most popular ranks come from an
+//! discrete distributions", 1996, like in Apache Commons RNG; the most popular ranks come from an
 //! alias table instead, which costs a tenth.
 
 use super::alias::Alias;
@@ -10,33 +10,33 @@ use super::random::fraction;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
 
-/// Ranks in the table: small enough to stay in a core's cache.
+/// Most ranks in the table: small enough for a core's cache.
 const HEAD_MAX: u64 = 4096;
-/// Draws that may be rejected before one is taken all the same. Nine in ten are accepted.
+/// Draws that may be rejected before one is taken nevertheless. Nine in ten are accepted.
 const TRIES_MAX: usize = 64;
 
-/// A law for a number of keys.
+/// The law for a number of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf {
     exponent: f64,
     keys: u64,
     head: u64,
-    /// The head's ranks, and the tail as one more.
+    /// A table of the head's ranks, with the tail as one more place.
     alias: Alias,
-    /// The area under the density from the first rank of the tail, and to the last.
+    /// The area under the density up to the first rank of the tail; below, up to the last.
     area_from: f64,
     area_to: f64,
-    /// So near to its rank, a draw need not be checked.
+    /// A draw within this distance of its rank need not be checked.
     near: f64,
 }
 
 impl Zipf {
-    /// The law; none for no keys.
+    /// Makes the law; none for no keys.
     pub(crate) fn new(exponent: f64, keys: u64) -> Option<Zipf> {
         let head = keys.min(HEAD_MAX);
         let density = |rank: f64| (-exponent * rank.ln()).exp();
         let (first, last) = (head as f64, keys as f64);
-        // Euler and Maclaurin's sum: at rank 4096 what is left out is below 1e-12 of it.
+        // Euler and Maclaurin's sum: at rank 4096 its error is below 1e-12.
         let ends = (density(last) - density(first)) / 2.0;
         let slopes = exponent / 12.0 * (density(first) / first - density(last) / last);
         let tail = area(exponent, last) - area(exponent, first) + ends + slopes;

@@ -1,9 +1,9 @@
-//! Answers in datagrams: put together, and told apart from lost, late, double and swapped ones.
+//! Answers in datagrams: assembled, and told apart from lost, late, duplicate and reordered ones.
 //!
 //! Where: the receiving half, for lines over UDP.
-//! Invariant: at most `ASSEMBLIES_MAX` answers of several datagrams are put together at a time on a
-//! line, each of at most `PARTS_MAX`; a part counts once. Of memcached's multigets, a value that is
-//! lost is a miss: it says nothing of misses either.
+//! Invariant: at most `ASSEMBLIES_MAX` answers of several datagrams are assembled at a time on a
+//! line, each of at most `PARTS_MAX`; a part counts once. In memcached's multigets a lost value
+//! counts as a miss: the server does not report misses either.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
 use net::Datagram;
@@ -16,49 +16,49 @@ use super::{InLine, Inward, place_of};
 use crate::line::Socket;
 use crate::wire::{Found, Piece, Reader, Said, Tag};
 
-/// Answers of several datagrams that may be incomplete at a time.
+/// Most incomplete answers of several datagrams at a time.
 const ASSEMBLIES_MAX: usize = 256;
 /// Most datagrams of one answer: with memcached's 1,392 bytes in each, more than a megabyte.
 const PARTS_MAX: usize = 1024;
-/// Batches of one socket, or queue, before the others have their turn.
+/// Most batches of one socket, or queue, before the others have their turn.
 pub(super) const BATCHES_MAX: usize = 16;
 
-/// An answer that is being put together.
+/// An answer that is being assembled.
 #[derive(Debug, Default)]
 struct Assembly {
     number: u16,
     total: usize,
     came: usize,
-    /// Where each part lies in `bytes`; none before it has come.
+    /// The range of each part in `bytes`; none until it has come.
     parts: Vec<Option<(usize, usize)>>,
     bytes: Vec<u8>,
 }
 
-/// What became of a part.
+/// The result of adding a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Others are missing.
+    /// It is kept; others are missing.
     Kept,
-    /// It was there.
+    /// It had come before.
     Double,
-    /// It was the last that was missing.
+    /// It completes the answer.
     Last,
-    /// It contradicts others, or there are too many.
+    /// It contradicts others, or there are too many parts.
     Refused,
 }
 
-/// What a datagram of a multiget begins with.
+/// The first value in a datagram of a multiget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
-    /// The value of a key that had none yet: which.
+    /// The value of the key at this index, which had none yet.
     Fresh(usize),
-    /// The value of one that had.
+    /// The value of a key that already had one.
     Again,
-    /// No value, or one that was not asked for.
+    /// No value, or a value that was not asked for.
     None,
 }
 
-/// All of a line.
+/// The assemblies of a line.
 #[derive(Debug)]
 pub(super) struct Assemblies {
     open: Vec<Assembly>,
@@ -71,7 +71,7 @@ impl Assemblies {
         Assemblies { open: Vec::new(), spare: Vec::new(), whole: Vec::new() }
     }
 
-    /// Adds a part. After the last one `whole` has the answer.
+    /// Adds a part. After the last one, `whole` holds the answer.
     fn add(&mut self, header: Header, bytes: &[u8]) -> Part {
         let total = usize::from(header.total);
         let at = self.open.iter().position(|one| one.number == header.id);
@@ -112,7 +112,6 @@ impl Assemblies {
         Part::Last
     }
 
-    /// Forgets an answer.
     pub(super) fn drop(&mut self, number: u16) {
         if let Some(at) = self.open.iter().position(|one| one.number == number) {
             self.spare.push(self.open.swap_remove(at));
@@ -121,7 +120,7 @@ impl Assemblies {
 }
 
 impl Inward {
-    /// Takes the datagrams that are there, as many as are this line's share.
+    /// Reads the waiting datagrams of a line, up to its share of the turn.
     pub(super) fn gather(&mut self, line: u32, clock: &Clock, books: &mut Books) {
         let Some(mut inbox) = self.inbox.take() else { return };
         let mut is_drained = false;
@@ -136,7 +135,7 @@ impl Inward {
             let birth = self.lines[line as usize].birth;
             self.open_mail(books);
             if !self.lines[line as usize].is(birth) {
-                // It was given up meanwhile, and may have been opened again.
+                // The line was given up meanwhile, and may have been opened again.
                 is_drained = true;
                 break;
             }
@@ -153,7 +152,6 @@ impl Inward {
         self.leave_if_idle(line, books);
     }
 
-    /// Takes datagrams of a line.
     #[inline]
     pub(super) fn take_datagrams<'i, P: 'i>(
         &mut self,
@@ -167,7 +165,7 @@ impl Inward {
                 Some((header, bytes)) if header.is_part() => {
                     self.datagram(line, header, bytes, now_ns, books);
                 }
-                // memcached says so, 0 of 0, where a quiet request has no answer.
+                // memcached sends an empty datagram, 0 of 0, if a quiet request has no answer.
                 Some((_, [])) => {}
                 _ => books.score.broken(),
             }
@@ -189,7 +187,7 @@ impl Inward {
         match entry.state {
             State::Waiting if is_part => match self.first_value(line, index, bytes) {
                 (Value::Again, false) => return books.score.duplicate(),
-                // The same key twice in one multiget: one of its values was the double.
+                // The multiget asks for one key twice: one of its values is the duplicate.
                 (Value::Again, true) => {
                     books.score.duplicate();
                     let end = Piece { tag: None, said: Said::End, ends: true };
@@ -199,7 +197,7 @@ impl Inward {
             },
             State::Waiting => {}
             State::Answered if is_part => return self.behind(line, index, bytes, books),
-            // Of a late answer only the first datagram is remembered.
+            // Only the first datagram of a late answer is remembered.
             State::Late if is_part || header.total > 1 => return,
             State::Answered | State::Late => return books.score.duplicate(),
             State::TimedOut => {
@@ -225,8 +223,8 @@ impl Inward {
         }
     }
 
-    /// A datagram that comes when all had been said: a value that its end has overtaken, and that
-    /// was a miss therefore; or once more what had come.
+    /// Takes a datagram of a multiget that is already over: a value that the multiget's end has
+    /// overtaken, and that therefore counted as a miss; or a duplicate.
     fn behind(&mut self, line: u32, index: usize, bytes: &[u8], books: &mut Books) {
         match self.first_value(line, index, bytes).0 {
             Value::Fresh(at) => {
@@ -237,8 +235,8 @@ impl Inward {
         }
     }
 
-    /// Which value of a multiget a datagram begins with, and whether that ends it. memcached sends
-    /// each in one of its own, all with the same header.
+    /// Finds the value with which a datagram of a multiget begins, and whether it ends the
+    /// multiget. memcached sends each value in a datagram of its own, all with the same header.
     fn first_value(&mut self, line: u32, index: usize, bytes: &[u8]) -> (Value, bool) {
         let mut reader = Reader::new(self.options.speech);
         let Found::Piece(Piece { tag, said: Said::Value(name, _), ends }, _) = reader.next(bytes)
@@ -264,7 +262,7 @@ impl Inward {
         (value, ends)
     }
 
-    /// An answer's bytes, or some of them. They hold whole pieces.
+    /// Takes the bytes of an answer or of a part of it, in whole pieces.
     #[inline]
     fn answer(
         &mut self,
@@ -278,7 +276,7 @@ impl Inward {
         let mut at = 0;
         while at < bytes.len() {
             let is_waiting = self.lines[line as usize].ring.entry(index).state == State::Waiting;
-            // Over UDP nothing is left over from one answer to the next.
+            // Over UDP, nothing of an answer is carried over to the next.
             match self.lines[line as usize].reader.next(&bytes[at..]) {
                 Found::Piece(piece, used)
                     if is_waiting && piece.tag.is_none_or(|tag| tag.number() == number) =>
@@ -304,7 +302,7 @@ impl Inward {
         }
     }
 
-    /// A request was answered: after a later one?
+    /// Counts an answer that came after that to a later request.
     fn order(&mut self, line: u32, number: u16, books: &mut Books) {
         if self.options.has_order && self.lines[line as usize].is_overtaken(number) {
             books.score.reordered();
@@ -313,10 +311,10 @@ impl Inward {
 }
 
 impl InLine {
-    /// Notes that this request was answered; true if a later one was before.
+    /// Notes that a request was answered; true if a later one was answered before.
     #[inline]
     pub(super) fn is_overtaken(&mut self, number: u16) -> bool {
-        // Numbers go round: later is less than half the way ahead.
+        // Numbers wrap around: a later one is less than half the range ahead.
         let ahead = number.wrapping_sub(self.newest);
         if ahead < 1 << 15 {
             self.newest = number;

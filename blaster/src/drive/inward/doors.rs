@@ -1,13 +1,13 @@
-//! Datagrams that come past the kernel's network stack, by queues that lines share.
+//! Datagrams past the kernel's network stack, through AF_XDP queues that lines share.
 //!
 //! ```text
-//! queue -> | datagram | datagram | ...    its port of ours -> line
+//! queue -> | datagram | datagram | ...    source port -> line
 //! ```
 //!
 //! Where: the receiving half, for lines past the kernel.
-//! Invariant: looking costs no call, so that a thread looks before it asks the kernel; it asks
-//! after `LOOKS_MAX` looks at least, for what else there is. What comes to another thread's line is
-//! counted as broken: it was tried that it does not.
+//! Invariant: a look at the queues costs no system call, so a thread looks before it asks the
+//! kernel; it asks for everything else after at most `LOOKS_MAX` looks. A datagram for another
+//! thread's line counts as broken: ports were probed so that there is none.
 //! Source: none.
 
 use std::io;
@@ -25,34 +25,33 @@ use super::datagrams::BATCHES_MAX;
 use crate::line::Socket;
 use crate::packets::{Packets, Queues};
 
-/// The token of the first queue: those of lines are lower.
+/// The token of the first queue; lines have lower ones.
 const FIRST_TOKEN: u64 = 1 << 32;
-/// Looks for packets between two looks for everything else.
+/// Most looks for packets between two looks for everything else.
 const LOOKS_MAX: u32 = 64;
-/// No line.
 const NONE: u32 = u32::MAX;
 
-/// The queues of an interface that this thread has.
+/// This thread's queues of an interface.
 #[derive(Debug)]
 struct Door {
     queues: Arc<Queues>,
-    /// Of each source port, by its place.
+    /// The line of each source port, by the port's place.
     lines: Vec<u32>,
 }
 
-/// All of a thread's.
+/// All interfaces' queues of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Doors {
     all: Vec<Door>,
-    /// Of each queue: its door, and its number there.
+    /// For each queue, its door and its number there.
     queues: Vec<(usize, usize)>,
-    /// Queues that the kernel has reported.
+    /// Queues that the kernel has reported as ready.
     ready: Vec<usize>,
     looks: u32,
 }
 
 impl Doors {
-    /// From now on a source port's datagrams are a line's.
+    /// Assigns a source port's datagrams to a line.
     pub(super) fn open(
         &mut self,
         packets: &Packets,
@@ -83,7 +82,7 @@ impl Doors {
         Ok(())
     }
 
-    /// Notes that something has come by the queue of this token. False: it is no queue's.
+    /// Notes that the queue of this token is ready. False if the token is not a queue's.
     #[inline]
     pub(super) fn is_reported(&mut self, token: u64) -> bool {
         let queue = token.checked_sub(FIRST_TOKEN).and_then(|queue| usize::try_from(queue).ok());
@@ -94,8 +93,8 @@ impl Doors {
 }
 
 impl Inward {
-    /// The beginning of a turn: takes the packets that are there. True: the kernel need not be
-    /// asked for more, because some were there, or because nobody is to sleep.
+    /// Begins a turn: takes the packets that are there. True if the kernel need not be asked for
+    /// more, because some were there, or because the thread must not sleep.
     #[inline]
     pub(in super::super) fn look(
         &mut self,
@@ -119,14 +118,13 @@ impl Inward {
         is_found
     }
 
-    /// Takes the packets of queues that were reported.
     pub(super) fn enter_doors(&mut self, clock: &Clock, books: &mut Books) {
         while let Some(queue) = self.doors.ready.pop() {
             self.enter_door(queue, clock, books);
         }
     }
 
-    /// Takes the packets of a queue, as many as are its share.
+    /// Takes the packets of a queue, up to its share of the turn.
     fn enter_door(&mut self, queue: usize, clock: &Clock, books: &mut Books) {
         let (door, number) = self.doors.queues[queue];
         let queues = Arc::clone(&self.doors.all[door].queues);
@@ -156,8 +154,8 @@ impl Inward {
                         None if queues.is_of_another(own) => {
                             of_line.for_each(|_| books.score.broken())
                         }
-                        // Of a line that was left, to a question before the first request, or
-                        // somebody else's.
+                        // The datagram is for a line that was left, answers a probe before the
+                        // first request, or is not from a target.
                         None => of_line.for_each(drop),
                     }
                 }
@@ -168,7 +166,7 @@ impl Inward {
         }
     }
 
-    /// The line whose source port this is, if its server has sent it.
+    /// The line of a source port, if the datagram comes from the line's server.
     #[inline]
     fn line_of(&self, door: usize, own: u16, from: Option<SocketAddr>) -> Option<u32> {
         let door = &self.doors.all[door];

@@ -1,7 +1,7 @@
-//! How requests end that are not answered, and what follows when any ends.
+//! The ends of requests that are not answered, and the consequences of any end.
 //!
-//! Where: called by the receiving half. Invariant: `over` is called once for each request, and is
-//! the only place that counts it as over.
+//! Where: called by the receiving half.
+//! Invariant: `over` is called once for each request, and is the only place that counts it as over.
 
 use super::super::pending::{Cause, Entry, Sent, State};
 use super::super::score::{Books, Outcome};
@@ -9,7 +9,7 @@ use super::Inward;
 use crate::line::Socket;
 
 impl Entry {
-    /// What a request is whose line is not there.
+    /// The entry of a request whose line is down.
     pub(super) fn failed(sent: &Sent, whole: Option<u32>) -> Entry {
         Entry {
             sent: *sent,
@@ -26,7 +26,7 @@ impl Entry {
 }
 
 impl Inward {
-    /// A request is over: counted, and its token given back. Without a time it was not answered.
+    /// Ends a request: counts it and gives its token back. Without `now_ns` it was not answered.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -58,7 +58,7 @@ impl Inward {
         }
     }
 
-    /// A line is broken: what waits on it has failed, and it is to be opened again.
+    /// Breaks a line: its waiting requests have failed, and it is to be opened again.
     pub(super) fn broken(&mut self, line: u32, books: &mut Books) {
         let own = &mut self.lines[line as usize];
         let Some(socket) = own.socket.take() else { return };
@@ -70,7 +70,7 @@ impl Inward {
         self.fail_all(line, books);
     }
 
-    /// Ends all that waits on a line.
+    /// Ends all requests that wait on a line.
     fn fail_all(&mut self, line: u32, books: &mut Books) {
         while let Some(index) = self.lines[line as usize].ring.oldest() {
             let ring = &mut self.lines[line as usize].ring;
@@ -80,8 +80,8 @@ impl Inward {
         }
     }
 
-    /// Ends what has waited too long. A stream whose answers do not come is given up: they would
-    /// come before any other. A datagram's answer is simply not there.
+    /// Ends requests that have waited too long. A stream whose answers do not come is given up,
+    /// because they would precede all others. Of a datagram, only the one answer is missing.
     pub(in super::super) fn expire(&mut self, now_ns: u64, books: &mut Books) {
         let Some(late_ns) = now_ns.checked_sub(self.options.timeout_ns) else { return };
         for line in 0..self.lines.len() {
@@ -103,7 +103,7 @@ impl Inward {
         }
     }
 
-    /// UDP: the oldest request has run out of time; it is lost, unless its answer comes yet.
+    /// UDP: times out the oldest request; it is lost, unless its answer still comes.
     pub(super) fn expire_oldest(&mut self, line: u32, books: &mut Books) {
         let own = &mut self.lines[line as usize];
         let Some(index) = own.ring.oldest() else { return };
@@ -117,7 +117,7 @@ impl Inward {
         self.leave_if_idle(line, books);
     }
 
-    /// A line that is to be left is, once nothing waits on it.
+    /// Closes a line that is to be left, once no request waits on it.
     #[inline]
     pub(super) fn leave_if_idle(&mut self, line: u32, books: &mut Books) {
         let own = &mut self.lines[line as usize];
@@ -131,7 +131,7 @@ impl Inward {
         }
     }
 
-    /// The end: nothing more is waited for.
+    /// Ends the receiving: nothing more is waited for.
     pub(in super::super) fn finish(&mut self, books: &mut Books) {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };

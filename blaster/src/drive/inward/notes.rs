@@ -1,46 +1,45 @@
-//! What the two halves tell each other.
+//! The messages between the sending and the receiving half.
 //!
-//! Where: between the sending and the receiving half, at once on one thread, by notes between two.
-//! Invariant: the order in which things were told is that in which they happened; a request is told
-//! of before its bytes go out.
+//! Where: between the halves: direct calls on one thread, notes between two.
+//! Invariant: messages come in the order of events; the receiving half hears of a request before
+//! its bytes go out.
 
 use super::super::pending::{Pick, Sent};
 use super::super::score::Books;
 use super::Inward;
 use crate::line::Socket;
 
-/// What the sending half tells the receiving one, in the order in which it happened.
+/// A message of the sending half to the receiving one.
 #[derive(Debug)]
 pub(in super::super) enum Note {
     /// A line has a new socket.
     Opened(u32, Socket),
     /// A request goes out on a line.
     Sent(u32, Sent),
-    /// Tell when nothing waits on this line: it is to be closed then.
+    /// Report when no request waits on this line: it is to be closed then.
     Leave(u32),
     /// Writing to this line has failed.
     Fallen(u32),
 }
 
-/// Notes, and the keys of the multigets among them.
+/// Notes in their order, and the keys of the multigets among them.
 #[derive(Debug, Default)]
 pub(in super::super) struct Notes {
     pub(in super::super) notes: Vec<Note>,
     pub(in super::super) keys: Vec<u64>,
 }
 
-/// Who is told what the sending half does, as it does it: the receiving half itself where one
-/// thread is both, and notes to it where it has a thread of its own.
+/// The listener to the sending half: the receiving half itself if one thread is both, or else notes
+/// to it.
 pub(in super::super) trait Listen {
-    /// A line has a new socket.
     fn opened(&mut self, line: u32, socket: Socket, books: &mut Books);
-    /// A request goes out on a line; with the keys, if there are several.
+    /// Tells that a request goes out on a line; with its keys, if there are several.
     fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], books: &mut Books);
-    /// Many requests of one key each go out on a line, all like `first`.
+    /// Tells that many requests of one key each go out on a line, all like `first`.
     fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], books: &mut Books);
-    /// Tell when nothing waits on this line: it is to be closed then.
+    /// Asks for a report when no request waits on this line: it is to be closed then.
     fn leave(&mut self, line: u32, books: &mut Books);
-    /// Writing to this line has failed.
+    /// Tells that writing to this line has failed.
     fn fallen(&mut self, line: u32, books: &mut Books);
 }
 
@@ -112,23 +111,21 @@ impl Listen for Inward {
     }
 }
 
-/// What the receiving half tells the sending one.
+/// The answers of the receiving half to the sending one.
 #[derive(Debug, Default)]
 pub(in super::super) struct Feedback {
-    /// Requests that are over, fills not counted.
+    /// Number of requests that are over, without fills.
     pub(in super::super) over: u64,
-    /// Lines of requests that are over, and how many of their tokens may be used again.
+    /// Lines of requests that are over, and the number of their tokens that are free again.
     pub(in super::super) tokens: Vec<(u32, u32)>,
-    /// Keys that were missed: line, key, and whether the token goes on with its set.
+    /// Keys that were missed: line, key, and whether the token passes to the set.
     pub(in super::super) fills: Vec<(u32, u64, bool)>,
-    /// Lines that are broken.
     pub(in super::super) broken: Vec<u32>,
-    /// Lines that were to be left and have nothing waiting.
+    /// Lines that were to be left and on which no request waits.
     pub(in super::super) left: Vec<u32>,
 }
 
 impl Feedback {
-    /// So many tokens of a line may be used again.
     #[inline]
     pub(in super::super) fn give_token(&mut self, line: u32, count: u32) {
         match self.tokens.last_mut() {
@@ -137,7 +134,7 @@ impl Feedback {
         }
     }
 
-    /// Something in it has to be acted upon.
+    /// True if the sending half has to act on it.
     pub(in super::super) fn is_urgent(&self) -> bool {
         !(self.tokens.is_empty()
             && self.fills.is_empty()
@@ -145,7 +142,7 @@ impl Feedback {
             && self.left.is_empty())
     }
 
-    /// Takes over another's, which is empty then.
+    /// Takes over the contents of another, which becomes empty.
     pub(in super::super) fn add(&mut self, other: &mut Feedback) {
         self.over += std::mem::take(&mut other.over);
         self.tokens.append(&mut other.tokens);

@@ -1,9 +1,10 @@
-//! Many requests at once: the closed loop's usual case, drawn, written and told of in one go.
+//! Bursts: the closed loop's usual case, many requests drawn, written and noted at once.
 //!
-//! Where: the sending half comes here first for the tokens of a line. Invariant: what is sent is
-//! what drawing and sending one by one would have sent. Only requests of one key that the workload
-//! draws, to one server, on a line that stays: all else goes one by one.
-//! Source: none. Why it stands beside sending one by one: without it a GET costs 46 to 74 % more
+//! Where: the sending half comes here first for the tokens of a line.
+//! Invariant: a burst sends the same requests as drawing and sending one by one. It takes only
+//! requests of one key that the workload draws, to one server, on a line that stays; all others go
+//! one by one.
+//! Source: none. The reason beside sending one by one: without bursts a GET costs 46 to 74 % more
 //! instructions (`bench drive` under callgrind, 32 under way, all four protocols).
 
 use super::super::DriveError;
@@ -15,7 +16,7 @@ use super::{BURST_MAX, Drawn, Outward, Source};
 use crate::wire::Part;
 use crate::workload::{VERBS, Verb};
 
-/// What was picked last, for its memory.
+/// The picks of the last burst, kept for their memory.
 #[derive(Debug)]
 pub(super) struct Picks([Pick; BURST_MAX]);
 
@@ -26,8 +27,8 @@ impl Picks {
 }
 
 impl Outward {
-    /// Sends up to `count` requests on a line, `BURST_MAX` at most: how many. None, if they have to
-    /// go one by one.
+    /// Sends up to `count` requests on a line, at most `BURST_MAX`. Returns their number; 0 if they
+    /// have to go one by one.
     #[inline]
     pub(super) fn burst(
         &mut self,

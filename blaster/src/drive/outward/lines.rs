@@ -1,7 +1,8 @@
-//! Lines, as the sending half sees them: opened, used, flushed, left and opened again.
+//! Lines in the sending half: opened, used, flushed, left and opened again.
 //!
-//! Where: part of the sending half. Invariant: a line takes requests only while it is up, not full
-//! and not being left; the receiving half hears of a socket before it hears of a request on it.
+//! Where: part of the sending half.
+//! Invariant: a line takes requests only while it is up, not full and not being left; the receiving
+//! half hears of a socket before it hears of a request on it.
 
 use std::io;
 use std::sync::Arc;
@@ -19,11 +20,10 @@ use crate::packets::Packets;
 use crate::target::Bypass;
 use crate::wire::{Part, Writer};
 
-/// The pause before a line is opened again, at first.
+/// The first pause before a line is opened again.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// And at most.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a connection may take to be made.
+/// Time within which a connection must be made.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 fn ns(span: Duration) -> u64 {
@@ -34,25 +34,24 @@ fn ns(span: Duration) -> u64 {
 pub(super) enum Phase {
     /// To be opened at this time.
     Down(u64),
-    /// On its way since this time.
+    /// Connecting since this time.
     Connecting(Socket, u64),
-    /// Connected.
     Up(Socket, line::Outward),
 }
 
-/// A line, as it is written.
+/// The sending half of one connection.
 #[derive(Debug)]
 pub(super) struct OutLine {
     pub(super) target: usize,
     pub(super) phase: Phase,
     /// The number of the next request.
     pub(super) next: u32,
-    /// Requests since it was opened.
+    /// Number of requests since it was opened.
     pub(super) sent: u64,
     pause: Duration,
-    /// It has something to be flushed.
+    /// True if it has bytes to be flushed.
     is_dirty: bool,
-    /// Its socket is full, or broken and not yet known to be by the receiving half.
+    /// True if its socket is full, or is broken and the receiving half does not know yet.
     is_full: bool,
     is_leaving: bool,
 }
@@ -75,13 +74,12 @@ impl OutLine {
         matches!(self.phase, Phase::Up(..))
     }
 
-    /// It takes a request now.
     #[inline(always)]
     pub(super) fn takes(&self) -> bool {
         !self.is_leaving && self.has_room()
     }
 
-    /// As `takes`, for a fill, which a line that is being left takes too.
+    /// Like `takes`, but for a fill, which a line that is being left takes too.
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         match &self.phase {
@@ -90,13 +88,13 @@ impl OutLine {
         }
     }
 
-    /// It is broken: opened again after a pause.
+    /// Marks the line as broken; it is opened again after a pause.
     pub(super) fn fall(&mut self, now_ns: u64) {
         self.phase = Phase::Down(now_ns.saturating_add(ns(self.pause)));
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    /// Writes a request into what goes out next; none if it fits no datagram.
+    /// Writes a request into the next flush; none if it fits no datagram.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -128,7 +126,7 @@ impl OutLine {
 }
 
 impl Outward {
-    /// Remembers that a line has something to be flushed.
+    /// Remembers that a line has bytes to be flushed.
     #[inline]
     pub(super) fn soil(&mut self, line: u32) {
         let own = &mut self.lines[line as usize];
@@ -138,7 +136,7 @@ impl Outward {
         }
     }
 
-    /// A line that has had its share of requests is left, and then opened again.
+    /// Leaves a line that has had its share of requests; it is opened again afterwards.
     #[inline]
     pub(super) fn churn(&mut self, line: u32, books: &mut Books, hears: &mut impl Listen) {
         let Some(most) = self.churn_requests else { return };
@@ -149,7 +147,6 @@ impl Outward {
         }
     }
 
-    /// Begins to connect all lines.
     pub(in super::super) fn open_all(
         &mut self,
         now_ns: u64,
@@ -191,7 +188,6 @@ impl Outward {
         DriveError::Connect { name, error }
     }
 
-    /// Begins to connect a line.
     fn open(
         &mut self,
         line: u32,
@@ -213,7 +209,7 @@ impl Outward {
             Ok(socket) => socket,
             Err(error) => {
                 own.fall(now_ns);
-                // A Unix listener whose backlog is full: it will have accepted soon.
+                // A Unix listener's backlog is full: it will accept soon.
                 let passes = error.kind() == io::ErrorKind::WouldBlock;
                 return if passes { Ok(()) } else { Err(error) };
             }
@@ -240,7 +236,6 @@ impl Outward {
         hears.opened(line, socket, books);
     }
 
-    /// Opens a line again that was left.
     pub(super) fn reopen(
         &mut self,
         line: u32,
@@ -254,7 +249,7 @@ impl Outward {
         }
     }
 
-    /// Takes what has happened to sockets that connect or were full, and the doorbell.
+    /// Handles events of sockets that connect or were full, and of the doorbell.
     pub(in super::super) fn hear(
         &mut self,
         limit: Timeout,
@@ -308,7 +303,7 @@ impl Outward {
         }
     }
 
-    /// Opens what is due to be opened, and gives up what takes too long.
+    /// Opens lines that are due, and gives up connecting that takes too long.
     pub(in super::super) fn tick(
         &mut self,
         now_ns: u64,
@@ -330,11 +325,11 @@ impl Outward {
         }
     }
 
-    /// Open loop: what has been due for longer than `patience_ns`, and what no connection took, is
-    /// given up. A generator that is late by itself gives nothing up: what it owes is sent late.
+    /// Open loop: gives up requests that were due for longer than `patience_ns` and that no
+    /// connection took. A generator that is late by itself gives nothing up: it sends late.
     pub(in super::super) fn give_up(&mut self, now_ns: u64, patience_ns: u64, books: &mut Books) {
         let Some(late_ns) = now_ns.checked_sub(patience_ns) else { return };
-        // All fell due since the last look: as many as the rate has in that time.
+        // These fell due since the last look, so the rate bounds their number.
         while self.is_open && self.is_behind && (self.drawn != Drawn::No || self.draw()) {
             if self.departures.due_ns() > late_ns {
                 return;
@@ -350,8 +345,8 @@ impl Outward {
         }
     }
 
-    /// Hands over what was written: one write for each line, and past the kernel one call for each
-    /// queue. False: nothing was.
+    /// Hands over the written requests: one write for each line, and past the kernel one call for
+    /// each queue. False if there were none.
     #[inline]
     pub(in super::super) fn flush(
         &mut self,
@@ -398,7 +393,7 @@ impl Outward {
         Ok(true)
     }
 
-    /// Has the queues of lines past the kernel send what they have.
+    /// Lets the queues of lines past the kernel send what they hold.
     fn post(&mut self) -> Result<(), DriveError> {
         self.is_unsent = !self.dirty.is_empty();
         for queues in &self.queues {

@@ -1,7 +1,7 @@
 //! The drive past the kernel's network stack, against the null server on the other end of a link.
 //!
 //! Where: unit tests of `drive`, in network namespaces.
-//! Invariant: as over UDP; an interface is closed again when a test ends.
+//! Invariant: like over UDP; an interface is closed again when a test ends.
 
 use super::*;
 use crate::target::{Attach, Bypass};
@@ -12,14 +12,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// Interfaces are known by name, and all tests have the same one: they run one by one.
+/// Interfaces are known by name, and all tests use the same name, so they run one by one.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn over(interface: &str) -> Bypass {
     Bypass { interface: interface.to_owned(), attach: Attach::Any }
 }
 
-/// A null server past the kernel on `far`, a thread for each of two queues.
+/// Starts a null server past the kernel on `far`, with a thread for each of two queues.
 fn packets(far: &Namespace) -> Running {
     let place = Place::Xdp(over(WIRE), (far.v4, 11211).into());
     far.on(|| server(&[place], Plan { threads: 2, ..plan() }))
@@ -31,7 +31,7 @@ fn every_protocol_past_the_kernel_closed_and_open_together_and_apart() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let running = packets(&far);
     let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
-    // More keys would not fit a packet, which nobody cuts here.
+    // More keys would not fit a packet, and no fragments are made here.
     for batch in ["1", "16"] {
         let workload = workload(&[("batch", batch)]);
         for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
@@ -70,7 +70,7 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     let nosuch = near.on(|| drive(&workload, &places, Speech::Text));
     let error = near.on(|| outcome(nosuch)).unwrap_err().to_string();
     assert!(error.contains("there is no interface nosuchnic"), "{error}");
-    // What was taken is free again.
+    // The resources that failed runs took are free again.
     assert_all_hit(&near.on(|| ran(drive(&workload, running.addresses(), Speech::Text))), 3000, "");
     running.stop().unwrap();
 }
@@ -79,7 +79,7 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
 fn what_is_lost_doubled_or_overtaken_is_counted_past_the_kernel_as_by_sockets() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some([near, far]) = pair(Veth::default()) else { return };
-    // What a thread sends from one processor arrives in that order; from two it need not.
+    // Datagrams that one thread sends from one processor stay in order; from two they may not.
     let cpu = net::thread_cpus().unwrap().first().copied();
     let way = Way {
         start: &|plan| far.on(|| server(&[Place::Udp((far.v4, 0).into())], plan)),
@@ -91,7 +91,7 @@ fn what_is_lost_doubled_or_overtaken_is_counted_past_the_kernel_as_by_sockets() 
     }
 }
 
-/// How many requests of each connection somebody else answers at once.
+/// Number of requests of each connection that a forger answers at once.
 const FORGED_IDS: usize = 32;
 
 #[test]
@@ -104,12 +104,12 @@ fn what_somebody_else_sends_is_no_answer() {
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let forge = || {
         let socket = UdpSocket::bind((far.v4, 0)).unwrap();
-        // The lowest source ports that are free, of which each connection has one.
+        // The lowest free source ports, one per connection.
         let ports = || (20_000..20_002).map(|port| (near.v4, port));
         let mut answers_before = u64::MAX;
         while !is_over.load(Ordering::Relaxed) {
             // A flood would fill the ring, and real answers would be lost. 16 requests are in
-            // flight, so that 16 times this much comes at most before the ring is emptied.
+            // flight, so at most 16 times this number comes before the ring is emptied.
             let answers = running.counts().answers.load(Ordering::Relaxed);
             if mem::replace(&mut answers_before, answers) == answers {
                 std::thread::yield_now();
@@ -118,7 +118,7 @@ fn what_somebody_else_sends_is_no_answer() {
             let soon = (answers / 2..).take(FORGED_IDS).map(|id| u16::try_from(id).unwrap());
             for (id, to) in soon.flat_map(|id| ports().map(move |to| (id, to))) {
                 let answer = [&Header::request(id, 0).bytes()[..], b"END\r\n"].concat();
-                // Before the run and after it nobody is there.
+                // Before the run and after it the ports are closed.
                 let is_sent = socket.send_to(&answer, to).is_ok();
                 sent.fetch_add(is_sent.into(), Ordering::Relaxed);
             }

@@ -1,8 +1,8 @@
-//! The agent: does its share at the controller's word, and tells what came of it.
+//! The agent: does its share at the controller's order, and reports the result.
 //!
-//! Where: `kvblaster agent`, at the other end of the pipe. Invariant: it ends, with all its
-//! threads, as soon as its standard input does or the controller is not heard any more: nobody is
-//! left alone with a server.
+//! Where: `kvblaster agent`, at the other end of the pipe.
+//! Invariant: it ends with all its threads as soon as its standard input ends or the controller
+//! falls silent, so no agent goes on driving a server unsupervised.
 
 use super::parts;
 use super::talk::{self, Found, FromAgent, Lines, SILENCE_MAX, TOLD_MAX, ToAgent};
@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-/// How often it is told how it goes.
+/// Time between two reports of progress.
 const STATE_EVERY: Duration = Duration::from_millis(250);
-/// How often it is looked whether threads have connected, handed over or ended.
+/// Time between two looks whether threads have connected, handed over or ended.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Where an agent runs.
@@ -39,10 +39,10 @@ pub struct Place {
     receive_cpus: std::vec::Vec<usize>,
 }
 
-/// Serves a controller until that has no more to say.
+/// Serves a controller until it has no more orders.
 ///
 /// # Errors
-/// What comes is not a controller's, or nothing comes.
+/// A message is not a controller's, or none comes.
 pub fn run(place: &Place) -> Result<(), String> {
     let (to, messages) = mpsc::sync_channel(TOLD_MAX);
     let (sender, orders) = mpsc::sync_channel(0);
@@ -53,7 +53,7 @@ pub fn run(place: &Place) -> Result<(), String> {
         loop {
             match lines.next() {
                 Ok(Some(message)) => {
-                    // If nobody takes orders any more, there will be no more to take.
+                    // If the receiver is gone, the agent is ending anyway.
                     let _ = sender.send(message);
                 }
                 Ok(None) => std::process::exit(0),
@@ -84,7 +84,6 @@ struct Agent<'p> {
     work: Option<Work>,
 }
 
-/// A stretch of traffic.
 struct Work {
     threads: Threads,
     is_watched: bool,
@@ -92,7 +91,7 @@ struct Work {
     is_ending: bool,
     mail: Collector,
     epoch: u32,
-    /// When the epoch began, and what was taken in those that are not yet handed over.
+    /// The start of the epoch; below, the usage of epochs that are not handed over yet.
     moment: Moment,
     usages: BTreeMap<u32, (Usage, f64)>,
     told: Instant,
@@ -106,7 +105,7 @@ impl Work {
         (self.moment, self.epoch) = (now, epoch);
     }
 
-    /// What was taken since the epoch began, and in how many seconds.
+    /// The usage since the epoch began, and its length in seconds.
     fn taken(&self, now: &Moment) -> (Usage, f64) {
         (now.since(&self.moment), now.seconds_since(&self.moment))
     }
@@ -121,7 +120,7 @@ impl Work {
 }
 
 impl Agent<'_> {
-    /// An agent nobody hears has no more to do.
+    /// Sends a message. Without a listener the agent has no more to do.
     fn say(&self, message: FromAgent) -> Result<(), String> {
         self.to.send(message).map_err(|_| "the controller does not listen".to_owned())
     }
@@ -175,7 +174,7 @@ impl Agent<'_> {
             (ToAgent::Compare, Some((_, ground, _)), _) => {
                 self.say(FromAgent::Changed(ground.servers.changed()))
             }
-            // The work could not begin, or is over already, and that was told.
+            // The work could not begin, or is over already, which was reported.
             _ => Ok(()),
         }
     }
@@ -218,7 +217,7 @@ impl Agent<'_> {
         Ok(found)
     }
 
-    /// Tells what is new.
+    /// Reports everything that is new.
     fn look(&mut self) -> Result<(), String> {
         let (Some(work), Some((_, _, watch))) = (&mut self.work, &self.ground) else {
             return Ok(());
@@ -227,7 +226,7 @@ impl Agent<'_> {
         work.is_ready |= is_new;
         let mut say = vec![];
         say.extend(is_new.then_some(FromAgent::Ready));
-        // Before what is handed over is taken: what comes later may be the last.
+        // Read before the tallies are taken: a tally taken later may be the last.
         let is_over = work.threads.is_over();
         while let Some(one) = work.threads.next(Duration::ZERO) {
             if let Some(whole) = work.mail.take(one.epoch, &one.tally) {
@@ -245,7 +244,7 @@ impl Agent<'_> {
         if is_finished { self.finish() } else { Ok(()) }
     }
 
-    /// Hands over what is left.
+    /// Hands over the rest.
     fn finish(&mut self) -> Result<(), String> {
         let (Some(mut work), Some((_, _, watch))) = (self.work.take(), &self.ground) else {
             return Ok(());

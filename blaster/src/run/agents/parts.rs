@@ -1,7 +1,8 @@
-//! What each agent did, put together report by report.
+//! The part of each agent, put together report by report.
 //!
-//! Where: `course` gives it what agents hand over. Invariant: a report that not all agents handed
-//! over is in no part and not in the whole, unless it is the only one.
+//! Where: `course` passes on what agents hand over.
+//! Invariant: a report that not all agents handed over is in no part and not in the whole, unless
+//! it is the only one.
 
 use super::Agents;
 use crate::measure::check::Remark;
@@ -11,26 +12,26 @@ use crate::measure::watch::{Usage, beside};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
 
-/// What an agent says of an epoch beside its tally.
+/// An agent's figures for an epoch, besides its tally.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) agent: usize,
     /// The share of its time that its busiest thread was on a CPU.
     pub(crate) busiest: f64,
-    /// What was taken of its machine.
+    /// The use of the agent's machine.
     pub(crate) usage: Usage,
-    /// How long it took there.
+    /// The epoch's length at the agent.
     pub(crate) seconds: f64,
 }
 
-/// Parts of epochs, and of all reports.
+/// The agents' parts of epochs, and of all reports.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// By the numbers that threads count.
+    /// Parts under the number that threads count, whose epoch is not known yet.
     kept: Vec<(u32, Tally, Part)>,
-    /// Of epochs that are not added yet.
+    /// Parts of epochs that are not added yet.
     open: Vec<(u32, Tally, Part)>,
-    /// Where this process runs, and each agent.
+    /// The host of this process; below, of each agent.
     here: String,
     hosts: Vec<String>,
     pub(super) merged: Vec<Option<Interval>>,
@@ -50,7 +51,7 @@ impl Parts {
         }
     }
 
-    /// What threads know by this number is a part of that epoch.
+    /// Assigns the parts kept under a thread's number to an epoch.
     pub(crate) fn number(&mut self, number: u32, epoch: u32) {
         for (_, tally, part) in self.kept.extract_if(.., |(of, ..)| *of == number) {
             let is_same = |(of, _, other): &&mut (u32, Tally, Part)| {
@@ -68,8 +69,8 @@ impl Parts {
         }
     }
 
-    /// Adds a whole epoch, of such a length if that is known, to the parts, and has it tell of all
-    /// agents' threads and processes.
+    /// Adds a whole epoch to the agents' merged reports, and sets its `busiest` and usage from all
+    /// agents. `span` is the epoch's start, length and usage, none after the last report.
     pub(crate) fn add(
         &mut self,
         (epoch, whole): (u32, &mut Merged),
@@ -92,7 +93,7 @@ impl Parts {
         let clients: Option<Vec<ProcessUse>> = parts().map(|part| part.usage.client).collect();
         let sum = |all: Vec<_>| all.into_iter().reduce(|one, two| beside(&one, &two));
         usage.client = clients.and_then(sum);
-        // Of each host once: several may see the same servers there.
+        // Each host counts once: several agents may see the same servers there.
         let mut hosts: Vec<&str> = usage.server.iter().map(|_| self.here.as_str()).collect();
         for Part { agent, usage: theirs, .. } in parts() {
             let (host, Some(server)) = (&self.hosts[*agent], theirs.server) else { continue };
@@ -100,7 +101,7 @@ impl Parts {
                 continue;
             }
             if hosts.is_empty() {
-                // Where servers are is the machine that matters.
+                // The machine that matters is the servers'.
                 usage.machine.clone_from(&theirs.machine);
             }
             hosts.push(host);
@@ -115,14 +116,14 @@ impl Parts {
     }
 }
 
-/// What tells this host from others, whatever network or container this process is in: empty where
-/// that is hidden.
+/// An identity of this host, whatever network or container this process is in; empty where that is
+/// hidden.
 pub(super) fn this_host() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
-/// Which agents were the limit themselves, and why.
+/// Returns a remark for each agent that was the limit itself.
 pub(crate) fn faults(parts: &[AgentPart]) -> impl Iterator<Item = Remark> {
     (1..).zip(parts).filter_map(|(number, part): (u32, &AgentPart)| {
         let fault = part.verdict.own_fault()?;

@@ -1,14 +1,15 @@
-//! What a controller and its agents say to each other: JSON, a message a line; an empty line says
-//! that its writer is still there.
+//! The messages between a controller and its agents: JSON, one message per line; an empty line says
+//! that its writer is alive.
 //!
 //! ```text
 //! agent       Hello          Found              Ready       Gone  State… Epoch…        Ended
 //! controller         Task               Start         Go          Epoch…        End
 //! ```
 //!
-//! Where: over an agent's standard input and output. Invariant: no line is longer than
-//! `LINE_BYTES_MAX`; what was read waits one message at a time, what is to be written `ORDERS_MAX`
-//! or `TOLD_MAX`; who is silent for `SILENCE_MAX` is gone.
+//! Where: over an agent's standard input and output.
+//! Invariant: no line is longer than `LINE_BYTES_MAX`. One message that was read waits at a time,
+//! and at most `ORDERS_MAX` or `TOLD_MAX` messages wait to be written. A side that is silent for
+//! `SILENCE_MAX` counts as gone.
 
 use super::super::crew::Task;
 use crate::drive::pulse::Sight;
@@ -27,75 +28,75 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// The longest line: a tally whose histograms are full has two million bytes.
+/// Most bytes of a line: a tally with full histograms takes two million.
 const LINE_BYTES_MAX: u64 = 4 << 20;
-/// Messages of the controller that wait to be written: all but the first, the task, are small.
+/// Most messages of the controller that wait to be written: all but the task are small.
 pub(super) const ORDERS_MAX: usize = 1024;
-/// Messages of an agent that wait to be written, most of them tallies.
+/// Most messages of an agent that wait to be written, most of them tallies.
 pub(super) const TOLD_MAX: usize = 16;
-/// Who has nothing to say for so long writes an empty line.
+/// Silence after which a writer sends an empty line.
 const STILL_EVERY: Duration = Duration::from_secs(1);
-/// Who is not heard for so long is gone.
+/// Silence after which the other side counts as gone.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Characters told of what makes no sense.
+/// Most characters quoted from a line that is no message.
 const TOLD_CHARS_MAX: usize = 80;
 
-/// What the controller says.
+/// A message of the controller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
-    /// The share, and the workload as a file.
+    /// The agent's share of the work, and the workload as a file.
     Task(Box<Task>, String),
-    /// Connect, and wait for the word. The pace is that of all agents together.
+    /// Connect, and wait for `Go`. The pace is that of all agents together.
     Start { mode: Mode, pace: Pace, is_watched: bool },
-    /// The word.
+    /// Begin.
     Go,
-    /// From now on it is this epoch.
+    /// A new epoch begins.
     Epoch(u32),
-    /// Stop when what is under way is over.
+    /// Stop when the requests under way are over.
     End,
-    /// Who says nothing?
+    /// Ask which servers do not answer.
     Ask,
-    /// Who is not what it was?
+    /// Ask which servers went away or were restarted.
     Compare,
 }
 
-/// What an agent says.
+/// A message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
-    /// First of all: the version.
+    /// The agent's version, before anything else.
     Hello(String),
-    /// The servers, as they are seen from there.
+    /// The servers, as the agent sees them.
     Found(Box<Found>),
-    /// The task cannot be done there.
+    /// The agent cannot do the task.
     Refused(String),
     /// All threads have connected, or one has failed.
     Ready,
-    /// The word has come.
+    /// `Go` has come.
     Gone,
-    /// How it goes; the sight only where it is watched.
+    /// The progress; the sight only if it is watched.
     State { sight: Option<Sight>, is_unheard: bool, is_over: bool },
-    /// An epoch of all its threads.
+    /// The counts of all the agent's threads in an epoch.
     Epoch { epoch: u32, tally: Box<Tally>, busiest: f64, usage: Box<Usage>, seconds: f64 },
-    /// All threads have ended; why, if one failed.
+    /// All threads have ended; the error, if one failed.
     Ended(Option<String>),
-    /// The names of the servers that say nothing now.
+    /// The names of the servers that do not answer now.
     Silent(Vec<String>),
-    /// Those that are not what they were, each in words.
+    /// The servers that went away or were restarted, each in words.
     Changed(Vec<String>),
 }
 
-/// What an agent finds before the traffic.
+/// An agent's findings before the traffic.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Found {
     pub(crate) targets: Vec<Target>,
     pub(crate) said: Vec<Said>,
     pub(crate) speech: Speech,
     pub(crate) machine: Machine,
-    /// What tells its host from others; empty where that is hidden.
+    /// An identity of the agent's host; empty where that is hidden.
     pub(crate) host: String,
 }
 
-/// Reads, and waits for so long.
+/// A reader that fails with `TimedOut` after `patience`.
 struct Patient<F> {
     from: F,
     patience: Duration,
@@ -111,21 +112,21 @@ impl<F: AsFd> Read for Patient<F> {
     }
 }
 
-/// Messages, line by line.
+/// Reads messages, one per line.
 pub(crate) struct Lines<F> {
     from: BufReader<Patient<F>>,
 }
 
 impl<F: AsFd> Lines<F> {
-    /// Waits for the first line for `patience`, and then for `SILENCE_MAX`.
+    /// Waits for the first line for `patience`, for each later one for `SILENCE_MAX`.
     pub(crate) fn new(from: F, patience: Duration) -> Lines<F> {
         Lines { from: BufReader::new(Patient { from, patience }) }
     }
 
-    /// The next message; none at the end.
+    /// Returns the next message; none at the end of input.
     ///
     /// # Errors
-    /// Nothing came for too long, or what came is no message.
+    /// Nothing came for too long, or a line is no message.
     pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, String> {
         let mut line = Vec::new();
         loop {
@@ -152,13 +153,13 @@ impl<F: AsFd> Lines<F> {
     }
 }
 
-/// As much of it as people want to see.
+/// Returns the part of a line that is shown to people.
 pub(crate) fn told(line: &[u8]) -> String {
     harmless(&String::from_utf8_lossy(line), TOLD_CHARS_MAX)
 }
 
-/// The first `chars_max` characters, those that would control a terminal escaped: an agent's words
-/// are anybody's.
+/// Returns the first `chars_max` characters with control characters escaped: an agent's words may
+/// come from anybody.
 pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
     let mut out = String::new();
     for one in text.trim().chars().take(chars_max) {
@@ -170,7 +171,7 @@ pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
     out
 }
 
-/// Writes all messages until nobody has any more, or nobody reads; and that it is still there.
+/// Writes messages, and an empty line after silence, until all senders or the reader are gone.
 pub(crate) fn write<M: Serialize>(messages: &Receiver<M>, mut to: impl Write) {
     loop {
         let mut line = match messages.recv_timeout(STILL_EVERY) {

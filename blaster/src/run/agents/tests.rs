@@ -1,4 +1,4 @@
-//! The controller against agents that are shells: what they say, and when, is chosen here.
+//! Tests of the controller against agents that are shell scripts, whose messages a test chooses.
 //!
 //! Where: tests of `agents`. Invariant: no process outlives its test.
 
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 /// Longer than a loaded machine takes for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Scripts that go with the test.
+/// Scripts that are removed when the test ends.
 struct Scripts(Vec<PathBuf>);
 
 impl Drop for Scripts {
@@ -27,8 +27,8 @@ fn line(message: &FromAgent) -> String {
     format!("printf '%s\\n' '{}'", serde_json::to_string(message).unwrap())
 }
 
-/// Agents that do what they are told, and besides say this at the word to begin, and that these
-/// servers are silent.
+/// Gathers agents that obey, send these messages when they are told to begin, and report these
+/// servers as silent.
 fn gathered(all: &[(&[FromAgent], &[&str])]) -> (Scripts, Agents, Servers) {
     let targets =
         ["127.0.0.1:1", "127.0.0.1:2"].map(|name| target::parse(name, Family::Any).unwrap());
@@ -128,7 +128,8 @@ fn what_an_agent_says_waits_with_it_until_it_is_looked_at() {
     reading.join().unwrap();
 }
 
-/// A title for the terminal, a line in red, a bell, and what C1 has for an escape.
+/// A title for the terminal, a line in red, a bell, and a C1 control character that acts as an
+/// escape.
 const HARM: &str = "\u{1b}]0;mine\u{7} \u{1b}[31mred \u{9b}2J";
 const HARMLESS: &str = "\\u{1b}]0;mine\\u{7} \\u{1b}[31mred \\u{9b}2J";
 

@@ -1,10 +1,11 @@
-//! What servers are compared by, and whether a difference is one.
+//! The figures by which servers are compared, and the test of whether two servers differ.
 //!
-//! Where: over the rounds of a comparison. Invariant: a difference is only told where the interval
-//! of the rounds' ratios has no room for none, and rounds are enough for one; what rests on rounds
-//! that disagree, or that kvblaster limited, is marked.
-//! Source: the median of pairs and the interval of the sign test, which holds whatever the
-//! distribution; one round of ten that was disturbed does not move either.
+//! Where: over the rounds of a comparison.
+//! Invariant: a difference is reported only if there are enough rounds for an interval and the
+//! interval of the rounds' ratios excludes "none"; a figure from rounds that disagree, or that
+//! kvblaster limited, is marked.
+//! Source: the median of pairs and the interval of the sign test, which holds for any distribution;
+//! one disturbed round of ten moves neither.
 
 use crate::measure::Interval;
 use crate::measure::cpu::Categories;
@@ -13,40 +14,40 @@ use crate::measure::steady::{self, RATES_NEAR, TIMES_NEAR, told_ns};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Of each interval, at least; of ten rounds, the least and the greatest left out, it is 97.9 %.
-/// With 95 %, a server would differ from itself by one of nine figures in every third comparison.
+/// Least confidence of each interval. Ten rounds without the least and the greatest give 97.9 %. At
+/// 95 %, a server would differ from itself in one of nine figures in every third comparison.
 pub const CONFIDENCE: f64 = 0.97;
-/// Of fewer rounds not even all of them in one direction have that confidence: 1 - 2 / 2^7.
+/// With fewer rounds, even all of them in one direction lack that confidence: 1 - 2 / 2^7.
 pub const ROUNDS_MIN: usize = 7;
-/// Ratios known to be as near to one, and shares known to be as near to each other, are the same
-/// for any use of them.
+/// Ratios whose interval lies this near to one count as the same; likewise shares whose difference
+/// lies within the next constant.
 pub const SAME_WITHIN: f64 = 0.03;
 const SAME_SHARES_WITHIN: f64 = 0.001;
 
-/// What kind of figure it is.
+/// The unit of a figure, and how two of them are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Requests by something.
+    /// Requests per unit of something.
     Rate,
     /// Nanoseconds.
     Time,
     /// Bytes.
     Bytes,
-    /// A part of a whole: what is told is the difference.
+    /// A part of a whole: compared by difference, not by ratio.
     Share,
 }
 
-/// Something that servers are compared by.
+/// One figure by which servers are compared.
 struct Figure {
     name: &'static str,
     kind: Kind,
-    /// Whether more could have been had of another generator.
+    /// True if kvblaster as the limit makes the figure worse than the server's own.
     is_bound: bool,
     of: fn(&Interval, &[usize]) -> Option<f64>,
 }
 
-/// Of nothing but times.
+/// A figure in nanoseconds, which kvblaster as the limit distorts.
 const fn time(name: &'static str, of: fn(&Interval, &[usize]) -> Option<f64>) -> Figure {
     Figure { name, kind: Kind::Time, is_bound: true, of }
 }
@@ -59,9 +60,9 @@ const fn other(
     Figure { name, kind, is_bound: false, of }
 }
 
-/// What requests per second and CPU time of the server is called.
+/// The name of the figure: requests per second of the server's CPU time.
 pub const PER_CPU: &str = "requests per CPU-second";
-/// And what its own code takes for one.
+/// The name of the figure: CPU time of the server's own code per request.
 const USER_TIME: &str = "user time per request";
 
 const FIGURES: [Figure; 10] = [
@@ -85,8 +86,8 @@ const FIGURES: [Figure; 10] = [
     other("resident memory", Kind::Bytes, |window, _| Some(window.usage.server?.rss_bytes? as f64)),
 ];
 
-/// The nanoseconds that the servers' own code takes for one answer, the kernel's left out: what a
-/// server can change where the kernel's are nearly all. None where they are elsewhere.
+/// Nanoseconds that the servers' own code takes per answer, without the kernel's: the part that a
+/// server can change where the kernel takes nearly all. None if the servers are elsewhere.
 fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
     let answered = window.tally.total().answered as f64;
     (answered > 0.0).then_some(user_seconds(window, &[])? * 1e9 / answered)
@@ -96,8 +97,8 @@ fn user_seconds(window: &Interval, _: &[usize]) -> Option<f64> {
     Some(window.usage.server?.usr_cpus * window.seconds)
 }
 
-/// Whether CPU time is less than what counts it can tell: fewer ticks than `TICKS_MIN`, where it is
-/// not counted in nanoseconds.
+/// True if the CPU time is too short for the clock that counts it: fewer ticks than `TICKS_MIN`,
+/// where it is not counted in nanoseconds.
 fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
     let Some(server) = window.usage.server else { return false };
     let ticks =
@@ -110,8 +111,8 @@ fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
     }
 }
 
-/// What the servers took: all that their CPUs were busy with, softirq included, where they have
-/// CPUs of their own, else what their processes are charged with. None where they are elsewhere.
+/// CPU seconds of the servers: all that their CPUs were busy with, softirq included, if they have
+/// CPUs of their own, else what their processes are charged with. None if they are elsewhere.
 #[must_use]
 pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let processes = window.usage.server?;
@@ -121,7 +122,7 @@ pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
     }
 }
 
-/// The share of the servers' CPUs that other programs had; none where they have none of their own.
+/// The share of the servers' CPUs that other programs had; none if the servers share their CPUs.
 #[must_use]
 pub fn others(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let programs = on_cpus(window, cpus, |shares| shares.usr + shares.nice + shares.sys)?;
@@ -141,16 +142,16 @@ fn on_cpus(window: &Interval, cpus: &[usize], of: impl Fn(&Categories) -> f64) -
 /// The rounds of one server.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Of each round.
+    /// One interval per round.
     pub windows: Vec<Interval>,
-    /// kvblaster was the limit in one of them.
+    /// True if kvblaster was the limit in one of them.
     pub is_bound: bool,
 }
 
-/// A figure of all servers.
+/// One figure for all servers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is.
+    /// The figure's name.
     pub figure: Cow<'static, str>,
     /// In requests per second or CPU-second, nanoseconds, bytes, or parts of one.
     pub kind: Kind,
@@ -158,47 +159,48 @@ pub struct Row {
     pub medians: Vec<Option<f64>>,
     /// Each server but the first against the first.
     pub against: Vec<Option<Against>>,
-    /// A server had too little CPU time in a round to tell.
+    /// True if a server had too little CPU time in a round to tell.
     #[serde(default)]
     pub is_too_little: bool,
 }
 
-/// What the rounds say of two servers.
+/// The comparison of one server with the first, over the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Against {
-    /// The median of the rounds' ratios, or of shares of their differences.
+    /// The median of the rounds' ratios; for shares, of their differences.
     pub value: f64,
-    /// What it could as well have been; none of one round.
+    /// The interval in which the true value lies with `CONFIDENCE`; none if there are too few
+    /// rounds.
     pub interval: Option<(f64, f64)>,
-    /// Rounds that it is of.
+    /// Number of rounds compared.
     pub rounds: usize,
-    /// What that means.
+    /// The verdict on the interval.
     pub finding: Finding,
-    /// One of the two has rounds that are far from its others.
+    /// True if one of the two has rounds that are far from its others.
     pub is_unsteady: bool,
-    /// kvblaster was the limit in one of them.
+    /// True if kvblaster was the limit in a round of one of the two.
     pub is_bound: bool,
 }
 
-/// Whether there is a difference.
+/// A verdict: do two servers differ in a figure?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
-    /// There is.
+    /// They differ.
     Differs,
-    /// There is none that matters.
+    /// They differ by less than matters.
     Same,
-    /// It is less than what rounds differ by.
+    /// The difference is within the rounds' scatter.
     Noise,
-    /// Nobody can tell of so few rounds.
+    /// There are too few rounds to tell.
     TooFew,
 }
 
-/// All figures that some server has.
+/// Returns a row for each figure that some server has.
 #[must_use]
 pub fn rows(series: &[Series], cpus: &[usize]) -> Vec<Row> {
     let rows = FIGURES.iter().map(|figure| row(figure, series, cpus));
-    // Where nothing failed, that goes without saying.
+    // A figure that is 0 everywhere, such as failures, is left out.
     let is_told = |row: &Row| row.medians.iter().flatten().any(|median| *median > 0.0);
     rows.filter(|row| row.is_too_little || is_told(row)).collect()
 }
@@ -212,7 +214,7 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
     let is_unsteady = |one: &Series| {
         figure.kind != Kind::Share && !steady::apart(&one.windows, near, of).is_empty()
     };
-    // What few rounds had answers enough to tell is not told: rounds differ too much for that.
+    // A median needs the figure of every round: rounds differ too much for a part of them.
     let all = |one: &Series| one.windows.iter().map(of).collect::<Option<Vec<f64>>>();
     let against = |(first, other): (&Series, &Series)| {
         all(first).and(all(other))?;
@@ -236,8 +238,8 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
     }
 }
 
-/// What pairs of figures, the first server's first, say of the second against the first; nothing
-/// of none.
+/// Compares the second server with the first by pairs of figures, the first server's first. None if
+/// no pair is usable.
 #[must_use]
 pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
     let is_share = kind == Kind::Share;
@@ -258,12 +260,14 @@ pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
     Some(Against { value, interval, rounds: samples.len(), finding, is_unsteady, is_bound })
 }
 
-/// The samples between which the median of what they are drawn from lies with `CONFIDENCE`: as many
-/// are left out at each end as a fair coin may show heads at most. None of too few.
+/// Returns the samples between which the median of their distribution lies with `CONFIDENCE`: at
+/// each end it leaves out as many as the fewest heads of a fair coin allow. None if there are too
+/// few.
 fn interval(mut samples: Vec<f64>) -> Option<(f64, f64)> {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
-    // The share of so many heads or fewer, as logarithms: 2^-1000 times 1000 over 500 is too.
+    // `below` is the chance of fewer than `heads` heads. A logarithm, because 2^-1000 times the
+    // binomial of 1000 over 500 overflows on the way.
     let (mut heads, mut chance_ln, mut below) = (0, -count * std::f64::consts::LN_2, 0.0);
     while heads < samples.len() / 2 && below + f64::exp(chance_ln) <= (1.0 - CONFIDENCE) / 2.0 {
         below += f64::exp(chance_ln);
@@ -296,7 +300,7 @@ mod tests {
         (0..rounds).map(|round| (noisy(round), ratio * noisy(round))).collect()
     }
 
-    /// How many of a hundred comparisons find this.
+    /// Number of comparisons in a hundred that end in `finding`.
     fn count(finding: Finding, ratio: f64, rounds: u32) -> usize {
         let found = |seed| found(&pairs(seed, rounds, ratio), Kind::Rate).unwrap().finding;
         (0..100).filter(|seed| found(*seed) == finding).count()
@@ -313,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_planted_difference_is_found() {
-        // Of ten rounds two that are disturbed alike hide it.
+        // Two rounds of ten that are disturbed alike hide the difference.
         for (rounds, least) in [(10, 75), (20, 95)] {
             let counts = [1.4, 0.7].map(|ratio| count(Finding::Differs, ratio, rounds));
             assert!(counts.iter().all(|count| *count >= least), "{counts:?} of 100");
@@ -345,7 +349,7 @@ mod tests {
         assert_eq!(found(&[(0.0, 1.0)], Kind::Bytes), None);
     }
 
-    /// Rounds of so many answers, in one second each, of half a CPU and a busy core.
+    /// Rounds of one second each with these numbers of answers, half a CPU and a busy core.
     fn series(answered: &[u64]) -> Series {
         let window = |answered: &u64| {
             let mut tally = Tally::new(1_000_000);
@@ -376,14 +380,14 @@ mod tests {
         assert!(rate.is_unsteady && rate.is_bound);
         assert_eq!(told[1].medians, [Some(2000.0), Some(3000.0)]);
         assert!(!told[1].against[0].clone().unwrap().is_bound);
-        // A fifth of a second.
+        // A fifth of a second of user time.
         assert_eq!(told[2].medians, [Some(200_000.0), Some(1e9 / 7500.0)]);
         // With CPUs of their own, all that was spent there counts.
         assert_eq!(rows(&both, &[3])[1].medians, [Some(1250.0), Some(1875.0)]);
         let other = others(&both[0].windows[0], &[3]).unwrap();
         assert!((other - 0.3).abs() < 1e-9, "{other}");
         assert_eq!(others(&both[0].windows[0], &[]), None);
-        // Of fewer ticks than tell anything there is no figure, and no verdict.
+        // Too few ticks give neither a figure nor a verdict.
         let mut few = both.clone();
         let servers = few.iter_mut().flat_map(|one| &mut one.windows);
         servers.filter_map(|one| one.usage.server.as_mut()).for_each(|it| it.tick_s = 0.01);
@@ -391,7 +395,7 @@ mod tests {
         let told = rows(&few, &[]);
         assert_eq!((told[1].is_too_little, told[2].is_too_little), (false, true));
         assert_eq!((&told[2].medians, &told[2].against), (&vec![None; 2], &vec![None]));
-        // One that is not there tells nothing, nor does a server that is elsewhere.
+        // A core that is not there has no figure, nor has a server that is elsewhere.
         assert_ne!(rows(&both, &[4])[1].figure, PER_CPU);
         both.iter_mut().flat_map(|one| &mut one.windows).for_each(|one| one.usage.server = None);
         assert_ne!(rows(&both, &[3])[1].figure, PER_CPU);

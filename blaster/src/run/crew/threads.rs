@@ -1,8 +1,8 @@
 //! The driving threads of this process, and the mailbox their tallies arrive in.
 //!
-//! Where: behind `Crew`; in an agent, behind its pipe. Invariant: every thread that was started is
-//! joined, whatever comes of it; what threads hand over after they were told to stop is still
-//! taken. Threads that are let go together begin together, once all have connected.
+//! Where: behind `Crew`; in an agent, behind its pipe.
+//! Invariant: every started thread is joined, whatever happens; tallies handed over after the order
+//! to stop are still taken. Threads begin together, once all have connected.
 
 use super::super::RunError;
 use super::{Ground, Handed, Hands, Task};
@@ -14,27 +14,27 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The threads at work.
+/// The driving threads at work.
 #[derive(Debug)]
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<Result<(), DriveError>>>,
     reporters: u32,
     epoch: Arc<AtomicU32>,
     over: Arc<AtomicBool>,
-    /// One of them could not go on.
+    /// True if one of them has failed.
     failed: Arc<AtomicBool>,
     signs: Arc<Signs>,
-    /// What can be seen of each; nothing where nobody looks.
+    /// The live counts of each thread; empty if nobody watches.
     pulses: Vec<[Arc<Pulse>; 2]>,
     tallies: mpsc::Receiver<(u32, u32, Tally)>,
 }
 
 impl Threads {
     /// Starts the task's threads at `pace`, which is that of all threads of the run; they connect
-    /// and wait for `go`. Watched, they can be seen at work.
+    /// and wait for `go`. If `is_watched`, they show live counts.
     ///
     /// # Errors
-    /// There is no thread to be had; those there were are gone again.
+    /// A thread cannot be started; those already started are gone again.
     pub(crate) fn start(
         task: &Task,
         ground: &Ground,
@@ -71,7 +71,7 @@ impl Threads {
             match std::thread::Builder::new().name(format!("drive {nth}")).spawn(run) {
                 Ok(handle) => crew.threads.push(handle),
                 Err(error) => {
-                    // Why those that run ended does not matter any more.
+                    // The errors of the threads that did start do not matter any more.
                     let _ = crew.end();
                     return Err(error);
                 }
@@ -132,24 +132,24 @@ impl Threads {
         }
     }
 
-    /// Have all connected, so that no time of connecting is time of traffic? Or has one failed?
+    /// True if all have connected, so that connecting does not count as traffic, or one has ended.
     pub(crate) fn is_ready(&self) -> bool {
         // Relaxed: a count by itself.
         self.signs.ready.load(Ordering::Relaxed) as usize >= self.threads.len()
             || self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Could one of them not go on? Then the others do not do what was asked for.
+    /// True if one has failed: then the others do not do what was asked for.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed) // a flag by itself
     }
 
-    /// Has them begin.
+    /// Lets the threads begin.
     pub(crate) fn go(&self) {
         self.signs.let_go();
     }
 
-    /// Has them end, as soon as what is under way is answered or given up.
+    /// Tells the threads to end once the requests under way are answered or given up.
     pub(crate) fn stop(&self) {
         self.over.store(true, Ordering::Relaxed); // a flag by itself
         self.go();
@@ -174,7 +174,7 @@ impl Hands for Threads {
     }
 
     fn is_unheard(&self) -> bool {
-        // Relaxed, both: as `Signs` says.
+        // Relaxed, both: see `Signs`.
         self.signs.lost.load(Ordering::Relaxed) && !self.signs.heard.load(Ordering::Relaxed)
     }
 

@@ -1,7 +1,8 @@
-//! The lines of the live view, and the line of a report where there is no terminal.
+//! The lines of the live view, and the line of a report without a terminal.
 //!
-//! Where: between what was seen and the terminal. Invariant: text only, of what it is given; no
-//! line is wider than asked for, whatever the figures: what does not fit goes on in the next line.
+//! Where: between the counts and the terminal.
+//! Invariant: text only, from its input alone; no line is wider than asked for, whatever the
+//! figures: the rest goes on in the next line.
 
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
@@ -9,22 +10,20 @@ use crate::words::{grouped, percent, time, whole};
 use console::{measure_text_width, style, truncate_str};
 use std::time::Duration;
 
-/// Seconds that the little curves show.
+/// Seconds that the small curves cover.
 pub(super) const CURVE_MAX: usize = 60;
-/// The names' column.
 const NAMES: usize = 10;
-/// From the least to the most.
+/// The marks of a curve, from the least to the greatest.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What is to be seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
-    /// What is going on.
+    /// The name of the stage.
     pub(super) name: String,
-    /// How much of it is done, to 1.
+    /// The part of it that is done, up to 1.
     pub(super) part: f64,
     pub(super) left: Option<Duration>,
-    /// Of the last second.
+    /// Rates, times and hits of the last second.
     pub(super) offered_per_s: Option<f64>,
     pub(super) sent_per_s: f64,
     pub(super) answered_per_s: f64,
@@ -32,15 +31,15 @@ pub(super) struct View {
     pub(super) p99_ns: Option<u64>,
     pub(super) max_ns: Option<u64>,
     pub(super) hit_ratio: Option<f64>,
-    /// Since the phase began.
+    /// Sums since the phase began.
     pub(super) failed: u64,
     pub(super) late: Option<u64>,
-    /// Now.
+    /// The state now.
     pub(super) under_way: u64,
     pub(super) server_cpus: Option<f64>,
     pub(super) own_cpus: Option<f64>,
     pub(super) idle: Option<f64>,
-    /// One a second.
+    /// One value per second.
     pub(super) rates: Vec<f64>,
     pub(super) p99s: Vec<f64>,
 }
@@ -77,7 +76,7 @@ impl View {
     }
 }
 
-/// A report in a line, for logs.
+/// Formats a report as a line, for logs.
 pub(super) fn report(epoch: u32, schedule: &Schedule, tally: &Tally) -> String {
     let total = tally.total();
     let seconds = schedule.report.as_secs_f64();
@@ -97,14 +96,14 @@ pub(super) fn report(epoch: u32, schedule: &Schedule, tally: &Tally) -> String {
     line + &format!(", failed {}, late {}", total.failed(), total.late_or_lost())
 }
 
-/// Lines that fit.
+/// Lines that fit the width.
 struct Lines {
     columns: usize,
     lines: Vec<String>,
 }
 
 impl Lines {
-    /// Figures behind a name, in as many lines as it takes.
+    /// Adds figures behind a name, in as many lines as they need.
     fn flow(&mut self, name: &str, figures: &[String]) {
         if figures.is_empty() {
             return;
@@ -126,12 +125,12 @@ impl Lines {
         self.push(line);
     }
 
-    /// Only a single figure in a very narrow terminal is ever cut.
+    /// Adds a line. Only a single figure in a very narrow terminal is ever cut.
     fn push(&mut self, line: String) {
         self.lines.push(truncate_str(&line, self.columns, "").into_owned());
     }
 
-    /// A curve of the last seconds, from nothing to the most.
+    /// Adds a curve of the last seconds, from 0 to its greatest value.
     fn curve(&mut self, name: &str, values: &[f64], most: impl Fn(f64) -> String) {
         let greatest = values.iter().copied().fold(0.0, f64::max);
         let most = most(greatest);

@@ -1,7 +1,8 @@
-//! What a comparison came to, for people: figures side by side, and a sentence for each.
+//! The report of a comparison for people: figures side by side, and a sentence for each.
 //!
-//! Where: printed by `main` when it is over. Invariant: every sentence has its interval, says that
-//! there is no difference where none is known, and names what it rests on.
+//! Where: printed by `main` when the comparison is over.
+//! Invariant: every sentence has its interval, says so if no difference is known, and names its
+//! reservations.
 
 use super::{head, remarked};
 use crate::result::manifest::TargetRecord;
@@ -14,7 +15,7 @@ use std::fmt::Write;
 const NAMES: usize = 24;
 const COLUMN: usize = 14;
 
-/// The whole text.
+/// Returns the whole report.
 #[must_use]
 pub fn text(plan: &Plan, done: &Comparison) -> String {
     let mut out = String::new();
@@ -58,8 +59,7 @@ pub fn text(plan: &Plan, done: &Comparison) -> String {
     out
 }
 
-/// What there is to say of the server `nth`, called `letter`, against the first: a sentence a
-/// figure.
+/// The findings on server `nth`, called `letter`, against the first: one sentence per figure.
 pub(crate) fn findings(done: &Comparison, nth: usize, letter: &str) -> Vec<String> {
     let mut told = Vec::new();
     for row in &done.figures {
@@ -70,8 +70,7 @@ pub(crate) fn findings(done: &Comparison, nth: usize, letter: &str) -> Vec<Strin
     told
 }
 
-/// The one that says most: of what servers take, of how much they answer, of how soon, whichever
-/// differs first; none where nothing does.
+/// The most telling finding: the first that differs of CPU use, rate and times; none if none does.
 pub(crate) fn most_telling(done: &Comparison, nth: usize, letter: &str) -> Option<String> {
     let telling = [PER_CPU, "requests per second", "mean response time", "p99"];
     telling.into_iter().find_map(|name| {
@@ -81,7 +80,7 @@ pub(crate) fn most_telling(done: &Comparison, nth: usize, letter: &str) -> Optio
     })
 }
 
-/// What is to be kept in mind, and what to do next.
+/// Writes the reservations, and the next step.
 fn notes(plan: &Plan, done: &Comparison) -> String {
     let mut out = String::new();
     for server in &done.servers {
@@ -129,14 +128,14 @@ fn cell(kind: Kind, median: Option<f64>) -> String {
     median.map_or("-".to_owned(), told)
 }
 
-/// That nothing is told of a figure.
+/// Says that a figure cannot be told.
 fn too_little(row: &Row) -> String {
     let (first, rest) = row.figure.split_at(1);
     let first = first.to_ascii_uppercase();
     format!("{first}{rest}: too little CPU time to tell; longer rounds, or a higher rate, tell it.")
 }
 
-/// One figure of a server against the first's, in a sentence.
+/// Describes one figure of a server against the first's.
 fn told_of(row: &Row, letter: &str, told: &Against) -> String {
     let what = &row.figure;
     let is_share = row.kind == Kind::Share;

@@ -1,7 +1,8 @@
-//! What a run says, in words for somebody who measures a cache for the first time.
+//! The explanation of a run for somebody who measures a cache for the first time.
 //!
-//! Where: behind the figures of `run`. Invariant: it says nothing that the figures above do not
-//! say; a result that is not to be trusted is called so before any advice.
+//! Where: behind the figures of `run`.
+//! Invariant: it says nothing that the figures above do not say; a result that is not to be trusted
+//! is called so before any advice.
 
 use super::Plan;
 use crate::measure::check::ACHIEVED_SHARE_MIN;
@@ -12,16 +13,16 @@ use crate::run::{GONE, SILENT};
 use crate::words::{grouped, percent, quoted, some_percent, time, whole};
 use crate::workload::Verb;
 
-/// A tail so many times the median is worth a word.
+/// Ratio of the tail to the median from which the text mentions it.
 const LONG_TAIL: f64 = 20.0;
-/// Below this share of hits, a populated server did not hold all.
+/// A smaller share of hits means that a populated server did not hold everything.
 const HITS_MIN: f64 = 0.995;
-/// What was measured for less time is a first look.
+/// A shorter measurement is called a first look.
 const FIRST_LOOK_S: f64 = 30.0;
-/// A rate to begin with: below what the closed loop reached.
+/// The suggested rate, as a share of what the closed loop reached.
 const CALM: f64 = 0.5;
 
-/// What was asked, and what came of it.
+/// Describes the requests and the results.
 pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String {
     let total = all.tally.total();
     let mut text = asked(plan, all);
@@ -109,17 +110,16 @@ fn took(total: &VerbTally) -> String {
     text
 }
 
-/// Options of a run that a search decides by itself, or that one trial has no use for.
+/// Options of a run that a search chooses by itself, or that one trial does not need.
 const OF_A_RUN: [&str; 4] = ["rate", "depth", "schedule", "requests"];
 
-/// Something to try next.
 pub(super) struct Advice {
     pub(super) text: String,
     /// The command that does it, to be copied.
     pub(super) command: Option<String>,
 }
 
-/// What to try next, most useful first. A command keeps every option of the run.
+/// The advice, most useful first. A command keeps every option of the run.
 pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advice> {
     let mut advice = Vec::new();
     let mut say = |text: &str, command| advice.push(Advice { text: text.to_owned(), command });
@@ -132,7 +132,7 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
     let own_fault = done.verdict.own_fault().is_some();
     if own_fault {
         let threads = plan.threads.saturating_mul(2);
-        // Each thread needs one.
+        // Each thread needs a connection.
         let (more, less): (_, &[&str]) = match plan.connections < threads {
             true => (format!("--threads {threads} -c {threads}"), &["threads", "connections"]),
             false => (format!("--threads {threads}"), &["threads"]),
@@ -179,7 +179,7 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
     advice
 }
 
-/// To one digit, downwards: a rate that people would choose.
+/// Rounds down to one digit: a rate that people would choose.
 fn round(rate: f64) -> f64 {
     let unit = 10_f64.powf(rate.max(1.0).log10().floor());
     (rate / unit).floor().max(1.0) * unit

@@ -1,7 +1,8 @@
-//! What a search for capacity found, for people: a table, a plot and words.
+//! The result of a capacity search for people: a table, a plot and sentences.
 //!
-//! Where: printed by `main` when a search is over. Invariant: trials at nearly the same rate are
-//! told in one row, by their medians; a capacity comes with its interval and with what limited it.
+//! Where: printed by `main` when a search is over.
+//! Invariant: trials at nearly the same rate share one row, with their medians; a capacity comes
+//! with its interval and its limit.
 //! Source: the paper's section 6.1; what users expect of a saturation test: the knee of the curve.
 
 use super::Plan;
@@ -16,27 +17,26 @@ use crate::search::{Capacity, Found};
 use crate::words::{grouped, percent, sentence, some_time, time, whole, wrapped};
 use std::fmt::Write;
 
-/// Rows of the table.
 const ROWS_MAX: usize = 24;
-/// What the server failed of, of all requests.
+/// A greater share of failed requests is named as the cause.
 const FAILED_MAX: f64 = 0.001;
-/// Behind what held where kvblaster was behind.
+/// Marks rows at whose rates kvblaster was behind.
 const MARK: &str = " *";
 const FRAME: Frame = Frame { left: 9, width: 68, height: 19 };
-/// Rows between two times that are told.
+/// Plot rows between two time labels.
 const TICK_ROWS: usize = 6;
-/// Rates told below the frame.
+/// Number of rates below the frame, without the first.
 const RATES: u32 = 4;
-/// A letter, what it stands for, and the time that it marks.
+/// A curve of the plot: its character, its name, and its time in a trial.
 type Curve = (char, &'static str, fn(&Point) -> Option<f64>);
-/// What is drawn, the last above those before.
+/// The curves; a later one covers those before.
 const CURVES: [Curve; 3] = [
     ('#', "p99.9", |point| point.p99_9_ns.map(|ns| ns as f64)),
     ('9', "p99", |point| point.p99_ns.map(|ns| ns as f64)),
     ('m', "mean", |point| point.mean_ns),
 ];
 
-/// The whole text.
+/// Returns the whole report.
 pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
     let mut out = String::new();
     super::head(&mut out, plan, &done.manifest);
@@ -56,7 +56,7 @@ pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
     out
 }
 
-/// Latency against throughput.
+/// Writes the table: latency against throughput.
 fn table(out: &mut String, found: &Found) {
     let _ = writeln!(
         out,
@@ -89,7 +89,8 @@ fn table(out: &mut String, found: &Found) {
     out.push('\n');
 }
 
-/// Which goals most of the trials met, and whether others may have failed of the generator alone.
+/// Names the goals that most of the row's trials met, with a mark if others may have failed because
+/// of the generator alone.
 fn holds(found: &Found, row: &Row<'_>) -> String {
     let is_most = |count: usize| 2 * count > row.len();
     let is_bound = is_most(row.iter().filter(|point| point.client_bound.is_some()).count());
@@ -106,7 +107,7 @@ fn holds(found: &Found, row: &Row<'_>) -> String {
     if is_bound && met.len() < found.capacities.len() { held + MARK } else { held }
 }
 
-/// The same, drawn: rates to the right, times upwards by factors.
+/// Plots the same: rates to the right, times upwards on a logarithmic scale.
 fn plot(out: &mut String, plan: &Plan, found: &Found) {
     let rows = rows(&found.curve, ROWS_MAX);
     let mut marks: Vec<(char, f64, f64)> = Vec::new();
@@ -147,7 +148,6 @@ fn plot(out: &mut String, plan: &Plan, found: &Found) {
     out.push('\n');
 }
 
-/// A capacity in words.
 fn told(found: &Found, capacity: &Capacity) -> String {
     let what = format!("Cap_{} ({}): ", capacity.name, capacity.objective);
     let Some(rate) = capacity.rate_per_s else {
@@ -193,7 +193,7 @@ fn none(limit: Limit) -> &'static str {
     }
 }
 
-/// What happened above a capacity.
+/// Describes the first failure above a capacity.
 fn above(found: &Found, capacity: &Capacity, rate: f64) -> String {
     let fails = |point: &&Point| {
         let is_own = point.client_bound.is_none();

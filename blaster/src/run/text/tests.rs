@@ -1,21 +1,22 @@
-//! Whole texts, of made-up results.
+//! Tests of whole texts, for made-up results.
 //!
-//! Where: tests. Invariant: a text changes only where somebody meant it to: the files beside this
-//! one are read, and changed, by people. Source: none.
+//! Where: tests.
+//! Invariant: a text changes only on purpose: people read and change the files beside this one.
+//! Source: none.
 
 use super::found;
 use crate::measure::check::Verdict;
 use crate::result::{RunResult, sample};
 use crate::run::flags::plan;
 
-/// Compares; what is there instead is printed whole.
+/// Compares two texts; on a difference the actual one is printed whole.
 fn same(text: &str, expected: &str) {
     assert!(text == expected, "{text}");
     let wide = text.lines().find(|line| line.chars().count() > 100);
     assert_eq!(wide, None);
 }
 
-/// One that this process measured itself.
+/// A result that this process measured itself, without agents.
 fn alone(label: &str, us: u64) -> RunResult {
     RunResult { agents: Vec::new(), ..sample::result(label, us) }
 }
@@ -46,7 +47,7 @@ fn a_search_is_told_whole() {
     done.verdict = Verdict::default();
     let made = done.clone();
     let found = done.search.as_mut().unwrap();
-    // The objective fails above, once by what was answered and once by its time.
+    // The objective fails above the capacity, once by its answers and once by its time.
     found.capacities[0].rate_per_s = Some(45_000.0);
     found.capacities[0].rounds_per_s = vec![44_000.0, 46_000.0];
     let told = found::text(&plan, &made, found);
@@ -79,7 +80,7 @@ fn the_commands_to_try_next_keep_every_option() {
         "report mine".to_owned(),
     ];
     assert_eq!(commands, expected, "{told}");
-    // A shell gives back what they were.
+    // A shell turns the commands back into the same options.
     for command in &expected[..2] {
         let plan = parse(&command.replace('\'', ""));
         assert_eq!(

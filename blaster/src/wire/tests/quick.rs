@@ -1,10 +1,10 @@
-//! The short ways give what the long ones do: requests by template, usual answers at a glance.
+//! Tests that the short ways give the same as the long ones: requests by template, usual answers.
 //!
 //! Where: unit tests of `wire`. Invariant: randomness is seeded.
 
 use super::*;
 
-/// What `next` says of the answer that `quick` has recognised.
+/// True if `next` found the answer that `quick` has recognised.
 fn is_the_same(quick: &Quick, found: &Found<'_>) -> bool {
     let Found::Piece(piece, used) = found else { return false };
     let said = match piece.said {
@@ -16,7 +16,7 @@ fn is_the_same(quick: &Quick, found: &Found<'_>) -> bool {
     piece.ends && (said, piece.tag, *used) == (quick.said, quick.tag, quick.used)
 }
 
-/// How many answers of a stream `quick` recognises; each is what `next` makes of it.
+/// Number of answers of a stream that `quick` recognises; asserts that `next` finds the same.
 fn recognised(speech: Speech, bytes: &[u8]) -> usize {
     let (mut reader, mut at, mut count) = (Reader::new(speech), 0, 0);
     while at < bytes.len() {
@@ -33,7 +33,7 @@ fn recognised(speech: Speech, bytes: &[u8]) -> usize {
     count
 }
 
-/// Usual answers of a protocol, and how many of them are recognised.
+/// Usual answers of a protocol, and the number that `quick` recognises.
 fn usual(speech: Speech) -> (Vec<u8>, usize) {
     match speech {
         Speech::Text => {
@@ -42,7 +42,7 @@ fn usual(speech: Speech) -> (Vec<u8>, usize) {
                 (format!("{hit}2\r\nhi\r\nEND\r\n"), "VALUE b 0 2\r\nhi\r\nEND\r\n");
             let long = format!("{hit}1000\r\n{}\r\nEND\r\n", "v".repeat(1000));
             let bytes = [&short, &short, &long, &short, "END\r\nSTORED\r\n", other, &long, other];
-            // The first of each length of key is not: the length is learned from it.
+            // The first answer with each length of key is not recognised: it teaches the length.
             (bytes.concat().into_bytes(), 5)
         }
         Speech::Meta => (b"VA 2 O65536\r\nhi\r\nEN\r\nHD O131072\r\nVA 0 O0\r\n\r\n".to_vec(), 4),
@@ -103,7 +103,7 @@ fn a_request_by_template_has_the_bytes_of_one_that_is_spelled_out() {
         let names = Names::new(&Arc::new(workload));
         let mut writer = Writer::new(speech, names.clone());
         let mut spelling = Writer::new(speech, names.clone());
-        // It has no templates, and makes none.
+        // This writer has no templates, and makes none.
         spelling.templates.fill((None, 0));
         let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
         for request in 0..400_u32 {

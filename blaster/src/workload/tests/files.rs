@@ -1,4 +1,4 @@
-//! Workload files: what is read, what is printed, and what is told of mistakes.
+//! Tests of workload files: reading, printing, and the messages on mistakes.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -62,7 +62,7 @@ fn every_setting_is_printed_as_it_is_read() {
         assert_ne!(workload.to_toml(), before, "{name}");
     }
     assert_eq!(others.map(|row| row.0), SETTINGS.map(|setting| setting.name));
-    // What replays a trace has its keys, in its order.
+    // A workload that replays a trace has the trace's keys, in its order.
     for name in ["key-file", "keys-per", "set-order"] {
         let why = format!("{name}: the trace says which keys are asked for, and in which order");
         assert_eq!(parse(&workload.to_toml()).err(), Some((1, why)));
@@ -92,11 +92,11 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
     assert!((workload.value_bytes_mean() - 15.0).abs() < 1e-9);
     let sum = "# md5 of value-size's file: 6a450112eaaaf5d21ba00188262ed709\n";
     assert!(printed.ends_with(sum), "{printed}");
-    // Wherever the manifest is read, it finds the same histogram.
+    // The manifest finds the same histogram from any folder.
     let copied = Folder::new("elsewhere");
     let again = Workload::read(&copied.file("copy.toml", &printed)).unwrap();
     assert_eq!(again.to_toml(), printed);
-    // Four keys each: a GET is a quarter of what its share of the keys says.
+    // With four keys per GET, GETs are a quarter of what their share of the keys says.
     let shares = workload.shares().unwrap();
     assert!((shares[0] - 0.75 / 2.25).abs() < 1e-9, "{shares:?}");
 }

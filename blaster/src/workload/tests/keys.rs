@@ -1,4 +1,4 @@
-//! Which keys are asked for, against the laws' own formulas.
+//! Tests of the drawn keys against the laws' own formulas.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -21,7 +21,7 @@ fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
     (0..draws).map(|_| picks.draw(&table, &mut random)).collect()
 }
 
-/// How often each key was drawn, the most often first.
+/// The number of times that each key was drawn, in descending order.
 fn ranked(keys: u64, drawn: &[u64]) -> Vec<u64> {
     let mut counts = vec![0; usize::try_from(keys).unwrap()];
     drawn.iter().for_each(|key| counts[usize::try_from(*key).unwrap()] += 1);
@@ -46,7 +46,7 @@ fn the_papers_keys_are_drawn_by_those_shares() {
     let counts = ranked(keys, &drawn("power-law:0.01,0.001,10000,4", keys, draws));
     let top = |count: usize| counts[..count].iter().sum::<u64>() as f64 / draws as f64;
     // The top bucket of each of the four; then the top 1 % of all buckets, and the top 10 %. The
-    // most drawn keys are a little more than the most popular ones, for chance chooses them.
+    // most drawn keys have a little more than the most popular ones, because chance selects them.
     assert!((top(100) - 0.0133).abs() < 0.001, "{}", top(100));
     assert!((top(10_000) - 0.339).abs() < 0.005, "{}", top(10_000));
     assert!((0.655..0.69).contains(&top(100_000)), "{}", top(100_000));
@@ -57,7 +57,7 @@ fn popular_keys_are_no_neighbours() {
     for text in ["zipf:1", "power-law:0.01,0.001,10000,4"] {
         let keys = drawn(text, 1_000_000, 20_000);
         let low = keys.iter().filter(|key| **key < 100_000).count();
-        // A tenth of the keys gets a tenth of the requests, give or take a few popular ones.
+        // A tenth of the keys gets a tenth of the requests, plus or minus a few popular ones.
         assert!((1_000..3_600).contains(&low), "{text}: {low}");
         assert!(keys.iter().all(|key| *key < 1_000_000));
     }
@@ -105,7 +105,7 @@ fn zipf_is_zipf_at_every_exponent() {
 
 #[test]
 fn zipf_holds_beyond_any_table() {
-    // Exponent 1 over 2^40 keys: ranks are uniform on a logarithmic scale, but for the first few.
+    // Exponent 1 over 2^40 keys: ranks are uniform on a logarithmic scale, except the first few.
     let keys = 1_u64 << 40;
     let zipf = Zipf::new(1.0, keys).unwrap();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(23);
@@ -142,7 +142,7 @@ fn uniform_is_uniform() {
     let mut places: Vec<f64> = keys
         .iter()
         .zip(0..)
-        // A random place within the key, so that the distribution is continuous.
+        // A random place within the key makes the distribution continuous.
         .map(|(key, n)| (*key as f64 + random::fraction(random::hash(9, n))) / 1000.0)
         .collect();
     assert!(distance(&mut places, |place| place) < DISTANCE_MAX);
@@ -152,7 +152,7 @@ fn uniform_is_uniform() {
 fn histograms_take_the_place_of_every_law() {
     let folder = super::Folder::new("histograms");
     let of = |name: &str, text: &str| format!("file:{}", folder.file(name, text).display());
-    // Three buckets of ten keys, in the order of what stands first; the middle one unpopular.
+    // Three buckets of ten keys, in the order of their values; the middle one is unpopular.
     let keys = of("keys", "30 3\n10 1\n20 0\n");
     let workload = made(
         "uniform",
@@ -189,7 +189,7 @@ fn histograms_take_the_place_of_every_law() {
     assert!((workload.own_gap_ns(3).unwrap() - 1500.0).abs() < 1e-9);
     let mut stream = super::Stream::new(&workload, 1, 0, 3);
     assert!((0..1000).all(|_| [500, 10_500].contains(&stream.gap_ns(f64::NAN))));
-    // Words are for verbs only.
+    // Only verbs may be words.
     let error = Popularity::parse(&of("words", "get 1\n"), Path::new("")).unwrap_err();
     assert!(error.to_string().ends_with("line 1: get is not a number"), "{error}");
 }
@@ -218,11 +218,11 @@ fn keys_of_a_file_are_as_popular_as_their_lines_say() {
     names.value(7, names.value_bytes(7), &mut value);
     assert_eq!(key, b"user:7");
     assert!(names.verify(7, &value) && !names.verify(8, &value) && names.pattern().is_none());
-    // A histogram of as many rows has each key's own weight.
+    // A histogram with one row per key gives each key its own weight.
     let rows: String = (0..1000).map(|row| format!("{row} {}\n", row % 2)).collect();
     let workload = made(&format!("file:{}", folder.file("weights", &rows).display()));
     assert!(super::asks(&workload, 1, 1000).iter().all(|ask| ask.keys[0] % 2 == 1));
-    // However many keys there would be otherwise, before or after the file is named.
+    // The setting `keys` changes nothing, whether it comes before or after the file.
     let mut later = super::Workload::clone(&workload);
     later.set("keys", "7").unwrap();
     assert_eq!(later.keys(), 1000);
@@ -250,7 +250,7 @@ fn sequential_threads_share_the_keys_out() {
     assert_eq!(seen, [3; 10]);
 }
 
-/// Keys of the verb, as connections get them in turn.
+/// The keys that requests of a verb have on each connection, with connections in turn.
 fn of_verb(workload: &Arc<Workload>, connections: u32, verb: &str) -> Vec<Vec<u64>> {
     let mut seen = vec![Vec::new(); connections as usize];
     for thread in 0..2 {
@@ -281,7 +281,7 @@ fn each_connection_has_keys_of_its_own() {
             assert!(all.len() > 40, "{popularity}, connection {n}: {} keys", all.len());
         }
     }
-    // More connections than keys share them.
+    // If there are more connections than keys, they share keys.
     let settings = [("keys", "3"), ("keys-per", "connection"), ("set-order", "oldest")];
     for keys in of_verb(&made("uniform", &settings), 16, "get") {
         assert!(!keys.is_empty() && keys.iter().all(|key| *key < 3));
@@ -293,7 +293,8 @@ fn keys_of_a_connection_keep_the_weights_that_a_file_gives_them() {
     let folder = super::Folder::new("connections");
     let names: String = (0..10).map(|line| format!("user:{line}\n")).collect();
     let names = folder.file("keys", &names);
-    // As many rows as keys; fewer, whose keys two connections have; more; and a part without any.
+    // One row per key; fewer rows, whose keys are on two connections; more rows; a part without
+    // weight.
     for (rows, weights) in [
         (&[1, 3, 0, 0, 6, 1, 1, 1, 1, 1][..], [[1, 3, 0, 0, 6], [1; 5]]),
         (&[6, 3, 8], [[2, 2, 2, 1, 1], [1, 2, 2, 2, 2]]),
@@ -326,13 +327,13 @@ fn sets_overwrite_the_oldest() {
     for (settings, connections, each) in [(&settings[..], 2, 50), (&own, 4, 25)] {
         let workload = made("uniform", settings);
         for (n, keys) in of_verb(&workload, connections, "set").into_iter().enumerate() {
-            // As they were filled, round by round.
+            // In the order of filling, round by round.
             let from = n as u64 * each;
             let expected: Vec<u64> =
                 (0..keys.len() as u64).map(|turn| from + turn % each).collect();
             assert!(keys.len() as u64 > each && keys == expected, "{n}: {keys:?}");
         }
-        // Gets are drawn from all of them.
+        // Gets are drawn from all keys.
         let gets = of_verb(&workload, connections, "get").concat();
         assert_eq!(gets.iter().collect::<HashSet<_>>().len(), 100);
     }

@@ -1,7 +1,8 @@
-//! Whatever is accepted can be driven: settings put together at random.
+//! Tests that whatever is accepted can be driven, with settings put together at random.
 //!
-//! Where: unit tests. Invariant: see `tests`; here also that nothing a user writes panics, hangs or
-//! grows, neither when it is read nor when it is drawn from.
+//! Where: unit tests.
+//! Invariant: see `tests`; also, no text of a user panics, hangs or grows, neither when it is read
+//! nor when it is drawn from.
 
 use super::super::random::{below, hash};
 use super::super::settings::SETTINGS;
@@ -11,17 +12,17 @@ use super::super::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// What values are put together from, besides spaces.
+/// The words of which values are made, besides spaces.
 const WORDS: &str = "uniform zipf: gaussian gaussian: sequential power-law: pareto: gev: \
     exponential: exponential facebook facebook: etc etc-as-printed list: fixed fixed: file: \
     trace uniform: get set delete append = , , , - : 0 1 2 0.5 0.001 10 64 250 1000 1e6 1e300 nan \
     inf run connection oldest drawn";
 const WORKLOADS: u64 = 400;
 const SETTINGS_EACH: u64 = 12;
-/// Values are made up to this size; greater ones would only take time.
+/// Most bytes of a value that is made; greater ones would only take time.
 const VALUE_BYTES_MADE: u32 = 1 << 16;
 
-/// Numbers that follow from one another.
+/// A deterministic sequence of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -31,7 +32,7 @@ impl Numbers {
     }
 }
 
-/// A workload of accepted settings, and how many were.
+/// A workload of random settings, and the number of settings accepted.
 fn random_workload(numbers: &mut Numbers) -> (Workload, u64) {
     let (mut workload, mut accepted) = (Workload::default(), 0);
     for _ in 0..SETTINGS_EACH {
@@ -68,7 +69,7 @@ fn whatever_is_accepted_can_be_driven() {
         assert_eq!(again.to_toml(), text);
         drive(&Arc::new(workload), &text);
     }
-    // Or nothing would have been tried.
+    // Otherwise nothing would have been tried.
     assert!(accepted > WORKLOADS / 2, "{accepted} settings were accepted");
 }
 

@@ -1,4 +1,4 @@
-//! Names and values: unique, of their sizes, and told from each other.
+//! Tests of names and values: unique, of their sizes, and distinguishable.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -56,14 +56,14 @@ fn names_have_the_sizes_that_are_asked_for() {
     assert_eq!(of(&[("key-size", "10")], 42), "....000042");
     assert_eq!(of(&[("key-size", "10"), ("key-prefix", "a:")], 42), "a:..000042");
     assert_eq!(of(&[("key-size", "6")], 999_999), "999999");
-    // A million numbers take four digits of base 94 where there is no room for six decimal ones.
+    // A million numbers take four digits of base 94 if there is no room for six decimal ones.
     assert_eq!(of(&[("key-size", "5")], 95), "!!!\"\"");
     assert_eq!(of(&[("key-size", "1")], 95), "!!\"\"");
     let most = KEYS_MAX.to_string();
     assert_eq!(of(&[("key-size", "1"), ("keys", &most)], KEYS_MAX - 1).len(), 7);
     let long = "p".repeat(200);
     assert_eq!(of(&[("key-size", "250"), ("key-prefix", &long)], 7).len(), 250);
-    // Sizes by the law: as long as drawn where they can be.
+    // Sizes by a law: names have the drawn size where they can.
     let workload = made("etc", &[]);
     let names = Names::new(&workload);
     let bytes: usize = (0..100_000).map(|number| key(&names, number).len()).sum();

@@ -1,4 +1,4 @@
-//! The sequences themselves: the same for the same seed, of the right shares, and replayed.
+//! Tests of the sequences: the same for the same seed, with the right shares, and replayed.
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
@@ -10,7 +10,7 @@ use simulate::trace::Trace;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the first requests of two threads are, names, values and gaps included, as one number.
+/// Hashes the first requests of two threads, with names, values and gaps, into one number.
 fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
     let names = Names::new(workload);
     let (mut sum, mut bytes, mut ask) = (0, Vec::new(), Ask::new());
@@ -38,8 +38,8 @@ fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    // Written down when the format was settled: a change means that runs of before and after cannot
-    // be compared, and is to be told in the changelog.
+    // Recorded when the format was settled. If a number changes, runs before and after cannot be
+    // compared, and the changelog has to say so.
     let expected = [
         ("uniform", 4_880_563_454_970_651_712),
         ("zipf", 2_299_617_954_484_913_321),
@@ -59,7 +59,7 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(digest(&zipf, 7), digest(&zipf, 8));
 }
 
-/// The keys asked for most, by their numbers.
+/// The five keys asked for most, in the order of their numbers.
 fn popular(workload: &Arc<Workload>, seed: u64) -> Vec<u64> {
     let mut counts = std::collections::BTreeMap::new();
     for ask in asks(workload, seed, 200_000) {
@@ -83,7 +83,7 @@ fn another_seed_is_another_sample_of_the_same_population() {
     assert_ne!(asks(&one, 1, 100), asks(&one, 2, 100));
     assert_eq!(popular(&one, 1), popular(&one, 2));
     assert_ne!(popular(&one, 1), popular(&other, 1));
-    // Whoever writes a key writes what it had: a SET of either sample.
+    // A key's SET writes the same size in either sample.
     let written = |seed| {
         let sets = asks(&one, seed, 5000).into_iter().filter(|ask| ask.verb == Verb::Set);
         sets.map(|ask| (ask.keys[0], ask.value_bytes)).collect::<Vec<_>>()
@@ -105,7 +105,7 @@ fn threads_do_not_repeat_each_other() {
     };
     let mut all: Vec<u64> = (0..4).flat_map(keys).collect();
     all.sort_unstable();
-    // Of 80,000 keys out of 2^40 two are equal with a probability of 1 in 300.
+    // Two of 80,000 keys out of 2^40 are equal with a probability of 1 in 300.
     assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
 }
 
@@ -178,7 +178,7 @@ fn steady_streams_take_no_memory() {
     assert_eq!((ask.keys.as_ptr(), ask.keys.capacity()), (place, room));
 }
 
-/// The default, replaying a file.
+/// A default workload that replays a file.
 fn replaying(trace: &Path, settings: &[(&str, &str)]) -> Arc<Workload> {
     made("uniform", &[&[("trace", trace.to_str().unwrap())], settings].concat())
 }
@@ -206,7 +206,7 @@ fn a_recording_is_replayed_as_it_was() {
     names.key(1, &mut b);
     assert_eq!((a.len(), b.len()), (20, 30));
     assert_eq!((names.value_bytes(0), names.value_bytes(1)), (7, 8));
-    // Two a second, and half a second each; twice as fast where that is asked for.
+    // Two requests a second, half a second apart; twice as fast if that is asked for.
     assert_eq!(workload.own_gap_ns(1), Some(5e8));
     let gaps = |mean_ns: f64| {
         let mut stream = Stream::new(&workload, 1, 0, 1);
@@ -254,7 +254,7 @@ fn recorded_keys_take_the_rest_from_the_workload() {
     let batched = replaying(&trace, &[("mix", "get"), ("batch", "2")]);
     let told: Vec<_> = asks(&batched, 1, 99).into_iter().map(|ask| ask.keys).collect();
     assert_eq!(told, [vec![0, 1], vec![0, 2], vec![1]]);
-    // Without end where that is asked for.
+    // Endless if that is asked for.
     let endless = replaying(&trace, &[("trace-loops", "0")]);
     assert_eq!(asks(&endless, 1, 1234).len(), 1234);
     assert_eq!(endless.keys(), 3);

@@ -1,8 +1,9 @@
-//! Sizes and gaps against statrs, closed forms, and the figures computed from the paper's table 2.
+//! Tests of sizes and gaps against statrs, closed forms, and figures from the paper's table 2.
 //!
-//! Where: unit tests. Invariant: see `tests`. Source: what statrs lacks follows from what it has: a
-//! generalized Pareto law of shape k > 0 is a shifted Pareto law, and a generalized extreme value
-//! law is what a Weibull law becomes by x -> 1/x.
+//! Where: unit tests. Invariant: see `tests`.
+//! Source: the laws that statrs lacks follow from those that it has: a generalized Pareto law of
+//! shape k > 0 is a shifted Pareto law, and a generalized extreme value law is a Weibull law under
+//! x -> 1/x.
 
 use super::super::curve::{Curve, Form};
 use super::super::draw::{self, Whole};
@@ -80,7 +81,7 @@ fn shapes_of_zero_and_below_are_taken() {
     assert!(distance(&mut drawn(&gumbel), |value| reference.cdf(value)) < DISTANCE_MAX);
 }
 
-/// What a law of sizes gives: samples, their mean, and some quantiles.
+/// Draws from a law of sizes: samples, their mean, and their quantiles.
 fn sizes(text: &str) -> (Vec<u32>, f64, impl Fn(f64) -> u32 + use<>) {
     let usage = if text.starts_with("gev") { KEY_SIZE } else { VALUE_SIZE };
     let law = Law::parse(text, &usage, Path::new("")).unwrap();
@@ -91,7 +92,7 @@ fn sizes(text: &str) -> (Vec<u32>, f64, impl Fn(f64) -> u32 + use<>) {
     assert!((mean / exact - 1.0).abs() < 0.01, "{text}: {mean} drawn, {exact} expected");
     let mut sorted = samples.clone();
     sorted.sort_unstable();
-    // In thousandths, for a float is no index.
+    // In thousandths, because a float is no index.
     let at = move |share: f64| {
         let place = (0..1000).rfind(|n| f64::from(*n) <= share * 1000.0 + 1e-6).unwrap();
         sorted[usize::try_from(place).unwrap() * sorted.len() / 1000]
@@ -110,7 +111,7 @@ fn etc_keys_have_the_quantiles_of_table_2() {
     let curve = Curve::new(form, 0.5, 250.5).unwrap();
     let share_to = |bytes: u32| curve.share_below(f64::from(bytes) + 0.5);
     assert!(distance_of_whole(&samples, share_to) < DISTANCE_MAX);
-    // Exactly: no draw is needed for these.
+    // These quantiles are exact, without a draw.
     let exact = |share: f64| (1..=250).find(|bytes| share_to(*bytes) >= share).unwrap();
     assert_eq!([0.5, 0.99, 0.999].map(exact), [34, 76, 106]);
 }
@@ -153,8 +154,8 @@ fn facebooks_values_have_their_published_shares() {
     {
         assert!((share(bytes) - expected).abs() < 0.002, "{bytes}: {}", share(bytes));
     }
-    // All others, by the Pareto law that begins at 15; what it has beyond a million is next to
-    // nothing.
+    // All other sizes follow the Pareto law that begins at 15; its share beyond a million is
+    // negligible.
     let reference = Pareto::new(214.476 / 0.348_238, 1.0 / 0.348_238).unwrap();
     let share_to = |bytes: u32| reference.cdf(f64::from(bytes) + 1.0 - 15.0 + 214.476 / 0.348_238);
     let long: Vec<u32> = samples.iter().copied().filter(|bytes| *bytes >= 15).collect();
@@ -172,7 +173,7 @@ fn simple_laws_give_what_they_say() {
     let (samples, ..) = sizes("list:64=3,128=1,7=0");
     let share = samples.iter().filter(|one| **one == 64).count() as f64 / samples.len() as f64;
     assert!((share - 0.75).abs() < 0.005 && samples.iter().all(|one| [64, 128].contains(one)));
-    // Beyond the table: the tail is computed.
+    // Values beyond the table are computed.
     let (samples, ..) = sizes("pareto:214.476,0.348238,0,1000000");
     let reference = Pareto::new(214.476 / 0.348_238, 1.0 / 0.348_238).unwrap();
     let share_to = |to: u32| reference.cdf(f64::from(to) + 0.5 + 214.476 / 0.348_238);
