@@ -25,7 +25,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What caches do under work, measured
+/// Measures caches under load
 #[derive(Debug, clap::Parser)]
 #[command(name = "kvblaster", version, args_override_self = true, max_term_width = COLUMNS)]
 #[command(arg_required_else_help = false, after_help = exit::table())]
@@ -34,7 +34,7 @@ struct Cli {
     verb: Verb,
 }
 
-/// What is to be done.
+/// The verbs.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
     /// Drive servers with a workload, and report what they did
@@ -55,7 +55,7 @@ pub enum Verb {
     Simulate(simulate::Plan),
     /// Print the manual page, of a command if one is named
     Man {
-        /// As in kvblaster man run
+        /// A verb, as in kvblaster man run
         #[arg(value_name = "COMMAND", value_parser = pages::verb)]
         verb: Option<Box<Command>>,
     },

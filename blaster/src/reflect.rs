@@ -44,7 +44,7 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Most threads.
 pub const THREADS_MAX: usize = 1024;
 
-/// What to serve, and what to do wrong.
+/// Flags of the server, and of its planted faults.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(before_help = flags::ABOUT)]
 pub struct Plan {
@@ -72,14 +72,14 @@ pub struct Plan {
     #[arg(value_parser = PossibleValuesParser::new(WAYS.map(|(_, name)| name))
         .try_map(|name| Way::named(&name).ok_or("no way to send")))]
     pub send: Way,
-    /// Send every reply so much later
+    /// Send every reply later by this
     #[arg(long, value_name = "TIME")]
     #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
     pub delay: Duration,
     /// Do nothing for a while, every so often, as in 1s,100ms
     #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]
     pub stall: Option<(Duration, Duration)>,
-    /// What happens to datagrams.
+    /// Faults of datagrams.
     #[command(flatten)]
     pub faults: Faults,
     /// UDP: each value of a multiget in a reply of its own, as memcached

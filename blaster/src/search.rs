@@ -60,7 +60,7 @@ pub(crate) fn goal(text: &str) -> Result<Goal, ObjectiveError> {
 /// How a search goes. What is no flag is the paper's.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Aim {
-    /// What must hold at the capacity; may be given often (default: mean, p99 and p99.9 below
+    /// Objective that the capacity keeps; may be given often (default: mean, p99 and p99.9 below
     /// --late, and no request late or lost)
     #[arg(long = "objective", short = 'O', value_name = "WHAT", value_parser = goal)]
     pub goals: Vec<Goal>,

@@ -172,7 +172,7 @@ macro_rules! policies {
                 }
             }
 
-            /// What becomes of an item.
+            /// The fate of an item.
             #[must_use]
             pub fn judge(self, item: Drained, pressure: Pressure) -> Verdict {
                 match self { $(Eviction::$policy => $file::$policy::judge(item, pressure)),+ }

@@ -75,7 +75,7 @@ impl Stamp {
 
 /// The lowest 15 bits.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "so many bits are kept")]
+#[expect(clippy::cast_possible_truncation, reason = "the low bits are kept")]
 fn low(number: u32) -> u16 {
     number as u16 & !COARSE
 }

@@ -37,7 +37,7 @@ macro_rules! counters {
         pub struct Stats {
             /// Bytes the index takes now.
             pub hash_bytes: u64,
-            /// Of these, in overflow lines: many where keys collide.
+            /// Bytes of the index in overflow lines: many where keys collide.
             pub hash_overflow_bytes: u64,
             /// log2 of the index's slots, rounded down.
             pub hash_power_level: u32,
@@ -104,7 +104,7 @@ counters! {
     gauge curr_items,
     /// Bytes of linked items: key, value, overhead, in the log and in frames.
     gauge bytes,
-    /// Of these, in the probation queue.
+    /// Bytes of linked items in the probation queue.
     gauge probation_bytes,
     /// Bytes of the log that the items took which this column has unlinked. The log counts bytes
     /// that were voided, and subtracts those of retired segments.
@@ -113,11 +113,11 @@ counters! {
     count total_items,
     /// Live items dropped to make room.
     count evictions,
-    /// Of these, never fetched.
+    /// Evicted items that were never fetched.
     count evicted_unfetched,
-    /// Of these, used again since they were stored or last spared.
+    /// Evicted items that were used again since they were stored or last spared.
     count evicted_active,
-    /// Of these, with an exptime.
+    /// Evicted items with an exptime.
     count evicted_nonzero,
     /// Items stored over old ones of their shape, in place.
     count rewritten,

@@ -268,7 +268,7 @@ fn closed(facts: &Facts, verdict: &mut Verdict) {
     } else if let Some(cpus) = facts.idle_server().filter(|_| facts.busiest < THREAD_IDLE_MAX) {
         let sentence = format!(
             "the server kept {cpus:.2} CPUs busy and the generator's busiest thread {:.2}: the \
-             rate is what the time of an answer allows with so many requests under way; more \
+             rate is what the time of an answer allows with that many requests under way; more \
              --connections, or --depth, ask for more",
             facts.busiest
         );

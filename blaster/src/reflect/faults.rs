@@ -7,7 +7,8 @@
 use crate::flags::{number, or};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Every so many messages, from the first: one in `drop_every` is dropped, and so on; 0 for never.
+/// Messages from one fault to the next, from the first: one in `drop_every` is dropped, and so on.
+/// 0: never.
 /// A message to which two would happen has the first of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Faults {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 Puts results side by side on one HTML page. It needs no network and no other
 file.")]
 pub struct Plan {
-    /// What --out of run, capacity or compare named
+    /// The folder that --out of run, capacity or compare named
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
     /// Where the page goes; - is stdout

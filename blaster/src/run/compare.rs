@@ -60,7 +60,7 @@ and is killed at the end.
   kvblaster compare --server-cpus 0 --start 'memcached -p {port}' --start \\
                     'hypostyle -p {port}'";
 
-/// What is compared, and how.
+/// Flags of the comparison.
 #[derive(Debug, clap::Args)]
 #[command(before_help = format!("{ABOUT}\n\n{NUMBERS}"))]
 #[command(mut_arg("targets", |arg| arg.required(false)))]

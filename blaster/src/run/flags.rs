@@ -82,7 +82,7 @@ several, /WEIGHT shares keys unequally"
     /// The workload, its settings applied.
     #[arg(skip)]
     pub workload: Workload,
-    /// What the requests are drawn with: the same gives the same
+    /// Seed of the requests: the same seed draws the same requests
     #[arg(long, help_heading = ASKED, value_name = "N")]
     #[arg(value_parser = number(0..=u64::MAX), default_value = "1")]
     pub seed: u64,
@@ -102,7 +102,7 @@ several, /WEIGHT shares keys unequally"
     /// the server was empty before
     #[arg(long, help_heading = ASKED)]
     pub keep: bool,
-    /// Store so many keys a second at most, before the traffic
+    /// Store at most this many keys a second, before the traffic
     #[arg(long = "fill-rate", help_heading = ASKED, value_name = "N", value_parser = rate)]
     pub fill_rate_per_s: Option<f64>,
     /// Compare each value read with what was set
@@ -129,12 +129,12 @@ several, /WEIGHT shares keys unequally"
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub receive_cpus: std::vec::Vec<usize>,
-    /// Give an answer up after this long, and a request that no connection took so long after it
-    /// was due
+    /// Give an answer up after this long, and a request that no connection took within this time
+    /// of when it was due
     #[arg(long, help_heading = DRIVEN, value_name = "TIME")]
     #[arg(value_parser = time, default_value = "1s")]
     pub timeout: Duration,
-    /// Make a connection anew after so many requests
+    /// Make a connection anew after this many requests
     #[arg(long = "churn", help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=u64::MAX))]
     pub churn_requests: Option<u64>,
@@ -167,12 +167,12 @@ several, /WEIGHT shares keys unequally"
     /// 100s+6x10s, as the KV-Cache paper measured
     #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
     pub schedule: Schedule,
-    /// Before the schedule, traffic until the hit ratio has settled, at most so long: in the last
+    /// Before the schedule, traffic until the hit ratio has settled, at most this long: in the last
     /// quarter of the time so far it is what it was in the quarter before, to half a point and to
     /// a fiftieth of hits or misses, or as near as chance lets it be
     #[arg(long, help_heading = MEASURED, value_name = "TIME", value_parser = time)]
     pub warm: Option<Duration>,
-    /// End after so many requests, if the schedule lasts so long
+    /// End after this many requests, or with the schedule if that ends before
     #[arg(long, short = 'n', help_heading = MEASURED, value_name = "N")]
     #[arg(value_parser = number(1..=u64::MAX))]
     pub requests: Option<u64>,
@@ -180,8 +180,9 @@ several, /WEIGHT shares keys unequally"
     #[arg(long, help_heading = MEASURED, value_name = "TIME")]
     #[arg(value_parser = time, default_value = "1ms")]
     pub late: Duration,
-    /// What kvblaster gets of a null server (kvblaster reflect) driven like this, in requests a
-    /// second: where that is less than 1.2 times as much, the result is marked as generator-bound
+    /// Rate that kvblaster gets of a null server (kvblaster reflect) driven like this, in requests
+    /// a second: where it is less than 1.2 times the server's, the result is marked as
+    /// generator-bound
     #[arg(long = "reflected", help_heading = MEASURED, value_name = "N", value_parser = rate)]
     pub reflected_per_s: Option<f64>,
     /// Print the result as JSON
@@ -229,8 +230,8 @@ several, /WEIGHT shares keys unequally"
 /// When requests are sent: of verbs that choose no rate themselves.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Paced {
-    /// Open loop: so many requests a second are due, whatever the server does; without it the loop
-    /// is closed; own: as the workload's gaps say
+    /// Open loop: this many requests a second are due, whatever the server does; without it the
+    /// loop is closed; own: as the workload's gaps say
     #[arg(long = "rate", short, help_heading = DRIVEN, display_order = 0, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: Option<f64>,
@@ -246,7 +247,7 @@ impl Paced {
     }
 }
 
-/// What must hold: of verbs that search for nothing.
+/// Assertions, for verbs that search for nothing.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Asserted {
     /// Exit with 1 unless this holds: 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%',
@@ -295,7 +296,7 @@ pub(crate) struct Alone {
     /// connections and rates are divided among all
     #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
     agents: Vec<String>,
-    /// What the run is called in reports (default the targets)
+    /// Name of the run in reports (default the targets)
     #[arg(long, help_heading = MEASURED, value_name = "NAME")]
     label: Option<String>,
 }
@@ -355,7 +356,7 @@ pub struct Run {
     kept: Kept,
 }
 
-/// What a search for capacity is told.
+/// Flags of a search for capacity.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "The search")]
 pub struct Capacity {

@@ -65,7 +65,7 @@ fn announced(plan: &Plan, servers: &Servers, workload: &Workload) -> String {
     let keys = workload.keys() as f64;
     let (rate, bounds) = match plan.fill_rate_per_s {
         Some(rate) => (rate, "--fill-rate"),
-        None => (USUAL_PER_S, "if the servers take so many; --fill-rate bounds it"),
+        None => (USUAL_PER_S, "if the servers take that many; --fill-rate bounds it"),
     };
     let took = Duration::try_from_secs_f64(keys / rate).unwrap_or(Duration::MAX);
     let after = if plan.keep { "kept (--keep)" } else { "removed in the end, unless --keep" };

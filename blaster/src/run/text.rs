@@ -345,7 +345,9 @@ pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
             part.name,
         );
     }
-    out.push_str("began: so long after the word to begin at most: its answer was back by then\n\n");
+    out.push_str(
+        "began: at most this long after the word to begin: its answer was back by then\n\n",
+    );
 }
 
 /// Nanoseconds as microseconds, three digits or more.

@@ -83,7 +83,7 @@ impl Stored {
                 "kvblaster does not log in: ask a server that needs no password",
             ),
             (set.timeouts - cut_off, "a longer --timeout or fewer --connections may help"),
-            (cut_off, "does the server take so many --connections, and values of that size?"),
+            (cut_off, "does the server take that many --connections, and values of that size?"),
             (refusals.other + set.not_done, "the server's log may say more"),
         ];
         helps.iter().rev().max_by_key(|(count, _)| *count).map_or("", |(_, help)| help)

@@ -60,10 +60,10 @@ pub struct Plan {
     #[arg(long, value_name = "PART")]
     #[arg(value_parser = number(0.0..=GHOST_MAX), default_value = "0.71")]
     pub ghost: f64,
-    /// So many of the hits rewrite the value
+    /// Share of the hits that rewrite the value
     #[arg(long = "set-ratio", value_name = "PART", value_parser = percent, default_value = "0")]
     pub set_percent: u64,
-    /// Each key stands for so many, asked for one by one
+    /// Each key stands for this many, asked for one by one
     #[arg(long, value_name = "N", value_parser = number(1..=COPIES_MAX), default_value = "1")]
     pub copies: u32,
     /// Simulations at a time (default: as many as there are cores)

@@ -33,13 +33,13 @@ the highest one that keeps the objective: what p99 is, how many CPUs it takes.
                  --start 'memcached -m {mb} -p {port}'
   kvblaster size -r 40k -w mine.toml --stats cache:11211";
 
-/// What is to be found out, and of whom.
+/// Flags of sizing.
 #[derive(Debug, clap::Args)]
 #[command(before_help = format!("{ABOUT}\n\n{NUMBERS}"))]
 #[command(mut_arg("targets", |arg| arg.required(false)))]
 #[group(skip)]
 pub struct Sizing {
-    /// So many requests a second are due; own: as the workload's gaps say
+    /// Requests due a second; own: as the workload's gaps say
     #[arg(long = "rate", short, help_heading = SIZED, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: f64,
@@ -56,7 +56,7 @@ pub struct Sizing {
     #[arg(long = "start", help_heading = SIZED, value_name = "CMD")]
     #[arg(value_parser = |text: &str| placed(text))]
     starts: Vec<String>,
-    /// What a server must keep at its highest rate
+    /// Objective that a server keeps at its highest rate
     #[arg(long, short = 'O', help_heading = SIZED, value_name = "WHAT", value_parser = goal)]
     #[arg(default_value = "p99<1ms")]
     objective: Goal,

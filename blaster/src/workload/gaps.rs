@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// The forms of gaps, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
-fixed                          all equal (also a number: so many microseconds)
+fixed                          all equal (also a number of microseconds)
 exponential                    Poisson arrivals: independent of each other
 trace                          as recorded in the trace
 pareto:... gev:... list:... file:PATH ...

@@ -217,7 +217,7 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "trace-requests",
         value: "N",
-        help: "Takes only so many requests from the beginning of the trace; 0: all",
+        help: "Takes only this many requests from the beginning of the trace; 0: all",
         set: |to, text, _| {
             let requests = count("trace-requests", text, 0, u64::MAX)?;
             if let Some(trace) = &to.trace {
@@ -231,7 +231,7 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "trace-loops",
         value: "N",
-        help: "Replays the trace so many times; 0: until the run ends (default 1)",
+        help: "Replays the trace this many times; 0: until the run ends (default 1)",
         set: |to, text, _| {
             count("trace-loops", text, 0, LOOPS_MAX).map(|loops| to.trace_loops = loops)
         },

@@ -81,7 +81,7 @@ macro_rules! atomic {
             assert!(size_of::<$name>() == size_of::<$value>(), "as the one it stands for");
 
         impl $name {
-            /// As the standard library's.
+            /// Like the standard library's.
             #[must_use]
             pub const fn new(value: $value) -> Self {
                 Self(std::sync::atomic::$name::new(value))
@@ -91,28 +91,28 @@ macro_rules! atomic {
                 access(std::ptr::from_ref(self).addr(), size_of::<$value>(), is_write);
             }
 
-            /// As the standard library's.
+            /// Like the standard library's.
             pub fn load(&self, _order: Ordering) -> $value {
                 self.access(false);
                 self.0.load(SeqCst)
             }
 
-            /// As the standard library's.
+            /// Like the standard library's.
             pub fn store(&self, value: $value, _order: Ordering) {
                 self.access(true);
                 self.0.store(value, SeqCst);
             }
 
-            /// As the standard library's.
+            /// Like the standard library's.
             pub fn swap(&self, value: $value, _order: Ordering) -> $value {
                 self.access(true);
                 self.0.swap(value, SeqCst)
             }
 
-            /// As the standard library's.
+            /// Like the standard library's.
             ///
             /// # Errors
-            /// What was there, where it was not `current`.
+            /// The value was not `current`: this was it.
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -124,10 +124,10 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, SeqCst, SeqCst)
             }
 
-            /// As the standard library's: a load, and exchanges until one succeeds.
+            /// Like the standard library's: a load, and exchanges until one succeeds.
             ///
             /// # Errors
-            /// What was there, where `change` refused it.
+            /// `change` refused this value.
             pub fn fetch_update(
                 &self,
                 set_order: Ordering,
@@ -151,7 +151,7 @@ macro_rules! arithmetic {
     ($name:ident, $value:ty, $($function:ident),+) => {
         impl $name {
             $(
-                /// As the standard library's.
+                /// Like the standard library's.
                 pub fn $function(&self, value: $value, _order: Ordering) -> $value {
                     self.access(true);
                     self.0.$function(value, SeqCst)

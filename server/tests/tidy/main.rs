@@ -47,6 +47,15 @@ fn files_open_with_what_they_are() {
 }
 
 #[test]
+fn comments_read_at_once() {
+    holds(rules::riddles);
+    for text in ["/// What it has.\n", "    // Of these, one.\n", "//! Lets so many in.\n"] {
+        assert!(finds(rules::riddles, "net/src/a.rs", text), "{text}");
+    }
+    assert!(!finds(rules::riddles, "net/src/a.rs", "/// Assumes that what it has is right.\n"));
+}
+
+#[test]
 fn files_functions_and_lines_are_short() {
     holds(rules::lengths);
     let long_line = format!("//! {}\n", "x".repeat(97));

@@ -36,6 +36,12 @@ const WITHOUT_IO: [&str; 2] = ["protocol", "store"];
 /// Words that say nothing in a name.
 const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "impl"];
 
+/// Openings of a comment's line that make a reader guess what it is about.
+const RIDDLES: [&str; 5] = ["What", "As", "Of", "Those", "Whether"];
+
+/// Words that stand for a number which the sentence does not name.
+const UNNAMED: [&str; 3] = ["so many", "so much", "so long"];
+
 /// The only files that may read the wall clock, which an operator can set: once at the start, and
 /// for the times in the lines of `watch`.
 const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/watch.rs"];
@@ -83,6 +89,27 @@ pub(crate) fn opening(source: &Source) -> Vec<String> {
         return Vec::new();
     }
     vec![at(source, 0, "a file opens with //! and what it is")]
+}
+
+/// Finds comments that have to be read twice.
+pub(crate) fn riddles(source: &Source) -> Vec<String> {
+    let mut broken = Vec::new();
+    if source.kind != Kind::Rust {
+        return broken;
+    }
+    for (line, text) in source.text.lines().enumerate() {
+        let Some(comment) = text.trim_start().strip_prefix("//") else { continue };
+        let comment = comment.trim_start_matches(['/', '!']).trim_start();
+        let first = comment.split(|one: char| !one.is_alphanumeric()).next().unwrap_or_default();
+        if RIDDLES.contains(&first) {
+            broken.push(at(source, line, &format!("a comment that opens with {first}")));
+        }
+        let unnamed = UNNAMED.iter().find(|words| comment.to_lowercase().contains(**words));
+        if let Some(words) = unnamed {
+            broken.push(at(source, line, &format!("a comment with \"{words}\": say the number")));
+        }
+    }
+    broken
 }
 
 pub(crate) fn lengths(source: &Source) -> Vec<String> {

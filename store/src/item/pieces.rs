@@ -47,7 +47,7 @@ mod whole {
             /// The bytes that `copy` would copy from there.
             ///
             /// # Safety
-            /// As `copy`, for `from`.
+            /// Like `copy`, for `from`.
             #[inline(always)]
             pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
                 let piece: $number;
@@ -181,7 +181,7 @@ mod cut {
     macro_rules! load {
         ($name:ident, $number:ty) => {
             /// # Safety
-            /// As `copy_out`, for `from`.
+            /// Like `copy_out`, for `from`.
             #[inline]
             pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
                 let mut bytes = [0; size_of::<$number>()];
