@@ -87,6 +87,7 @@ impl Frame {
 /// A frame with axes.
 #[derive(Clone, Copy, Debug)]
 pub struct Plot {
+    /// The plot's frame.
     pub frame: Frame,
     /// The axis to the right.
     pub x: Axis,

@@ -41,6 +41,7 @@ const SCRIPT: &str = include_str!("report/page.js");
 pub struct Entry {
     /// The result's name, different from all others.
     pub name: String,
+    /// The measured result.
     pub result: RunResult,
 }
 

@@ -48,6 +48,7 @@ const GROWTH: f64 = 2.0;
 pub struct Goal {
     /// The capacity's name: `avg`, `p99`.
     pub name: String,
+    /// The objective to keep.
     pub objective: Objective,
 }
 

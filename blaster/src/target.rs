@@ -56,6 +56,7 @@ impl Place {
 /// A local interface whose packets bypass the kernel's network stack, and the mode of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bypass {
+    /// The interface's name.
     pub interface: String,
     /// The place where packets are taken from the kernel.
     pub attach: Attach,

@@ -198,6 +198,7 @@ pub enum Found<'a> {
 /// A request to one server, or that server's part of a multiget.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
+    /// The verb of the request.
     pub verb: Verb,
     /// The keys; at most `KEYS_MAX`, and one unless it is a get.
     pub keys: &'a [u64],

@@ -63,6 +63,7 @@ pub struct Dot {
 pub struct Chart {
     /// The id, for links and tests.
     pub id: &'static str,
+    /// The heading above the chart.
     pub title: String,
     /// The instruction how to read it.
     pub caption: String,
