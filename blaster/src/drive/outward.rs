@@ -140,8 +140,7 @@ impl Outward {
         epoll.add(&*bell, BELL, Interest::Wake, &calls)?;
         let of_target = |target| (0..lines_each).map(move |_| OutLine::new(target));
         let lines: Vec<OutLine> = (0..drive.targets.len()).flat_map(of_target).collect();
-        // Depth is per connection; with several targets, the ring decides how many requests each
-        // gets.
+        // Depth is per connection; with several targets, the ring decides each one's requests.
         let tokens = (0..lines.len()).map(|line| (u32::try_from(line).unwrap_or(0), depth));
         let tokens = tokens.filter(|(_, depth)| *depth > 0);
         Ok(Outward {

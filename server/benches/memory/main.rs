@@ -37,8 +37,8 @@ pub(crate) struct Options {
     /// -m of the subject (default 128; hits: 64; overwrite: 256); large: 2 to what the machine has
     #[arg(long = "memory-mb", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     named_memory_mb: Option<u32>,
-    /// fills, items, hits: waits this many seconds at most for huge pages where the system is to put
-    /// them: khugepaged takes 16 MiB every 10 seconds, of all processes
+    /// fills, items, hits: waits at most this many seconds for huge pages, where the system is to
+    /// put them: khugepaged takes 16 MiB every 10 seconds, of all processes
     #[arg(long = "settle", default_value = "300", value_parser = real(0.0, 600.0))]
     settle_seconds: f64,
     /// hits: key numbers, u32 little-endian; zstd if the name ends in .zst
