@@ -5,7 +5,7 @@
 //! compiler removes the faults.
 //! Invariant: each fault breaks what its comment says. The tests named behind it catch it; the
 //! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it;
-//! those of the kinds `address`, `thread` and `memcheck` are planted by `tests/sanitize`.
+//! those of the kinds `address`, `thread`, `memcheck` and `miri` are planted by `tests/sanitize`.
 //! Source: mutation testing (DeMillo, Lipton and Sayward, 1978), with faults chosen by hand.
 
 /// From one list, makes `Fault` and `FAULTS`. An entry is a comment on what the fault breaks, the
@@ -188,7 +188,9 @@ faults! {
     /// The system is told that a piece of a letter has a byte more than it has.
     PieceReadBeyond: "address net lib what_is_longer",
     /// A copy by the processor's own instructions goes on behind its last byte.
-    PieceCopiedBeyond: "memcheck store lib whole_and_cut",
+    PieceCopiedBeyond: "memcheck store lib read_nothing_beyond",
+    /// A copy by atomics of all sizes loads what is behind its last byte.
+    PieceLoadedBeyond: "miri store lib read_nothing_beyond",
     /// A counter is written as if no other thread read it.
     CounterWrittenPlainly: "thread memory lib a_counter",
     /// Several columns give to one at a time.
