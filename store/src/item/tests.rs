@@ -165,10 +165,10 @@ fn an_exptime_is_written_over_nothing_else() {
 #[test]
 fn keys_that_differ_in_any_byte_are_not_the_same() {
     let key: Vec<u8> = (0..=250).collect();
-    for len in (0..=250).step_by(if cfg!(miri) { 3 } else { 1 }) {
+    for len in 0..=250 {
         assert!(is_same(&key[..len], &key.clone()[..len]), "{len} bytes");
         assert!(!is_same(&key[..len], &key[..=len]), "{len} bytes");
-        for at in 0..len {
+        for at in (0..len).step_by(if cfg!(miri) { 31 } else { 1 }) {
             let mut other = key[..len].to_vec();
             other[at] ^= 1 << (at % 8);
             assert!(!is_same(&key[..len], &other), "byte {at} of {len}");
