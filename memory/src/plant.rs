@@ -3,9 +3,9 @@
 //! Where: in test builds with `--cfg plant`. The environment variable `HYPOSTYLE_PLANT` names the
 //! fault that is planted in the process. In any other build `is` is constantly false, and the
 //! compiler removes the faults.
-//! Invariant: each fault breaks what its comment says, and the tests listed with it catch it; the
-//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, which `tests/plant` reads;
-//! those of the kinds `address`, `thread` and `memcheck` are planted by `tests/sanitize`.
+//! Invariant: each fault breaks what its comment says. The tests named behind it catch it; the
+//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it;
+//! those of the kinds `address`, `thread`, `memcheck` and `miri` are planted by `tests/sanitize`.
 //! Source: mutation testing (DeMillo, Lipton and Sayward, 1978), with faults chosen by hand.
 
 /// From one list, makes `Fault` and `FAULTS`. An entry is a comment on what the fault breaks, the
@@ -186,8 +186,10 @@ faults! {
     HelpNotNoted: "plain hypostyle lib a_column_receives_few",
     /// The system is told that a piece of a datagram is a byte longer than it is.
     PieceReadBeyond: "address net lib what_is_longer",
-    /// A copy by processor-specific instructions continues behind its last byte.
-    PieceCopiedBeyond: "memcheck store lib whole_and_cut",
+    /// A copy by the processor's own instructions goes on behind its last byte.
+    PieceCopiedBeyond: "memcheck store lib read_nothing_beyond",
+    /// A copy by atomics of all sizes loads what is behind its last byte.
+    PieceLoadedBeyond: "miri store lib read_nothing_beyond",
     /// A counter is written as if no other thread read it.
     CounterWrittenPlainly: "thread memory lib a_counter",
     /// Several columns give connections to the same column at the same time.

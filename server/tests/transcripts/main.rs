@@ -210,6 +210,11 @@ fn a_wrong_transcript_is_found() {
         ("> version\n! closed\n", 2),
         ("> quit\n! waits\n", 2),
         ("> set k 0 0 1\n> x\n< STORED\n> gets k\n< VALUE k 0 1 {cas a}\n< y\n< END\n", 6),
+        (
+            "> set k 0 100 1\n> x\n< STORED\n> lru_crawler metadump all\n\
+          < key=k exp={now+200} la={*} cas={*} fetch=no cls=1 size={*} flags=0 \\n\\\n< END\n",
+            5,
+        ),
         (">> get key=k\n<< get status=2 value=Not found\n", 2),
         (">> get key=k\n<< get status=1 value=Not fount\n", 2),
         (">> get key=k\n<< getq status=1 value=Not found\n", 2),
@@ -339,7 +344,7 @@ struct Open {
 
 impl Play {
     fn new(times: Times, by_messages: bool) -> Play {
-        let (wires, values) = (BTreeMap::new(), Values::default());
+        let (wires, values) = (BTreeMap::new(), Values::new());
         Play { server: None, wires, values, times, by_messages }
     }
 

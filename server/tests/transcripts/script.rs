@@ -41,7 +41,8 @@ pub(crate) enum Piece {
     Bytes(Vec<u8>),
     /// A CAS unique: the first reply that shows it sets it; it must be the same from then on.
     Cas(String),
-    /// A time, in seconds from now.
+    /// A time, in seconds from now. Expected, from any second since the transcript began: a loaded
+    /// machine may be seconds behind with an answer.
     Now(i64),
     /// Any bytes up to those of the next piece; at the end of a frame's field, all the rest.
     Any,
@@ -218,14 +219,25 @@ fn shown(pieces: &[Piece]) -> String {
     shown.collect()
 }
 
-/// The CAS uniques seen so far, by their names in the transcript.
-#[derive(Default)]
+/// The Unix time, in seconds.
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// The values that a running transcript has seen.
 pub(crate) struct Values {
+    /// The CAS uniques seen so far, by the names the transcript gives them.
     uniques: HashMap<String, Vec<u8>>,
+    began_s: u64,
 }
 
 impl Values {
-    /// The bytes of a line, with its pieces filled in.
+    /// Values of a transcript that begins now.
+    pub(crate) fn new() -> Self {
+        Self { uniques: HashMap::new(), began_s: now_s() }
+    }
+
+    /// The bytes of a line, its open pieces filled in.
     pub(crate) fn fill(&self, pieces: &[Piece]) -> Vec<u8> {
         let mut result = Vec::new();
         for piece in pieces {
@@ -233,8 +245,7 @@ impl Values {
                 Piece::Bytes(bytes) => result.extend_from_slice(bytes),
                 Piece::Cas(name) => result.extend_from_slice(&self.uniques[name]),
                 Piece::Now(offset_s) => {
-                    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-                    let time_s = now.checked_add_signed(*offset_s).unwrap();
+                    let time_s = now_s().checked_add_signed(*offset_s).unwrap();
                     result.extend_from_slice(time_s.to_string().as_bytes());
                 }
                 Piece::Any => panic!("{{*}} can only be expected"),
@@ -256,23 +267,31 @@ impl Values {
                     }
                     _ => rest.len(),
                 },
-                Piece::Cas(_) => rest.iter().take_while(|byte| byte.is_ascii_digit()).count(),
-                Piece::Bytes(_) | Piece::Now(_) => {
-                    self.fill(std::slice::from_ref(piece)).len().min(rest.len())
+                Piece::Cas(_) | Piece::Now(_) => {
+                    rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
                 }
+                Piece::Bytes(bytes) => bytes.len().min(rest.len()),
             };
             let (got, after) = rest.split_at(taken);
             rest = after;
             let alike = match piece {
                 Piece::Any => true,
                 Piece::Cas(name) => self.is_same_unique(name, got),
-                Piece::Bytes(_) | Piece::Now(_) => got == self.fill(std::slice::from_ref(piece)),
+                Piece::Bytes(bytes) => got == bytes,
+                Piece::Now(offset_s) => self.is_since_began(*offset_s, got),
             };
             if !alike {
                 return Err(error());
             }
         }
         if rest.is_empty() { Ok(()) } else { Err(error()) }
+    }
+
+    /// Is this `offset_s` seconds from a second between the transcript's first and now?
+    fn is_since_began(&self, offset_s: i64, got: &[u8]) -> bool {
+        let got = str::from_utf8(got).ok().and_then(|digits| digits.parse::<u64>().ok());
+        let from_s = got.and_then(|time_s| time_s.checked_sub_signed(offset_s));
+        from_s.is_some_and(|from_s| (self.began_s..=now_s()).contains(&from_s))
     }
 
     fn is_same_unique(&mut self, name: &str, got: &[u8]) -> bool {

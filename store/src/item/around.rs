@@ -6,7 +6,7 @@
 //! Source: none; whole registers are stored, which costs less than to check for room each time.
 
 use super::Item;
-use super::pieces::copy_out;
+use super::pieces::{copy_out, copy_still};
 use crate::verbs::{Around, Word};
 
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
@@ -23,13 +23,13 @@ impl Item<'_> {
         out.reserve(WORDS_BYTES + key_bytes + value_bytes);
         // SAFETY: there is room for seven words, the key and the value behind the end of `out`, and
         // each step writes one of these and goes no further than it has written. The value is
-        // copied as in `copy_value`; loading the key's bytes as the same atomics does no harm. All
-        // bytes between `start` and the end are written.
+        // copied as in `copy_value`, and the key is borrowed: nobody stores its bytes. What has
+        // been written lies between `start` and the end.
         unsafe {
             let start = out.as_mut_ptr().add(out.len());
             let mut at = put(put(put(put(start, one), two), three), four);
             if around.key {
-                copy_out(key.as_ptr(), at, key_bytes);
+                copy_still(key.as_ptr(), at, key_bytes);
                 at = at.add(key_bytes);
             }
             at = put(put(at, five), six);
@@ -53,5 +53,31 @@ unsafe fn put(at: *mut u8, word: Word) -> *mut u8 {
     unsafe {
         at.cast::<u64>().write_unaligned(word.text.to_le());
         at.add(word.bytes as usize)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::shape::{CasWidth, Read, Shape};
+    use super::*;
+
+    /// In memory without a mapping, for Miri, which has no system calls: it looks at whether the
+    /// key, which is borrowed, is asked for as if it could be stored.
+    #[test]
+    fn a_value_stands_between_its_words_behind_a_key_that_is_borrowed() {
+        let mut log = *b"....keyvalue";
+        let shape = Shape::new(3, 5, CasWidth::None);
+        let item = Item::of(log.as_mut_ptr(), Read { shape, fields_at: 2, key_at: 4 });
+        let word = |text: &[u8; 2]| Word::new(u16::from_le_bytes(*text).into(), 2);
+        let none = Word::default();
+        let (before, between) =
+            ([word(b"VA"), word(b"LU"), word(b"E "), none], [word(b" 5"), none]);
+        let mut out = b"> ".to_vec();
+        for (key, due) in [(true, "> VALUE key 5value\r\n"), (false, "> VALUE  5value\r\n")] {
+            let around = Around { before, key, between, behind: word(b"\r\n") };
+            item.append_around(&mut out, &around, b"key");
+            assert_eq!(out.as_slice(), due.as_bytes());
+            out.truncate(2);
+        }
     }
 }

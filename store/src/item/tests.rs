@@ -168,7 +168,7 @@ fn keys_that_differ_in_any_byte_are_not_the_same() {
     for len in 0..=250 {
         assert!(is_same(&key[..len], &key.clone()[..len]), "{len} bytes");
         assert!(!is_same(&key[..len], &key[..=len]), "{len} bytes");
-        for at in 0..len {
+        for at in (0..len).step_by(if cfg!(miri) { 31 } else { 1 }) {
             let mut other = key[..len].to_vec();
             other[at] ^= 1 << (at % 8);
             assert!(!is_same(&key[..len], &other), "byte {at} of {len}");
