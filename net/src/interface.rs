@@ -31,6 +31,9 @@ const IP_ADDRESS: u16 = 1;
 const IP_LOCAL: u16 = 2;
 const IP_BROADCAST: u16 = 4;
 
+/// The kind of a virtual interface whose packets have a tag on the wire.
+pub(crate) const VLAN: &str = "vlan";
+
 /// Bytes of `struct ifinfomsg` and `struct ifaddrmsg`.
 const LINK_BYTES: usize = 16;
 const IP_BYTES: usize = 8;
@@ -168,13 +171,13 @@ impl Interface {
         Some(interface)
     }
 
-    /// The names of the VLANs on it.
-    pub(crate) fn vlans(&self, netlink: &Netlink) -> io::Result<Vec<String>> {
-        let mut vlans = Vec::new();
+    /// The names of the interfaces of a kind, such as `VLAN`, that are on it.
+    pub(crate) fn above(&self, kind: &str, netlink: &Netlink) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
         netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
-            vlans.extend(vlan_on(self.index, body));
+            names.extend(name_on(self.index, kind, body));
         })?;
-        Ok(vlans)
+        Ok(names)
     }
 
     /// The IP addresses that it has.
@@ -184,11 +187,11 @@ impl Interface {
     }
 }
 
-/// The name of an interface, if it is a VLAN on the one of this index.
-fn vlan_on(index: u32, body: &[u8]) -> Option<String> {
+/// The name of an interface, if it is of this kind, and on the one of this index.
+fn name_on(index: u32, kind: &str, body: &[u8]) -> Option<String> {
     let below = Attributes(body.get(LINK_BYTES..)?).find(|(kind, _)| *kind == LINK);
     let is_on_it = below.is_some_and(|(_, value)| number(value) == index);
-    Interface::read(body).filter(|it| is_on_it && it.kind == "vlan").map(|it| it.name)
+    Interface::read(body).filter(|it| is_on_it && it.kind == kind).map(|it| it.name)
 }
 
 /// The id of a program, if one is attached.
@@ -214,6 +217,7 @@ fn text(value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testing::namespace::{Veth, pair};
 
     /// As the kernel tells of `ip link add link wire name wire.5 type vlan id 5`.
     #[test]
@@ -226,11 +230,26 @@ mod tests {
             put(&mut message, KIND_OF, &info);
             message
         };
-        assert_eq!(vlan_on(7, &told(b"vlan\0")), Some("wire.5".to_owned()));
-        assert_eq!(vlan_on(8, &told(b"vlan\0")), None);
-        assert_eq!(vlan_on(7, &told(b"veth\0")), None);
-        assert_eq!(vlan_on(7, &[0; LINK_BYTES]), None);
-        assert_eq!(vlan_on(7, &[]), None);
+        assert_eq!(name_on(7, VLAN, &told(b"vlan\0")), Some("wire.5".to_owned()));
+        assert_eq!(name_on(8, VLAN, &told(b"vlan\0")), None);
+        assert_eq!(name_on(7, VLAN, &told(b"veth\0")), None);
+        assert_eq!(name_on(7, VLAN, &[0; LINK_BYTES]), None);
+        assert_eq!(name_on(7, VLAN, &[]), None);
+    }
+
+    /// Of two veth interfaces each is on the other. (Not every kernel has VLANs.)
+    #[test]
+    fn the_interfaces_of_a_kind_on_another_are_told_by_name() {
+        let Some([near, _far]) = pair(Veth::default()) else { return };
+        near.ip("link add left type veth peer name right");
+        let above = |name, kind| {
+            let netlink = Netlink::open().unwrap();
+            Interface::named(&netlink, name).unwrap().above(kind, &netlink).unwrap()
+        };
+        near.on(|| {
+            assert_eq!([above("left", "veth"), above("right", "veth")], [["right"], ["left"]]);
+            assert!(above("left", VLAN).is_empty() && above("lo", "veth").is_empty());
+        });
     }
 
     /// As the kernel tells of `ip address add 10.1.2.3/20 dev wire`.
@@ -275,7 +294,7 @@ mod tests {
         assert_eq!((named.index, named.mac, named.program), (1, None, 0));
         assert!(named.mtu >= 1280, "{named:?}");
         assert_eq!(Interface::numbered(&netlink, 1).unwrap(), named);
-        assert!(named.vlans(&netlink).unwrap().is_empty());
+        assert!(named.above(VLAN, &netlink).unwrap().is_empty());
         for name in ["nosuchnic", "", "a name that is longer than an interface's"] {
             assert!(Interface::named(&netlink, name).is_err(), "{name}");
         }
