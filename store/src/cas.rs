@@ -78,6 +78,7 @@ impl Store {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
+#[allow(clippy::expect_used, clippy::panic, reason = "tests")]
 mod tests {
     use super::*;
     use crate::{Body, Column, Config, Put, Stored, Verb};
