@@ -419,6 +419,9 @@ mod tests {
             let found = faults(chains);
             assert!(found.iter().any(|found| found.contains(fault)), "{fault}: {found:?}");
         }
+        let uncut = 3 * memory.frames.per_segment;
+        let found = faults(&[(first, 2 * bytes), (third, bytes), (uncut, bytes)]);
+        assert!(found.iter().any(|it| it.starts_with("Some(Free) segment 3 has")), "{found:?}");
         memory.chain(first, NONE);
         memory.release(second);
         memory.release(third);
@@ -438,6 +441,7 @@ mod tests {
         // SAFETY: the chain is this test's own.
         let pinned = unsafe { Pinned::hold(&memory, head, bytes + 3) }.expect("held");
         assert_eq!(pinned.pieces().map(<[u8]>::len).collect::<Vec<_>>(), [bytes, 3]);
+        assert_eq!((pinned.bytes(), pinned.bytes_left()), (bytes + 3, bytes + 3));
         assert_eq!(memory.release(head), 0);
         drop(pinned);
         assert_eq!(memory.segments.free(), free);

@@ -216,6 +216,7 @@ mod tests {
         let words = Words::new(27).expect("address space");
         (0..27).for_each(|at| words.word(at).store(at as u64, Relaxed));
         assert!(words.len() == 27 && !words.is_empty());
+        assert_eq!(words.page_bytes(), crate::map::page_bytes());
         for line in 0..3 {
             let there = words.line(line).each_ref().map(|word| word.load(Relaxed));
             assert_eq!(there, std::array::from_fn(|at| (line * 8 + at) as u64));
