@@ -36,8 +36,14 @@ fn each_word_of_the_crawler_asks_for_its_own() {
 #[test]
 fn lru_takes_each_of_its_settings_alone() {
     let lru = |text| asks(Operator::Lru, text);
-    for right in ["mode flat", "mode segmented", "temp_ttl 5", "temp_ttl -1", "tune 10 25 0.1 2.0"]
-    {
+    for right in [
+        "mode flat",
+        "mode segmented",
+        "mode flat and more words",
+        "temp_ttl 5",
+        "temp_ttl -1",
+        "tune 10 25 0.1 2.0",
+    ] {
         assert_eq!(lru(right), Ok(Control::Nothing), "{right}");
     }
     for wrong in ["mode", "mode round", "temp_ttl x", "temp_ttl", "tune 10 25 0.1"] {
@@ -45,6 +51,26 @@ fn lru_takes_each_of_its_settings_alone() {
     }
     assert_eq!(lru("tune 50 50 0.1 2.0"), Err(Refusal::LruPercent));
     assert_eq!(lru("tune 10 25 0.1 0"), Err(Refusal::LruFactor));
+}
+
+#[test]
+fn extstore_takes_its_settings_with_numbers_alone() {
+    let extstore = |text| asks(Operator::Extstore, text);
+    for right in ["free_memchunks 63 0", "item_size 512", "max_sleep 1", "max_frag 0.8"] {
+        assert_eq!(extstore(right), Ok(Control::Nothing), "{right}");
+    }
+    for wrong in [
+        "",
+        "free_memchunks 64 0",
+        "free_memchunks 63 x",
+        "free_memchunks 63",
+        "item_size x",
+        "max_frag x",
+        "max_frag",
+        "other 5",
+    ] {
+        assert_eq!(extstore(wrong), Err(Refusal::UnknownCommand), "{wrong}");
+    }
 }
 
 #[test]
@@ -226,4 +252,29 @@ fn me_tells_all_of_an_item() {
     assert_eq!(told(Some(&item)), "ME foo exp=10 la=4 cas=9 fetch=yes cls=1 size=99\r\n");
     let other = Item { exptime: 0, fetched: false, ..item };
     assert_eq!(told(Some(&other)), "ME foo exp=-1 la=4 cas=9 fetch=no cls=1 size=99\r\n");
+}
+
+#[test]
+fn a_line_is_said_unless_its_client_wants_no_reply() {
+    use Outcome::{
+        Deleted, Done, KeysEnd, Noop, Quit, Refused, StatsEnd, StatsReset, Stored, Touched,
+    };
+    for (outcome, line, without) in [
+        (Stored(5), "STORED\r\n", ""),
+        (Deleted, "DELETED\r\n", ""),
+        (Touched, "TOUCHED\r\n", ""),
+        (Done, "OK\r\n", ""),
+        (Noop, "MN\r\n", ""),
+        (Quit, "", ""),
+        (KeysEnd, "END\r\n", ""),
+        (StatsEnd, "END\r\n", ""),
+        (StatsReset, "RESET\r\n", ""),
+        (Refused(Refusal::NotFound), "NOT_FOUND\r\n", ""),
+        // memcached ends this line twice.
+        (Refused(Refusal::KeyTooLong), "CLIENT_ERROR bad command line format\r\n\r\n", "\r\n"),
+    ] {
+        for (noreply, due) in [(false, line), (true, without)] {
+            assert_eq!(said(|out| Form::Text { noreply }.say(outcome, out)), due, "{outcome:?}");
+        }
+    }
 }
