@@ -374,6 +374,61 @@ mod tests {
     }
 
     #[test]
+    fn frames_in_use_are_scattered_if_lower_segments_have_room_for_them() {
+        let memory = Memory::new(1 << 20, 1, 1).expect("address space");
+        let per_segment = memory.frames.per_segment;
+        assert_eq!(memory.frames.table_bytes(10), 10 * (per_segment as usize + 1) * 8);
+        let scattered = || memory.frames.scattered(&memory.segments);
+        assert_eq!((scattered(), memory.take_frame_before(1)), (None, None), "none is cut");
+        let taken: Vec<u32> =
+            (0..per_segment * 3).map(|_| memory.take_frame(0, 0).expect("room")).collect();
+        assert_eq!((scattered(), memory.take_frame_before(3)), (None, None), "all are full");
+        // All but one of the last segment, which has no room for that one's place in its turn.
+        taken[2 * per_segment as usize + 1..].iter().for_each(|&frame| {
+            memory.release(frame);
+        });
+        assert_eq!(scattered(), None, "there is room in the highest segment alone");
+        memory.release(taken[3]);
+        assert_eq!(scattered(), Some((1, 2)), "the highest fits the lowest");
+        assert_eq!(memory.take_frame_before(2), Some(taken[3]));
+        assert_eq!((scattered(), memory.take_frame_before(2)), (None, None));
+        assert_eq!(memory.take_frame_before(3), Some(taken[2 * per_segment as usize + 1]));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn an_audit_finds_chains_that_are_not_as_their_items_say_and_frames_of_nobody() {
+        let memory = Memory::new(1 << 20, 1, 1).expect("address space");
+        let bytes = memory.frames.frame_bytes;
+        let [first, second, third] = [(); 3].map(|()| memory.take_frame(0, 0).expect("room"));
+        memory.chain(first, second);
+        let faults = |chains: &[(u32, u32)]| {
+            let mut faults = Vec::new();
+            memory.audit_frames(&chains.iter().copied().collect(), &mut faults);
+            faults
+        };
+        assert_eq!(faults(&[(first, 2 * bytes), (third, bytes)]), [""; 0]);
+        for (chains, fault) in [
+            (&[(first, bytes), (third, bytes)][..], "bytes in place of"),
+            (&[(first, 2 * bytes)], "in use are 3"),
+            (&[(first, 2 * bytes), (second, bytes), (third, bytes)], "is in two chains"),
+        ] {
+            let found = faults(chains);
+            assert!(found.iter().any(|found| found.contains(fault)), "{fault}: {found:?}");
+        }
+        let uncut = 3 * memory.frames.per_segment;
+        let found = faults(&[(first, 2 * bytes), (third, bytes), (uncut, bytes)]);
+        assert!(found.iter().any(|it| it.starts_with("Some(Free) segment 3 has")), "{found:?}");
+        memory.chain(first, NONE);
+        memory.release(second);
+        memory.release(third);
+        assert_eq!(faults(&[(first, bytes)]), [""; 0]);
+        assert!(memory.hold(first), "it is in use");
+        let found = faults(&[(first, bytes)]);
+        assert!(found.len() == 1 && found[0].contains("has 2 references"), "{found:?}");
+    }
+
+    #[test]
     fn a_chain_goes_with_its_last_reference() {
         let memory = Arc::new(Memory::new(1 << 20, 1, 1).expect("address space"));
         let free = memory.segments.free();
@@ -383,6 +438,7 @@ mod tests {
         // SAFETY: the chain is this test's own.
         let pinned = unsafe { Pinned::hold(&memory, head, bytes + 3) }.expect("held");
         assert_eq!(pinned.pieces().map(<[u8]>::len).collect::<Vec<_>>(), [bytes, 3]);
+        assert_eq!((pinned.bytes(), pinned.bytes_left()), (bytes + 3, bytes + 3));
         assert_eq!(memory.release(head), 0);
         drop(pinned);
         assert_eq!(memory.segments.free(), free);

@@ -306,14 +306,21 @@ fn told_of(address: usize, name: &str) -> Option<String> {
     None
 }
 
+/// The flags, in the kernel's letters, of the mapping that contains `address`.
+#[cfg(all(test, not(loom)))]
+fn flags_at(address: usize) -> Option<String> {
+    told_of(address, "VmFlags:").map(|flags| format!("{flags} "))
+}
+
+/// Is the page of this address locked, or will be when it is touched?
+#[cfg(all(test, not(loom)))]
+pub(crate) fn is_locked(address: usize) -> bool {
+    flags_at(address).is_some_and(|flags| flags.contains(" lo "))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    /// Returns the flags, in the kernel's letters, of the mapping that contains `address`.
-    fn flags_at(address: usize) -> Option<String> {
-        told_of(address, "VmFlags:").map(|flags| format!("{flags} "))
-    }
 
     #[test]
     fn huge_pages_are_given_where_the_system_gives_them_for_the_asking() {

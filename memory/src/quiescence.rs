@@ -138,6 +138,23 @@ mod tests {
     }
 
     #[test]
+    #[cfg(debug_assertions)]
+    fn a_planted_stall_holds_what_nobody_does_and_planted_early_reuse_holds_nothing() {
+        let quiescence = Quiescence::new(1);
+        let epoch = quiescence.retire();
+        assert_eq!((quiescence.passed(epoch), quiescence.online()), (true, 0));
+        quiescence.plant_stall(true);
+        assert!(!quiescence.passed(epoch));
+        quiescence.plant_stall(false);
+        assert!(quiescence.passed(epoch));
+        pass(&quiescence, 0);
+        let epoch = quiescence.retire();
+        assert_eq!((quiescence.passed(epoch), quiescence.online()), (false, 1));
+        quiescence.plant_early_reuse();
+        assert!(quiescence.passed(epoch));
+    }
+
+    #[test]
     fn an_offline_column_holds_nothing() {
         let quiescence = Quiescence::new(2);
         pass(&quiescence, 0);

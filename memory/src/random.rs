@@ -25,3 +25,20 @@ impl Random {
         u32::try_from(((self.0 >> 32) * u64::from(below)) >> 32).unwrap_or(0)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_below_is_drawn_and_two_columns_draw_others() {
+        let draw = |id| {
+            let mut random = Random::new(id);
+            (0..200).map(|_| random.below(7)).collect::<Vec<u32>>()
+        };
+        let [one, other] = [0, 1].map(draw);
+        assert!((0..7).all(|number| one.contains(&number)), "{one:?}");
+        assert!(one.iter().all(|&number| number < 7) && one != other, "{one:?}");
+        assert_eq!(Random::new(3).below(1), 0);
+    }
+}

@@ -224,6 +224,7 @@ pub fn growth() -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::map::is_locked;
 
     #[test]
     fn segments_are_up_to_1024_and_within_bounds() {
@@ -247,6 +248,31 @@ mod tests {
         assert_eq!((large.segment_bytes(), large.segments()), (2 << 20, 5120));
         assert!(Region::new(1000, 1).is_err());
         assert!(Region::new(usize::MAX, 1).is_err());
+    }
+
+    #[test]
+    fn large_segments_want_huge_pages_and_small_ones_when_asked_to() {
+        for (megabytes, wants) in [(341, false), (342, true)] {
+            let region = Region::new(megabytes << 20, 1).expect("address space");
+            assert_eq!(region.wants_huge(), wants, "{megabytes} MiB");
+            region.want_huge();
+            assert!(region.wants_huge());
+        }
+    }
+
+    /// A few KiB, which any system lets a process lock.
+    #[test]
+    fn a_segment_of_a_locked_region_is_locked_once_it_is_admitted() {
+        let region = Region::new(1 << 20, 1).expect("address space");
+        let is_locked = |segment| is_locked(region.at(region.start(segment)).addr());
+        region.admit(3);
+        region.lock().expect("a segment may be locked");
+        assert_eq!([0, 1, 3].map(is_locked), [true, false, false]);
+        region.admit(3);
+        assert_eq!([2, 3, 4].map(is_locked), [false, true, false]);
+        region.lock_no_more();
+        region.admit(5);
+        assert!(!is_locked(5));
     }
 
     #[test]

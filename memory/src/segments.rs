@@ -387,3 +387,6 @@ fn changed(head: u64) -> u64 {
 
 #[cfg(all(test, loom))]
 mod under_loom;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

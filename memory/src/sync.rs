@@ -140,5 +140,10 @@ mod tests {
             }
         });
         assert_eq!(counter.get(), ALL);
+        counter.sub(ALL - 7);
+        assert_eq!(counter.get(), 7);
+        counter.set(5);
+        counter.sub(6);
+        assert_eq!(counter.get(), u64::MAX, "another thread's has the rest of a gauge");
     }
 }

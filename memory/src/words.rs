@@ -204,3 +204,34 @@ mod modelled {
         pub fn want_huge(&self, _bytes: usize) {}
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::sync::Ordering::Relaxed;
+
+    #[test]
+    fn a_line_is_eight_words_in_a_row_and_the_last_ones_are_in_none() {
+        let words = Words::new(27).expect("address space");
+        (0..27).for_each(|at| words.word(at).store(at as u64, Relaxed));
+        assert!(words.len() == 27 && !words.is_empty());
+        assert_eq!(words.page_bytes(), crate::map::page_bytes());
+        for line in 0..3 {
+            let there = words.line(line).each_ref().map(|word| word.load(Relaxed));
+            assert_eq!(there, std::array::from_fn(|at| (line * 8 + at) as u64));
+        }
+        assert!(Words::new(0).expect("no address space").is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "line outside the array")]
+    fn there_is_no_line_of_fewer_words() {
+        let _ = Words::new(27).expect("address space").line(3);
+    }
+
+    #[test]
+    #[should_panic(expected = "word outside the array")]
+    fn there_is_no_word_behind_the_last() {
+        let _ = Words::new(27).expect("address space").word(27);
+    }
+}

@@ -228,6 +228,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_tells_what_it_holds_and_a_full_one_takes_nothing() {
+        let ((stream, mut peer), calls) = (pair(), Calls::default());
+        let (mut pipe, value) = (Pipe::new().unwrap(), value(2 * PIPE_BYTES));
+        assert_eq!((pipe.fill(&value[..1000], &calls).unwrap(), pipe.bytes()), (1000, 1000));
+        assert_eq!((pipe.drain(&stream, &calls), pipe.bytes()), (Sent::Bytes(1000), 0));
+        let mut read = [0; 1000];
+        peer.read_exact(&mut read).unwrap();
+        assert!(read == value[..1000]);
+        let filled = pipe.fill(value, &calls).unwrap();
+        assert!(filled > 0 && filled <= PIPE_BYTES && pipe.bytes() == filled);
+        assert_eq!((pipe.fill(&value[filled..], &calls).unwrap(), pipe.bytes()), (0, filled));
+    }
+
+    #[test]
     fn what_is_referred_to_arrives_whole_and_the_kernel_tells_that_loopback_copies_it() {
         let ((stream, mut peer), calls) = (pair(), Calls::default());
         let value = value(3 << 20);

@@ -31,6 +31,9 @@ const IP_ADDRESS: u16 = 1;
 const IP_LOCAL: u16 = 2;
 const IP_BROADCAST: u16 = 4;
 
+/// The kind of a virtual interface whose packets have a tag on the wire.
+pub(crate) const VLAN: &str = "vlan";
+
 /// Sizes of `struct ifinfomsg` and of `struct ifaddrmsg`.
 const LINK_BYTES: usize = 16;
 const IP_BYTES: usize = 8;
@@ -165,13 +168,13 @@ impl Interface {
         Some(interface)
     }
 
-    /// Returns the names of the VLANs on this interface.
-    pub(crate) fn vlans(&self, netlink: &Netlink) -> io::Result<Vec<String>> {
-        let mut vlans = Vec::new();
+    /// Returns the names of the interfaces of a kind, such as `VLAN`, that are on it.
+    pub(crate) fn above(&self, kind: &str, netlink: &Netlink) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
         netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
-            vlans.extend(vlan_on(self.index, body));
+            names.extend(name_on(self.index, kind, body));
         })?;
-        Ok(vlans)
+        Ok(names)
     }
 
     pub(crate) fn addresses(&self, netlink: &Netlink) -> io::Result<Vec<IpAddr>> {
@@ -180,11 +183,11 @@ impl Interface {
     }
 }
 
-/// Returns the name of an interface, if it is a VLAN on the one with this index.
-fn vlan_on(index: u32, body: &[u8]) -> Option<String> {
+/// Returns the name of an interface, if it is of this kind and on the one with this index.
+fn name_on(index: u32, kind: &str, body: &[u8]) -> Option<String> {
     let below = Attributes(body.get(LINK_BYTES..)?).find(|(kind, _)| *kind == LINK);
     let is_on_it = below.is_some_and(|(_, value)| number(value) == index);
-    Interface::read(body).filter(|it| is_on_it && it.kind == "vlan").map(|it| it.name)
+    Interface::read(body).filter(|it| is_on_it && it.kind == kind).map(|it| it.name)
 }
 
 /// Returns the id of an attached XDP program; 0 for none.
@@ -210,6 +213,7 @@ fn text(value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testing::namespace::{Veth, pair};
 
     /// The message is the kernel's for `ip link add link wire name wire.5 type vlan id 5`.
     #[test]
@@ -222,11 +226,26 @@ mod tests {
             put(&mut message, KIND_OF, &info);
             message
         };
-        assert_eq!(vlan_on(7, &told(b"vlan\0")), Some("wire.5".to_owned()));
-        assert_eq!(vlan_on(8, &told(b"vlan\0")), None);
-        assert_eq!(vlan_on(7, &told(b"veth\0")), None);
-        assert_eq!(vlan_on(7, &[0; LINK_BYTES]), None);
-        assert_eq!(vlan_on(7, &[]), None);
+        assert_eq!(name_on(7, VLAN, &told(b"vlan\0")), Some("wire.5".to_owned()));
+        assert_eq!(name_on(8, VLAN, &told(b"vlan\0")), None);
+        assert_eq!(name_on(7, VLAN, &told(b"veth\0")), None);
+        assert_eq!(name_on(7, VLAN, &[0; LINK_BYTES]), None);
+        assert_eq!(name_on(7, VLAN, &[]), None);
+    }
+
+    /// Two veth interfaces are each on the other. (Not every kernel has VLANs.)
+    #[test]
+    fn the_interfaces_of_a_kind_on_another_are_told_by_name() {
+        let Some([near, _far]) = pair(Veth::default()) else { return };
+        near.ip("link add left type veth peer name right");
+        let above = |name, kind| {
+            let netlink = Netlink::open().unwrap();
+            Interface::named(&netlink, name).unwrap().above(kind, &netlink).unwrap()
+        };
+        near.on(|| {
+            assert_eq!([above("left", "veth"), above("right", "veth")], [["right"], ["left"]]);
+            assert!(above("left", VLAN).is_empty() && above("lo", "veth").is_empty());
+        });
     }
 
     /// The message is the kernel's for `ip address add 10.1.2.3/20 dev wire`.
@@ -271,7 +290,7 @@ mod tests {
         assert_eq!((named.index, named.mac, named.program), (1, None, 0));
         assert!(named.mtu >= 1280, "{named:?}");
         assert_eq!(Interface::numbered(&netlink, 1).unwrap(), named);
-        assert!(named.vlans(&netlink).unwrap().is_empty());
+        assert!(named.above(VLAN, &netlink).unwrap().is_empty());
         for name in ["nosuchnic", "", "a name that is longer than an interface's"] {
             assert!(Interface::named(&netlink, name).is_err(), "{name}");
         }

@@ -354,6 +354,16 @@ mod tests {
     }
 
     #[test]
+    fn v_alone_asks_for_the_value_of_a_key_that_may_be_one() {
+        let longest = [b'k'; KEY_BYTES_MAX + 1];
+        assert!(Meta::value_of(&longest[1..]).is_of_value());
+        assert!(!Meta::value_of(&longest).is_of_value());
+        for text in [&b""[..], b"k", b"v k"] {
+            assert!(!meta(MetaVerb::Get, Args { text, count: 1 }).is_of_value());
+        }
+    }
+
+    #[test]
     fn flags_are_read_in_any_order() {
         let flags = parse(MetaVerb::Set, b"q F7 T-1 b ME C5 E18446744073709551615 I").unwrap();
         assert!(flags.quiet && flags.stale && flags.locked);

@@ -14,8 +14,8 @@ use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST, write};
 use protocol::show::{Found, Show};
 use protocol::{
-    Answer, Args, Delete, Delta, Form, Get, GetForm, Initial, Refusal, Request, Session, Speak,
-    Step, Store, Tag,
+    Answer, Args, Delete, Delta, Form, Get, GetForm, Initial, Outcome, Refusal, Request, Session,
+    Speak, Step, Store, Tag,
 };
 use stream::feed;
 
@@ -226,6 +226,44 @@ fn a_long_key_is_not_waited_for_in_the_buffer() {
     let answer = Form::Binary(tag).refused(Refusal::BadFormat);
     let last = Step::Request(Request::LastAnswer(answer), 535);
     assert_eq!(session.next(&[b'k'; 600]), last);
+}
+
+#[test]
+fn a_quiet_request_is_told_what_failed_and_not_what_succeeded() {
+    for quiet in [false, true] {
+        let form = Form::Binary(Tag { opcode: 0x1e, quiet, opaque: 7 });
+        let said = |say: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = Vec::new();
+            say(&mut bytes);
+            bytes
+        };
+        let status = |bytes: &[u8]| match Frame::decode(bytes) {
+            Decoded::Whole(frame, used) if used == bytes.len() => Some(frame.header.status),
+            _ => None,
+        };
+        let success = (!quiet).then_some(0);
+        assert_eq!(status(&said(&|out| form.refuse(Refusal::TooLarge, out))), Some(3), "{quiet}");
+        assert_eq!(status(&said(&|out| form.say(Outcome::Done, out))), success, "{quiet}");
+        assert_eq!(status(&said(&|out| form.say(Outcome::Stored(9), out))), success, "{quiet}");
+        assert_eq!(status(&said(&|out| form.number(5, 9, out))), success, "{quiet}");
+    }
+}
+
+#[test]
+fn a_number_comes_with_its_cas_unique_and_a_version_is_a_text() {
+    let form = Form::Binary(Tag { opcode: 5, quiet: false, opaque: 7 });
+    let mut bytes = Vec::new();
+    form.number(5, 9, &mut bytes);
+    form.say(Outcome::Stored(11), &mut bytes);
+    form.version("1.6.45", &mut bytes);
+    form.say(Outcome::StatsEnd, &mut bytes);
+    let mut rest = &bytes[..];
+    for (cas, value) in [(9, &5_u64.to_be_bytes()[..]), (11, b""), (0, b"1.6.45"), (0, b"")] {
+        let Decoded::Whole(frame, used) = Frame::decode(rest) else { panic!("{rest:?}") };
+        assert_eq!((frame.header.cas, frame.header.opaque, frame.value), (cas, 7, value));
+        rest = &rest[used..];
+    }
+    assert_eq!(rest, b"");
 }
 
 #[test]

@@ -5,11 +5,12 @@
 //! Invariant: each word that memcached accepts is accepted, and no other.
 //! Source: memcached 1.6.45 `process_lru_crawler_command`, `process_lru_command`, `proxy_request`.
 
+use protocol::binary::HEADER_BYTES;
 use protocol::command::Operator;
-use protocol::meta::write::{Asked, Get};
-use protocol::show::Show;
+use protocol::meta::write::{Asked, Get, Number, debug};
+use protocol::show::{Found, Show};
 use protocol::text::operator::{Classes, Control, Listing, Streams, read};
-use protocol::{Args, Outcome, Refusal, Session, Speak, Step};
+use protocol::{Args, Form, Outcome, Refusal, Session, Speak, Step, Tag};
 
 fn asks(operator: Operator, text: &str) -> Result<Control, Refusal> {
     let count = text.split_whitespace().count();
@@ -35,8 +36,14 @@ fn each_word_of_the_crawler_asks_for_its_own() {
 #[test]
 fn lru_takes_each_of_its_settings_alone() {
     let lru = |text| asks(Operator::Lru, text);
-    for right in ["mode flat", "mode segmented", "temp_ttl 5", "temp_ttl -1", "tune 10 25 0.1 2.0"]
-    {
+    for right in [
+        "mode flat",
+        "mode segmented",
+        "mode flat and more words",
+        "temp_ttl 5",
+        "temp_ttl -1",
+        "tune 10 25 0.1 2.0",
+    ] {
         assert_eq!(lru(right), Ok(Control::Nothing), "{right}");
     }
     for wrong in ["mode", "mode round", "temp_ttl x", "temp_ttl", "tune 10 25 0.1"] {
@@ -44,6 +51,26 @@ fn lru_takes_each_of_its_settings_alone() {
     }
     assert_eq!(lru("tune 50 50 0.1 2.0"), Err(Refusal::LruPercent));
     assert_eq!(lru("tune 10 25 0.1 0"), Err(Refusal::LruFactor));
+}
+
+#[test]
+fn extstore_takes_its_settings_with_numbers_alone() {
+    let extstore = |text| asks(Operator::Extstore, text);
+    for right in ["free_memchunks 63 0", "item_size 512", "max_sleep 1", "max_frag 0.8"] {
+        assert_eq!(extstore(right), Ok(Control::Nothing), "{right}");
+    }
+    for wrong in [
+        "",
+        "free_memchunks 64 0",
+        "free_memchunks 63 x",
+        "free_memchunks 63",
+        "item_size x",
+        "max_frag x",
+        "max_frag",
+        "other 5",
+    ] {
+        assert_eq!(extstore(wrong), Err(Refusal::UnknownCommand), "{wrong}");
+    }
 }
 
 #[test]
@@ -70,5 +97,184 @@ fn an_answer_to_a_meta_command_shows_the_key_as_it_was_given() {
         assert_eq!(String::from_utf8(out).unwrap(), due);
         let get = Get { asked, value: true, now: 5 };
         assert_eq!(get.key(), b"foo");
+    }
+}
+
+#[test]
+fn each_refusal_has_its_status_in_a_frame() {
+    for (refusal, status, words) in [
+        (Refusal::NotFound, 0x01, "Not found"),
+        (Refusal::StatsUnknown, 0x01, "Not found"),
+        (Refusal::Exists, 0x02, "Data exists for key."),
+        (Refusal::ReplyTooLong, 0x03, "Reply is longer than udp_reply_max"),
+        (Refusal::MessageSpent, 0x03, "Message asks for more than 1024 requests"),
+        (Refusal::StatsDetailTooLong, 0x03, "Prefixes take more than 1048576 bytes"),
+        (Refusal::TooLarge, 0x03, "Too large."),
+        (Refusal::BadFormat, 0x04, "Invalid arguments"),
+        (Refusal::NotStored, 0x05, "Not stored."),
+        (Refusal::NonNumeric, 0x06, "Non-numeric server-side value for incr or decr"),
+        (Refusal::FlushOff, 0x20, "Auth failure."),
+        (Refusal::UnknownCommand, 0x81, "Unknown command"),
+        (Refusal::NoMemory, 0x82, "Out of memory allocating item"),
+        (Refusal::NoMemoryDelta, 0x82, "Out of memory incrementing value"),
+        (Refusal::NoMemoryVivify, 0x82, "Out of memory allocating new item"),
+        (Refusal::ConnectionOnly, 0x83, "Answered over connections only"),
+        (Refusal::OperatorOnly, 0x83, "Obeyed over UDP only with -o udp_admin"),
+    ] {
+        let mut out = Vec::new();
+        let tag = Tag { opcode: 0x01, quiet: true, opaque: 7 };
+        Form::Binary(tag).refuse(refusal, &mut out);
+        assert_eq!((&out[6..8], &out[HEADER_BYTES..]), (&[0, status][..], words.as_bytes()));
+    }
+}
+
+fn flags(text: &str) -> Args<'_> {
+    Args { text: text.as_bytes(), count: text.split_whitespace().count() }
+}
+
+fn asked(text: &str, quiet: bool) -> Asked<'_> {
+    Asked { flags: flags(text), key: b"foo", key_binary: false, quiet }
+}
+
+fn said(say: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    say(&mut out);
+    out.iter().copied().map(char::from).collect()
+}
+
+#[test]
+fn ms_and_md_answer_with_two_letters_and_the_flags_in_their_order() {
+    use Outcome::{Done, Refused, Stored};
+    for (outcome, value_bytes, due, quiet_due) in [
+        (Refused(Refusal::NotStored), Some(5), "NS s5 c0 Oab\r\n", "NS s5 c0 Oab\r\n"),
+        (Refused(Refusal::NotFound), Some(5), "NF s5 c0 Oab\r\n", "NF s5 c0 Oab\r\n"),
+        (Refused(Refusal::Exists), None, "EX Oab\r\n", "EX Oab\r\n"),
+        (Stored(9), Some(5), "HD s5 c9 Oab\r\n", ""),
+        (Done, None, "HD Oab\r\n", ""),
+    ] {
+        for (quiet, due) in [(false, due), (true, quiet_due)] {
+            let answer = said(|out| asked("s c Oab", quiet).say(outcome, value_bytes, out));
+            assert_eq!(answer, due, "{outcome:?}");
+        }
+    }
+    let unknown = Refused(Refusal::UnknownCommand);
+    assert_eq!(said(|out| asked("Oab", true).say(unknown, None, out)), "ERROR\r\n");
+}
+
+#[test]
+fn ma_answers_with_the_time_that_its_item_has_left() {
+    let number = Number { value: 42, cas: 9, exptime: 60, touched: Some(70), vivified: Some(80) };
+    let answer =
+        |text, with_value| said(|out| asked(text, false).number(&number, with_value, 50, out));
+    assert_eq!(answer("t c", true), "VA 2 t10 c9\r\n42\r\n");
+    assert_eq!(answer("T20 t Oab", false), "HD t20 Oab\r\n");
+    assert_eq!(answer("t N30 t", false), "HD t10 t30\r\n");
+    assert_eq!(said(|out| asked("t", true).number(&number, true, 50, out)), "");
+    let kept = Number { touched: None, vivified: None, exptime: 0, ..number };
+    assert_eq!(said(|out| asked("T1 N1 t", false).number(&kept, false, 50, out)), "HD t-1\r\n");
+}
+
+/// An item of which all is sure.
+#[derive(Clone, Copy)]
+struct Item {
+    exptime: u32,
+    fetched: bool,
+    marked: bool,
+}
+
+impl Found for Item {
+    fn client_flags(&self) -> u32 {
+        3
+    }
+    fn value_bytes(&self) -> u32 {
+        12_345
+    }
+    fn cas(&self) -> u64 {
+        9
+    }
+    fn exptime(&self) -> Option<u32> {
+        Some(self.exptime)
+    }
+    fn touched(&self) -> Option<u32> {
+        Some(70)
+    }
+    fn vivified(&self) -> Option<u32> {
+        Some(80)
+    }
+    fn idle_seconds(&self) -> Option<u32> {
+        Some(4)
+    }
+    fn fetched(&self) -> Option<bool> {
+        Some(self.fetched)
+    }
+    fn stale(&self) -> bool {
+        self.marked
+    }
+    fn token_sent(&self) -> bool {
+        self.marked
+    }
+    fn won(&self) -> Option<bool> {
+        Some(self.marked)
+    }
+}
+
+#[test]
+fn mg_shows_of_an_item_what_is_asked_in_the_order_asked() {
+    let item = Item { exptime: 60, fetched: true, marked: false };
+    let show = |text, value, item: &Item| {
+        let get = Get { asked: asked(text, false), value, now: 50 };
+        assert_eq!(get.around(item), None);
+        said(|out| {
+            assert_eq!(get.head(item, out), Some(value));
+            get.end(out);
+        })
+    };
+    assert_eq!(show("s t c f l h k Oab", false, &item), "HD s12345 t10 c9 f3 l4 h1 kfoo Oab\r\n");
+    assert_eq!(show("t T20 t N30 t", false, &item), "HD t10 t20 t30\r\n");
+    let other = Item { exptime: 0, fetched: false, marked: true };
+    assert_eq!(show("v t h", true, &other), "VA 12345 t-1 h0 Z X W\r\n\r\n");
+}
+
+#[test]
+fn a_key_that_is_not_there_is_told_unless_it_was_asked_for_quietly() {
+    let miss =
+        |text, quiet| said(|out| Get { asked: asked(text, quiet), value: true, now: 50 }.miss(out));
+    assert_eq!((miss("v Oab", false), miss("v Oab", true)), ("EN Oab\r\n".into(), "".into()));
+    let plain = protocol::meta::write::GetValue { key: b"foo", now: 50 };
+    assert_eq!(said(|out| plain.miss(out)), "EN\r\n");
+}
+
+#[test]
+fn me_tells_all_of_an_item() {
+    let item = Item { exptime: 60, fetched: true, marked: false };
+    let told = |item: Option<&Item>| said(|out| debug(b"foo", item, 99, 50, out));
+    assert_eq!(told(None), "EN\r\n");
+    assert_eq!(told(Some(&item)), "ME foo exp=10 la=4 cas=9 fetch=yes cls=1 size=99\r\n");
+    let other = Item { exptime: 0, fetched: false, ..item };
+    assert_eq!(told(Some(&other)), "ME foo exp=-1 la=4 cas=9 fetch=no cls=1 size=99\r\n");
+}
+
+#[test]
+fn a_line_is_said_unless_its_client_wants_no_reply() {
+    use Outcome::{
+        Deleted, Done, KeysEnd, Noop, Quit, Refused, StatsEnd, StatsReset, Stored, Touched,
+    };
+    for (outcome, line, without) in [
+        (Stored(5), "STORED\r\n", ""),
+        (Deleted, "DELETED\r\n", ""),
+        (Touched, "TOUCHED\r\n", ""),
+        (Done, "OK\r\n", ""),
+        (Noop, "MN\r\n", ""),
+        (Quit, "", ""),
+        (KeysEnd, "END\r\n", ""),
+        (StatsEnd, "END\r\n", ""),
+        (StatsReset, "RESET\r\n", ""),
+        (Refused(Refusal::NotFound), "NOT_FOUND\r\n", ""),
+        // memcached ends this line twice.
+        (Refused(Refusal::KeyTooLong), "CLIENT_ERROR bad command line format\r\n\r\n", "\r\n"),
+    ] {
+        for (noreply, due) in [(false, line), (true, without)] {
+            assert_eq!(said(|out| Form::Text { noreply }.say(outcome, out)), due, "{outcome:?}");
+        }
     }
 }

@@ -344,3 +344,18 @@ impl Bypass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_have_a_part_of_memory_and_leave_room_for_two_of_the_largest_items() {
+        let of = |memory_mb: usize, item_mb: usize| {
+            let (memory_bytes, item_bytes_max) = (memory_mb << 20, item_mb << 20);
+            ring_bytes_max(&Settings { memory_bytes, item_bytes_max, ..Settings::default() }) >> 20
+        };
+        assert_eq!([of(64, 1), of(1024, 128)], [16, 256]);
+        assert_eq!([of(64, 24), of(64, 25), of(64, 31), of(64, 32), of(64, 33)], [16, 14, 2, 0, 0]);
+    }
+}

@@ -88,9 +88,6 @@ pub(crate) struct Column {
     awaiting_room_before: usize,
     /// Connections whose errands have nothing to do now.
     awaiting_errand: Vec<u64>,
-    /// The next search for stalled connections begins no earlier than this, by
-    /// `TurnState::served_ms`.
-    relief_due_ms: u64,
     timers: Timers,
     spin: Spin,
     waker: Arc<Waker>,
@@ -153,7 +150,6 @@ impl Column {
             awaiting_room: Vec::new(),
             awaiting_room_before: 0,
             awaiting_errand: Vec::new(),
-            relief_due_ms: 0,
             timers: parts.timers,
             spin,
             waker: parts.waker,
@@ -389,7 +385,7 @@ impl Column {
             let over = self.streams.is_pressed(1);
             let divisor = if over { 1 } else { 2 };
             let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));
-            if !over && served_ms < self.relief_due_ms {
+            if !over && !self.timers.relief_is_due(served_ms) {
                 return;
             }
             let oldest = self
@@ -400,7 +396,7 @@ impl Column {
                 .map(|(token, it)| (token, it.moved_ms));
             let Some((token, moved_ms)) = oldest else { return };
             if !over && served_ms.saturating_sub(moved_ms) < limits::STALLED_MS {
-                self.relief_due_ms = served_ms + limits::RELIEF_REST_MS;
+                self.timers.rest_relief(served_ms);
                 return;
             }
             if let Some(connection) = self.connections.get(token) {

@@ -73,3 +73,66 @@ impl Store {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[allow(clippy::expect_used, clippy::panic, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::{Body, Column, Config, Put, Stored, Verb};
+
+    fn store() -> std::sync::Arc<Store> {
+        let store = Store::new(&Config {
+            memory_bytes: 8 << 20,
+            item_bytes_max: 1 << 20,
+            columns: 1,
+            eviction: None,
+            cas: true,
+            now: 62,
+        });
+        store.expect("address space")
+    }
+
+    fn set(column: &mut Column, cas_in: Option<u64>) -> u64 {
+        match column.put(&Put { cas_in, ..Put::new(Verb::Set, b"k") }, Body::Bytes(b"v")) {
+            Ok(Stored::Stored { cas, .. }) => cas,
+            other => panic!("set: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_item_gets_another_unique_than_it_had_whatever_a_client_chose() {
+        let store = store();
+        let mut column = store.column();
+        let first = set(&mut column, None);
+        let counter = store.log.cas_now();
+        assert_eq!(counter, first + BLOCK, "a block was taken");
+        for (chosen, next) in [
+            (first, first + 1),
+            (first + 1, first + 2),
+            // In the block, and not handed out: another block is begun.
+            (counter - 1, counter),
+            // The first of the next block.
+            (counter + BLOCK, counter + 1),
+            (u64::MAX, counter + 2),
+        ] {
+            assert_eq!(set(&mut column, Some(chosen)), chosen);
+            assert_eq!(set(&mut column, None), next, "behind {chosen}");
+        }
+    }
+
+    #[test]
+    fn a_unique_near_the_counter_is_kept_short() {
+        let store = store();
+        store.log.take_cas(2 * NEAR);
+        let counter = store.log.cas_now();
+        for (width, uniques) in [
+            (CasWidth::Short, [counter - 1, counter - NEAR]),
+            (CasWidth::Long, [counter, counter - NEAR - 1]),
+        ] {
+            for unique in uniques {
+                assert_eq!(store.cas_width(NewCas::Given(unique)), width, "{unique} of {counter}");
+            }
+        }
+        assert_eq!(store.cas_width(NewCas::Next), CasWidth::Short);
+    }
+}

@@ -284,3 +284,19 @@ impl Gathered {
         SLICE_SEGMENTS
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_told_is_that_of_three_lists_and_a_byte_for_each_segment() {
+        for (segments, marks) in [(1, 1), (100, 128), (4096, 4096), (5000, 8192)] {
+            let harvest = Harvest::new(segments, 16);
+            let gathered = harvest.gathered.lock().unwrap();
+            let lists = [&gathered.dead, &gathered.mixed, &gathered.alive];
+            let listed: usize = lists.iter().map(|list| list.capacity()).sum();
+            assert_eq!(harvest.bytes(segments), marks + listed * size_of::<u32>(), "{segments}");
+        }
+    }
+}

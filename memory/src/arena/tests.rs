@@ -23,6 +23,8 @@ fn value_chunks_are_taken_once_each_and_no_rings_chunk_ever() {
     {
         let arena = Arena::new(ring, value, 2048).unwrap();
         assert_eq!((arena.free(), arena.bytes()), (value, (ring + value) as usize * 2048));
+        assert_eq!((arena.chunks(), arena.ring_chunks()), (ring + value, ring));
+        assert_eq!(arena.value_bytes(), value as usize * 2048);
         let taken: BTreeSet<u32> = std::iter::from_fn(|| arena.take()).collect();
         assert_eq!(taken, (ring..ring + value).collect(), "{ring} and {value}");
         assert_eq!((arena.free(), arena.take()), (0, None));

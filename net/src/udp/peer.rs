@@ -177,3 +177,40 @@ impl std::fmt::Debug for Peer {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_leaves_from_the_address_asked_and_names_an_interface_only_where_it_must() {
+        let v4 = |ours: [u8; 4]| Asked::V4 {
+            asked: [224, 0, 0, 1].into(),
+            ours: ours.into(),
+            interface: 7,
+        };
+        let v6 = |asked: &str| Asked::V6 { asked: asked.parse().unwrap(), interface: 7 };
+        for (asked, source) in [
+            (Asked::Bound, None),
+            (v4([10, 1, 2, 3]), Some("10.1.2.3")),
+            (v6("fd00::5"), Some("fd00::5")),
+            (v6("fe80::5"), Some("fe80::5")),
+            (v6("ff02::1"), None),
+        ] {
+            let (mut control, peer) = (Control::EMPTY, Peer { asked, ..Peer::NONE });
+            let bytes = peer.leave_from(&mut control, 0);
+            let told: Vec<Asked> = control
+                .read(bytes)
+                .map(|(level, kind, value)| Asked::read(level, kind, value).unwrap())
+                .collect();
+            let due = source.map(|source| match source.parse().unwrap() {
+                IpAddr::V4(ours) => Asked::V4 { asked: [0; 4].into(), ours, interface: 0 },
+                IpAddr::V6(asked) => Asked::V6 {
+                    asked,
+                    interface: if asked.is_unicast_link_local() { 7 } else { 0 },
+                },
+            });
+            assert_eq!(told, due.into_iter().collect::<Vec<_>>(), "{asked:?}");
+        }
+    }
+}

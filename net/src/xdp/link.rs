@@ -30,7 +30,7 @@ use super::lacks::Lack;
 use super::port::{CHUNKS_MAX, CHUNKS_MIN, Plan, Port, Stopped};
 use super::program::{ADDRESSES_MAX, NETWORKS_MAX, Taken, program};
 use super::umem::{Umem, chunk_bytes};
-use crate::interface::Interface;
+use crate::interface::{Interface, VLAN};
 use crate::netlink::Netlink;
 use crate::nic::nic_settings;
 use crate::wire::{ETHERNET_BYTES, Sums};
@@ -282,7 +282,8 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     if queues.is_empty() || queues.end > count {
         return Err(Refused::Queues { wanted: queues, count });
     }
-    let vlans = interface.vlans(&netlink).map_err(|error| Refused::System("netlink", error))?;
+    let vlans =
+        interface.above(VLAN, &netlink).map_err(|error| Refused::System("netlink", error))?;
     if !vlans.is_empty() && setting("rx-vlan") != 0 {
         return Err(Refused::Vlans(vlans));
     }

@@ -65,7 +65,6 @@ fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
 pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     match outcome {
         Outcome::Refused(refusal) => refuse(out, tag, refusal),
-        Outcome::StatsEnd | Outcome::StatsReset => stat(out, tag, "", format_args!("")),
         _ if tag.quiet => {}
         Outcome::Stored(cas) => {
             out.extend_from_slice(&Header { cas, ..header(tag) }.to_bytes());
@@ -98,7 +97,7 @@ pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
     }
 }
 
-/// Appends a statistic. One without a name ends the statistics.
+/// Appends a statistic. An empty frame ends them, which `say` writes for any success.
 pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>) {
     let start = out.len();
     frame(out, header(tag), &[name.as_bytes()]);

@@ -297,8 +297,10 @@ mod tests {
             assert_eq!(all[1].victim(), victim, "{datagrams}");
             assert_eq!(all[0].looks_again(), datagrams >= BEHIND_DATAGRAMS / 4);
         }
-        (0..2).for_each(|_| note(&mut all[0], Came { socket: PACKETS, ..came(1000) }));
-        assert_eq!(all[1].victim().map(|it| it.socket), Some(PACKETS));
+        for socket in [2, 63, PACKETS] {
+            (0..2).for_each(|_| note(&mut all[0], Came { socket, ..came(1000) }));
+            assert_eq!(all[1].victim().map(|it| (it.socket, it.at_once)), Some((socket, 64)));
+        }
         note(&mut all[0], came(0));
         // Few datagrams that take long: some are still there when the next loop begins.
         let undrained = Came { is_undrained: true, ..came(0) };

@@ -13,7 +13,9 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::clock::START;
 use crate::execute::Context;
-use crate::limits::{ARRIVALS_CHECK_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX};
+use crate::limits::{
+    ARRIVALS_CHECK_MS, LISTENER_REST_MS, MAINTAIN_PAUSE_MS, MAINTAIN_SLICES_MAX, RELIEF_REST_MS,
+};
 
 const NANOS: i64 = 1_000_000_000;
 
@@ -33,6 +35,8 @@ pub(crate) struct Timers {
     rest_since_ms: u64,
     /// When to look for stalled values; `None` unless values arrive.
     arrivals_due_ms: Option<u64>,
+    /// The next search for stalled connections begins no earlier, by `TurnState::served_ms`.
+    relief_due_ms: u64,
     /// Slices of background work done in a row; `None` if no work is left.
     slices: Option<u32>,
 }
@@ -53,6 +57,7 @@ impl Timers {
             rest_until_ms: None,
             rest_since_ms: 0,
             arrivals_due_ms: None,
+            relief_due_ms: 0,
             slices: None,
         }
     }
@@ -92,6 +97,16 @@ impl Timers {
     /// True, once, when it is time to look for stalled values.
     pub(crate) fn arrivals_are_due(&mut self, now_ms: u64) -> bool {
         self.arrivals_due_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
+    }
+
+    /// True if it is time to search for stalled connections.
+    pub(crate) fn relief_is_due(&self, served_ms: u64) -> bool {
+        served_ms >= self.relief_due_ms
+    }
+
+    /// Delays the next search, for this one found no stalled connection.
+    pub(crate) fn rest_relief(&mut self, served_ms: u64) {
+        self.relief_due_ms = served_ms + RELIEF_REST_MS;
     }
 
     /// Returns when the `SecondTimer` fires first, on a column that wakes each second:
@@ -151,5 +166,23 @@ impl Timers {
     pub(crate) fn resume_listeners(&mut self, now_ms: u64) -> u64 {
         self.rest_until_ms = None;
         now_ms.saturating_sub(self.rest_since_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_for_stalled_connections_in_vain_is_made_again_after_a_rest() {
+        let mut timers = Timers::new(coarse_now(), false);
+        for served_ms in [0, 5, 5000] {
+            assert!(timers.relief_is_due(served_ms));
+            timers.rest_relief(served_ms);
+            let due = [0, RELIEF_REST_MS - 1, RELIEF_REST_MS, RELIEF_REST_MS + 1];
+            let due = due.map(|later| timers.relief_is_due(served_ms + later));
+            assert_eq!(due, [false, false, true, true], "{served_ms}");
+            timers.relief_due_ms = 0;
+        }
     }
 }

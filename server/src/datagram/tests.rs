@@ -108,8 +108,11 @@ fn answers(client: &UdpSocket) -> Vec<(u16, String)> {
 #[test]
 fn what_is_stolen_is_answered_once_from_where_it_was_sent() {
     let ([mut victim, mut thief], client) = site();
+    let mut sent_bytes = 0;
     for id in 0..40 {
-        send(&client, id, &[&format!("set k{id} 0 0 1\r\nv\r\nget k{id}\r\n")]);
+        let text = format!("set k{id} 0 0 1\r\nv\r\nget k{id}\r\n");
+        send(&client, id, &[&text]);
+        sent_bytes += HEADER_BYTES + text.len();
     }
     let (mut stolen, mut own) = (0, 0);
     while stolen + own < 40 {
@@ -125,6 +128,8 @@ fn what_is_stolen_is_answered_once_from_where_it_was_sent() {
     assert_eq!(answers, (0..40).map(expected).collect::<Vec<_>>());
     let received = |of: &Column| of.turn.context.counters.udp_received.get();
     assert_eq!([received(&victim), received(&thief)], [own as u64, stolen as u64]);
+    let read = |of: &Column| of.turn.context.counters.bytes_read.get();
+    assert_eq!(read(&victim) + read(&thief), sent_bytes as u64);
 }
 
 #[test]

@@ -25,7 +25,9 @@ fn program_on(end: &Namespace) -> Option<String> {
 fn a_second_server_is_told_of_the_first_which_goes_on() {
     let Some([_near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let first = open_on(&far).unwrap();
+    let begun = Instant::now();
     let refused = open_on(&far).unwrap_err();
+    assert!(begun.elapsed() >= RELEASE_WAIT, "the first might have been about to leave");
     assert!(matches!(&refused, Refused::Program { name, .. } if bpf::is_ours(name)));
     assert!(refused.to_string().starts_with("another server has its program there"), "{refused}");
     assert_eq!(first.watch.health(), Some(Health::Up { mtu: 1500 }));
