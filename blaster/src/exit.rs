@@ -1,6 +1,6 @@
 //! The statuses with which kvblaster exits: scripts go by them.
 //!
-//! Where: `main` exits with one; `--help` and README.md have them as a table. Invariant: each
+//! Where: `main` exits with one; `--help` and `docs/kvblaster/run.md` have them as a table. Invariant: each
 //! status has one meaning, whatever the command: a figure that is not to be trusted never passes
 //! for one that is, nor what was not measured for what was not met.
 
@@ -62,11 +62,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_in_the_readme_has_the_statuses_of_the_code() {
-        let readme = include_str!("../README.md");
+    fn the_table_in_the_documents_has_the_statuses_of_the_code() {
+        let document = include_str!("../../docs/kvblaster/run.md");
         for (exit, meaning) in MEANINGS {
             let row = format!("| {} | {} |", exit as u8, meaning);
-            assert!(readme.contains(&row), "{row}");
+            assert!(document.contains(&row), "{row}");
         }
         let wide = table().lines().find(|line| line.len() > 80).map(str::to_owned);
         assert_eq!(wide, None);
