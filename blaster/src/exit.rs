@@ -1,8 +1,8 @@
 //! The statuses with which kvblaster exits: scripts go by them.
 //!
-//! Where: `main` exits with one; `--help` and `docs/kvblaster/run.md` have them as a table. Invariant: each
-//! status has one meaning, whatever the command: a figure that is not to be trusted never passes
-//! for one that is, nor what was not measured for what was not met.
+//! Where: `main` exits with one; `--help` and `docs/kvblaster/run.md` have them as a table.
+//! Invariant: each status has one meaning, whatever the command: a figure that is not to be trusted
+//! never passes for one that is, nor what was not measured for what was not met.
 
 use crate::words::wrapped;
 use std::process::ExitCode;
