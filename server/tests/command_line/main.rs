@@ -4,6 +4,7 @@
 //! Invariant: what memcached's users and scripts see is as with memcached, or refused with a word.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod documents;
 mod limits;
 mod listening;
 mod process;
