@@ -94,7 +94,7 @@ impl Parsers {
         assert!(verbs.contains("run") && verbs.contains("man"), "{verbs:?}");
         let mut help = page;
         for verb in verbs.iter().filter(|verb| *verb != "help") {
-            help += &help_of(&[verb, "--help"]);
+            help += &help_of(&[verb.as_str(), "--help"]);
         }
         let place = Place::new();
         let written = document("docs/kvblaster/size.md").text;
