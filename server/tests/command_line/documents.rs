@@ -115,7 +115,10 @@ impl Parsers {
             if word == WORKLOAD {
                 return self.place.path(WORKLOAD).into_os_string();
             }
-            OsString::from(word.replace("{port}", "11211").replace("{mb}", "64"))
+            // In the words of a command, as those of `--start`, kvblaster wants them as they stand.
+            let is_command = word.contains(' ');
+            let filled = || word.replace("{port}", "11211").replace("{mb}", "64");
+            OsString::from(if is_command { word.clone() } else { filled() })
         });
         match program {
             Program::Hypostyle => {
