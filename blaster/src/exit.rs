@@ -1,6 +1,6 @@
 //! The exit statuses of kvblaster, for scripts.
 //!
-//! Where: `main` exits with one; `--help` and README.md list them in a table.
+//! Where: `main` exits with one; `--help` and `docs/kvblaster/run.md` list them in a table.
 //! Invariant: each status has one meaning for all commands: a figure that is not to be trusted
 //! never passes for a valid one, nor a failed measurement for an objective that is not met.
 
@@ -61,11 +61,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_in_the_readme_has_the_statuses_of_the_code() {
-        let readme = include_str!("../README.md");
+    fn the_table_in_the_documents_has_the_statuses_of_the_code() {
+        let document = include_str!("../../docs/kvblaster/run.md");
         for (exit, meaning) in MEANINGS {
             let row = format!("| {} | {} |", exit as u8, meaning);
-            assert!(readme.contains(&row), "{row}");
+            assert!(document.contains(&row), "{row}");
         }
         let wide = table().lines().find(|line| line.len() > 80).map(str::to_owned);
         assert_eq!(wide, None);

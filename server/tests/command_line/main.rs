@@ -4,6 +4,7 @@
 //! Invariant: memcached's users and scripts see what memcached does, or an explicit refusal.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod documents;
 mod limits;
 mod listening;
 mod process;
