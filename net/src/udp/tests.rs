@@ -154,9 +154,11 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
         let (mut letters, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five of a kind to one peer, then the other; each shape some, all or none of it in
-            // pieces that lie side by side.
-            let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - number % 5 / 4);
+            // Five to one peer, then the other; each shape some, all or none of it in pieces that
+            // lie side by side. The fifth is a byte shorter in every other ten alone, so that the
+            // peer alone ends a run as well.
+            let shorter = usize::from(number % 5 == 4 && number % 20 < 10);
+            let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - shorter);
             let (cut, gap) = (number % 7, number % 3);
             let at = number * 3;
             let (left, right) = (&bytes[at..at + cut], &bytes[at + cut + gap..at + gap + each]);
