@@ -1,8 +1,9 @@
 //! A bag of datagrams, written one behind the other and sent together.
 //!
 //! ```text
-//! bytes       | datagram | datagram | ...     back to back: equally long ones are one send
-//! stretch     |-------------------------|     of one flow, to one receiver
+//! bytes       | datagram | datagram | ...     datagrams, back to back
+//! stretch     |---------------------|         those of one length, one flow and one receiver: one
+//!                                             send
 //! ```
 //!
 //! Where: between the wire, which writes requests or answers, and `net`'s outbox, which all lines

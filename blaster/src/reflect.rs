@@ -48,9 +48,8 @@ pub const THREADS_MAX: usize = 1024;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(before_help = flags::ABOUT)]
 pub struct Plan {
-    /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP, all queues, one for each
-    /// thread at least; its answers are neither late nor lost) or unix:/PATH; port 0 takes a free
-    /// one
+    /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP, all queues, at least one for
+    /// each thread; no faults can be planted there) or unix:/PATH; port 0 takes a free one
     #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
     pub places: Vec<Place>,
     /// Threads that answer

@@ -46,7 +46,7 @@ pub const BATCH_MAX: u32 = 1024;
 pub const VALUE_BYTES_MAX: u32 = 1 << 27;
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 250;
-/// Most seconds to live: thirty days, because memcached takes more for a date.
+/// Longest time to live, in seconds: thirty days. memcached reads a larger number as a date.
 pub const EXPTIME_S_MAX: u32 = 60 * 60 * 24 * 30;
 
 /// The kind of a request.

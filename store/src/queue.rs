@@ -90,11 +90,11 @@ impl Queue {
     }
 
     /// True if the ring is large enough for its pages behind the old end to be given back. The
-    /// young end must not come around to a page while a column gives it back. Until that column
-    /// passes its next quiescent point no segment is reused, so each is pushed once at most, which
-    /// moves the young end by one and `ROTATE_ENTRIES`. The young end begins at less than four
-    /// times as many positions behind the old end as there are segments (`push`). Both together are
-    /// nine sixteenths of the ring, and the page is a quarter at most.
+    /// young end must not come around to a page while a column gives it back. With S segments, the
+    /// young end is less than 4 S positions ahead of the old end at that moment (`push`). Until the
+    /// column passes its next quiescent point no segment is reused, so each is pushed once at most,
+    /// which moves the young end by at most (1 + `ROTATE_ENTRIES`) S. These 9 S are nine sixteenths
+    /// of the ring, and the page is a quarter at most.
     fn has_to_spare(&self, segments: u32) -> bool {
         self.ring.len() >= SPARE_FACTOR * segments as usize
             && self.ring.len() as u64 >= SPARE_PAGES * self.page_entries()

@@ -151,7 +151,8 @@ fn memcaslap(server: &Server, connections: u32, told: Told) -> Result<Seen, Box<
     slap_said(&String::from_utf8_lossy(&output.stdout), cpu_us)
 }
 
-/// Parses memcaslap's output: `Avg:`, and the histogram of times by powers of two, of all requests.
+/// Parses memcaslap's figures of all requests: `Avg:`, and the histogram of times in powers of
+/// two.
 fn slap_said(text: &str, cpu_us: f64) -> Result<Seen, Box<dyn Error>> {
     let lacks = |what: &str| format!("memcaslap printed no {what}:\n{text}");
     let of = |text: &str, name: &str| -> Option<f64> {

@@ -213,8 +213,8 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     // While a request is held back, no later one is drawn.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
-            "the generator had only {:.0} requests a second fall due of the {asked:.0} asked \
-             for: give it more threads",
+            "the generator offered only {:.0} of the {asked:.0} requests a second asked for: \
+             give it more threads",
             facts.offered_per_s
         );
         verdict.add("not-offered", Severity::Invalid, sentence);

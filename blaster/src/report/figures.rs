@@ -125,9 +125,10 @@ fn percentiles(entries: &[Entry]) -> Chart {
     Chart {
         id: "percentiles",
         title: "Percentiles".to_owned(),
-        caption: "How long the share of requests below takes at most, from the moment a request \
-                  was due (service: from its sending). Where the two part, requests waited in \
-                  the generator or for their turn on a connection."
+        caption: "The time within which this share of all requests was answered. Response time \
+                  counts from the moment when a request was due, service time from its sending. \
+                  Where the two curves differ, requests waited in the generator or for their \
+                  turn on a connection."
             .to_owned(),
         x: ("of all requests", Spread::Linear, percent),
         y: ("response time", Spread::Log, words::time),

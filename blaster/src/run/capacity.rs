@@ -95,8 +95,8 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
     })
 }
 
-/// The disturbances of trials, whichever side was the limit: the first remark of each rule, and the
-/// number of trials.
+/// Remarks on what disturbed trials, server or generator: for each rule its first remark, with the
+/// number of trials that it disturbed.
 fn disturbed(trials: &[Interval]) -> Vec<Remark> {
     let mut told: Vec<(Remark, usize)> = Vec::new();
     for one in trials.iter().flat_map(|trial| check(trial, Loop::Open).remarks) {

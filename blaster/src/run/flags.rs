@@ -68,10 +68,10 @@ pub struct Plan {
         help_heading = None::<&str>,
         help = "\
 HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT or redis://unix:/PATH; \
-xdp://INTERFACE/HOST:PORT is UDP past the kernel (AF_XDP, as root), a queue or more for each \
-thread, in one mode alone with ?mode=native or ?mode=generic behind it; \
-the port may be left out if it is 11211, or Redis's 6379, and :PORT is this machine's. Behind \
-several, /WEIGHT shares keys unequally"
+xdp://INTERFACE/HOST:PORT is UDP that bypasses the kernel (AF_XDP, as root), with at least one \
+queue for each thread; ?mode=native or ?mode=generic behind it allows that mode alone. The port \
+is 11211 by default, Redis's is 6379; :PORT alone is this machine's. With several targets, /WEIGHT \
+behind each shares the keys unequally"
     )]
     pub targets: Vec<String>,
 
@@ -91,7 +91,7 @@ several, /WEIGHT shares keys unequally"
     #[arg(value_parser = PossibleValuesParser::new(SPEECHES.map(Speech::name))
         .try_map(|name| Speech::named(&name).ok_or("no protocol")))]
     pub speech: Option<Speech>,
-    /// Fill nothing: the servers hold what they are to hold already; nothing is removed in the end
+    /// Fill nothing, for the servers hold the keys already; and remove nothing afterwards
     #[arg(long = "no-populate", help_heading = ASKED, action = clap::ArgAction::SetFalse)]
     pub populate: bool,
     /// Fill a server even if it holds items that are not of this workload: they are overwritten or

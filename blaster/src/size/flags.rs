@@ -60,8 +60,8 @@ pub struct Sizing {
     #[arg(long, short = 'O', help_heading = SIZED, value_name = "WHAT", value_parser = goal)]
     #[arg(default_value = "p99<1ms")]
     objective: Goal,
-    /// Ask this server for its hits, and what it estimates of more memory and less: it gets no
-    /// other request; may be given often
+    /// Ask this server for its hits, and for its estimate of the hits with more or less memory: it
+    /// gets no other request; may be repeated
     #[arg(long = "stats", help_heading = SIZED, value_name = "TARGET")]
     stats: Vec<String>,
     #[command(flatten)]

@@ -17,7 +17,7 @@ pub(crate) struct Requests<'p> {
     pub(crate) workload: &'p Arc<Workload>,
     pub(crate) names: &'p Names,
     pub(crate) seed: u64,
-    /// Requests per second; NaN: the workload's own gaps.
+    /// Requests per second; NaN if the workload itself sets the gaps between requests.
     pub(crate) rate_per_s: f64,
     /// True if every key is stored once before the first request.
     pub(crate) populates: bool,

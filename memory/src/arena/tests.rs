@@ -1,6 +1,6 @@
 //! Tests of the arena: taking, holding, chaining and giving back chunks.
 //!
-//! Where: below the store, without one.
+//! Where: below the store; no store is made.
 //! Invariant: each test ends with every chunk free, as the audit counts them.
 //! Source: none.
 

@@ -3,7 +3,7 @@
 //! ```text
 //! chunk    kernel --- receive ring ---> held --- release ---> fill ring --- kernel
 //! frame    | Ethernet | IP | UDP | payload |        shown where it lies
-//!          | frame ... |  | ... of it |             in several chunks: joined first, or `parted`
+//!          | its start |  | its rest |              in several chunks: shown joined, or in parts
 //! ```
 //!
 //! Where: a column's receive, before its turn, like `udp::inbox` for sockets.

@@ -50,7 +50,7 @@ impl<T> Mapped<T> {
         offsets: &XdpRingOffset,
         page_offset: u64,
     ) -> io::Result<Mapped<T>> {
-        let broken = || io::Error::other("a ring is not as the kernel says");
+        let broken = || io::Error::other("the kernel describes a ring of an unknown layout");
         if !entries.is_power_of_two() {
             return Err(broken());
         }

@@ -89,7 +89,8 @@ pub(crate) fn key_of_many(input: &[u8]) -> Option<(&[u8], usize, bool)> {
     }
 }
 
-/// Reads any other request at the start of `input`, if its line is whole and of the plainest form.
+/// Reads a request other than `get` at the start of `input`, if its whole line is there and has
+/// the form that clients mostly send.
 #[inline]
 pub(crate) fn step(input: &[u8]) -> Option<Step<'_>> {
     match input {

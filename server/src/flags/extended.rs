@@ -32,7 +32,7 @@ const UDP_REPLY_BYTES_MAX: i64 = u16::MAX as i64 * UDP_PAYLOAD_BYTES_MIN;
 const UDP_PAYLOAD_BYTES_MIN: i64 = crate::listen::PAYLOAD_BYTES_MIN as i64;
 
 const SLABS: &str = "memory is a log, without slab classes";
-const LRU: &str = "the log is the queue, without LRU segments";
+const LRU: &str = "there are no LRU segments";
 const CRAWLER: &str = "expiry does not need a crawler";
 const INDEX: &str = "the index sizes itself";
 const BUFFERS: &str = "buffers have fixed limits of their own";
@@ -340,7 +340,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "no_lru_maintainer",
         takes: Takes::Nothing,
-        help: &["stats lacks those seven names, as memcached's does"],
+        help: &["stats lacks the seven names of lru_maintainer, as memcached's", "does"],
         does: Does::Sets(|choices, _| {
             choices.settings.maintainer_told = false;
             Ok(())

@@ -33,7 +33,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "xdp",
         takes: Takes::Value("<if>[:<queues>]"),
         help: &[
-            "take UDP from an interface past the kernel's network stack",
+            "take UDP from an interface, bypassing the kernel's network stack",
             "(AF_XDP), by one thread for each queue; with -U, needs root,",
             "i.e. --xdp eth0 or --xdp eth0:0-3",
         ],

@@ -181,7 +181,8 @@ fn each_command_has_a_transcript() {
 #[test]
 fn each_binary_command_has_a_transcript() {
     let texts = all_texts();
-    // One of `>> get key=k`, `>+ get key=k`, `>> *50 get key=k`; or named, as in `a>> get`.
+    // A request is `>> get key=k`, `>+ get key=k` or `>> *50 get key=k`; a connection's name may
+    // stand before it: `a>> get`.
     let lines = texts.lines().map(|line| line.trim_start_matches(|one: char| one.is_lowercase()));
     let requests = lines.filter_map(|line| line.strip_prefix(">> ").or(line.strip_prefix(">+ ")));
     let sent: Vec<&str> = requests

@@ -89,8 +89,8 @@ impl Log {
         }
     }
 
-    /// The segment that the holder of `token` fills for segments like `from`: of the same queue,
-    /// and both with items that expire, or both without.
+    /// The segment that the holder of `token` fills with items from `from`: it is of the same
+    /// queue, and holds items that expire if and only if `from` does.
     fn out(&self, token: usize, from: u32) -> &Out {
         let timed = self.segment(from).birth() & TIMED != 0;
         &self.lane_of(from).outs[token][usize::from(timed)]

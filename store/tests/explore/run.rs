@@ -142,7 +142,7 @@ fn prepare(keeper: &mut Actor, store: &Store) {
     world.refused.store(0, SeqCst);
 }
 
-/// Checks everything, once no column works. Returns the number of undecided histories.
+/// Checks everything after all columns have stopped. Returns the number of undecided histories.
 fn look(keeper: &mut Actor, store: &Store) -> u64 {
     let world = Arc::clone(&keeper.world);
     let faults = |when: &str| {
