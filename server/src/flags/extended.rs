@@ -104,8 +104,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: Takes::Value("<networks>"),
         help: &[
             "networks that are answered over UDP, such as",
-            "10.0.0.0/8,2001:db8::/32 (default: all; then long",
-            "replies are few, see the manual page)",
+            "10.0.0.0/8,2001:db8::/32 (default: all, but then",
+            "long replies are limited, see the manual page)",
         ],
         does: Does::Sets(|choices, value| {
             let network = network(value).ok_or_else(|| {
