@@ -49,7 +49,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// The server's settings: its index has 0.52 to 0.98 tags per item, 0.71 on average.
+    /// The server's settings: its ghost remembers 0.52 to 0.98 keys per item, 0.71 on average.
     fn default() -> Self {
         Settings { segments: Some(256), budget: Budget::Memory, ghost: 0.71 }
     }

@@ -98,8 +98,8 @@ behind each shares the keys unequally"
     /// pushed out
     #[arg(long, help_heading = ASKED)]
     pub force: bool,
-    /// Leave what was stored where it is; without it, it is deleted in the end, or flushed where
-    /// the server was empty before
+    /// Keep the stored items. Without this flag they are deleted at the end, or the server is
+    /// flushed if it was empty before
     #[arg(long, help_heading = ASKED)]
     pub keep: bool,
     /// Store at most this many keys a second, before the traffic

@@ -153,9 +153,9 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
         let (mut letters, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five to one peer, then the other; each shape some, all or none of it in pieces that
-            // lie side by side. The fifth is a byte shorter in every other ten alone, so that the
-            // peer alone ends a run as well.
+            // Five go to one peer, then five to the other; some, all or none of a shape lie in
+            // adjacent pieces. In every other ten the fifth is a byte shorter, so that the length
+            // ends a run. In the rest only the change of peer ends it.
             let shorter = usize::from(number % 5 == 4 && number % 20 < 10);
             let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - shorter);
             let (cut, gap) = (number % 7, number % 3);

@@ -1,6 +1,6 @@
 //! Encodes a client's requests, and a server's text replies, as bytes.
 //!
-//! Where: the codec tests and the fuzz targets include this file, to read its bytes back.
+//! Where: the codec tests and the fuzz targets include this file, and decode its bytes.
 //! Invariant: a `Session` reads the same request, and `Reply::decode` the same reply.
 //! Source: memcached's `protocol.txt`, `protocol_binary.h` (1.6.45).
 

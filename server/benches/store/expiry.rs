@@ -1,7 +1,7 @@
 //! Items that live from a second to a day, under a clock of this program's own: how soon after its
 //! expiry an item's memory is free, and the CPU time of freeing it all.
 //!
-//! Where: one column that does background work only, once a second until there is no more.
+//! Where: one column that only does background work: in each second, until no work is left.
 //! Invariant: the number of items alive in each second is known without asking the store. CPU time
 //! is that of background work alone, in which the index contracts too; beside it stands the same
 //! for an empty store. Memory is free in time if the store uses, beside the index, at most what the

@@ -184,8 +184,9 @@ impl Arrivals {
         }
     }
 
-    /// Drops the draft that has not grown for longest, except that of `except`; with
-    /// `stalled_at_ms` only if it is stalled at that time. Returns false if there is none.
+    /// Drops the draft that has gone longest without growing, but never that of `except`. If
+    /// `stalled_at_ms` is given, drops it only if it is stalled at that time. Returns false if
+    /// nothing was dropped.
     fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all

@@ -19,7 +19,7 @@ enum Wrote {
     All,
     /// The socket takes no more.
     Full,
-    /// The write took all its pieces, and there are more.
+    /// The write took every piece that it was given; more pieces wait for the next write.
     Some,
     Broken,
 }

@@ -41,7 +41,7 @@ const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("watch", "a message has no client who could go on reading"),
 ];
 
-/// Transcripts that cannot run past the kernel, and why.
+/// Transcripts that cannot run with the kernel bypassed, and why.
 const OF_THE_KERNEL: [(&str, &str); 1] =
     [("memlimit", "memory cannot become less than packets take")];
 

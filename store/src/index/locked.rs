@@ -263,7 +263,7 @@ impl<'i> Locked<'i> {
         });
     }
 
-    /// Notes in the ghost that the key left queue `from`.
+    /// Records, in the ghost, that the key has left queue `from`.
     pub(crate) fn remember(&self, from: Queue) {
         self.index.ghost.push(self.address.group(), self.hash, from);
     }

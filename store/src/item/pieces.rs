@@ -71,8 +71,8 @@ mod whole {
     load!(load_4, u32, "mov {piece:e}, [{from}]");
     load!(load_8, u64, "mov {piece}, [{from}]");
 
-    /// Copies `bytes` bytes. Others may load those at `from`, and load or store those at `to`, or
-    /// the other way round, meanwhile. Some bytes are copied twice.
+    /// Copies `bytes` bytes. Meanwhile other threads may load both ranges, and store to one of
+    /// them, but not to both. Some bytes are copied twice, for steps overlap.
     ///
     /// # Safety
     /// The bytes at `from` may be loaded and those at `to` stored, both as atomics of one byte;
@@ -129,8 +129,8 @@ mod cut {
     #[inline(always)]
     pub(super) fn pieces(at: *const u8, bytes: usize, mut each: impl FnMut(*mut u8, usize)) {
         let (mut at, mut left) = (at.cast_mut(), bytes);
-        // Up to a multiple of eight. If fewer bytes are left than a step takes, `at` is aligned to
-        // that step already, and the steps down at the end are smaller.
+        // These steps bring `at` to a multiple of eight. If the bytes run out first, `at` is
+        // aligned to the first step that did not fit; the steps at the end are smaller than it.
         for step in [1, 2, 4] {
             if at.addr() & step != 0 && left >= step {
                 each(at, step);

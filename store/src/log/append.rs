@@ -23,7 +23,7 @@ const FREE_PART: u32 = 8;
 
 impl Log {
     /// Reserves `bytes` for an item that will expire at `exptime` (0: never) in an open segment of
-    /// a queue; opens another if more than `keep` are free.
+    /// a queue. If none has room, opens another, provided that more than `keep` segments are free.
     pub(crate) fn reserve(
         &self,
         queue: policy::Queue,

@@ -441,7 +441,8 @@ fn fill_key(key: u32) -> Vec<u8> {
     format!("fill{key}").into_bytes()
 }
 
-/// Does an operation. Returns the reply in the model's form, and the idle time of a meta get.
+/// The operations of a column, with replies in the model's form; for a meta get, also the item's
+/// idle time.
 trait Replies {
     fn reply(
         &mut self,

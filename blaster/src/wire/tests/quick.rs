@@ -1,4 +1,4 @@
-//! Tests that the short ways give the same as the long ones: requests by template, usual answers.
+//! Checks that the fast paths (requests by template, usual answers) give what the general ones do.
 //!
 //! Where: unit tests of `wire`. Invariant: randomness is seeded.
 
