@@ -1,44 +1,19 @@
 //! Compares what is appended around a value in one go with what is written piece by piece.
 //!
-//! Where: beside the crate, through its public face only; found by `make mutants`.
+//! Where: beside the crate, through its public interface only.
 //! Invariant: where `Show::around` answers at all, it says what `head`, the value and `end` say.
 //! Source: none; a fast path may not be seen from outside.
 
+mod item;
+
+use item::Item;
 use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::meta::write::GetValue;
-use protocol::show::{Found, Show};
+use protocol::show::Show;
 use protocol::text::write::Value as TextValue;
 use protocol::{Short, Tag, binary};
 
 const KEY: &[u8] = b"a key";
-
-/// The parts of an item that an answer shows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Item {
-    client_flags: u32,
-    value_bytes: u32,
-    cas: u64,
-    stale: bool,
-    token_sent: bool,
-}
-
-impl Found for Item {
-    fn client_flags(&self) -> u32 {
-        self.client_flags
-    }
-    fn value_bytes(&self) -> u32 {
-        self.value_bytes
-    }
-    fn cas(&self) -> u64 {
-        self.cas
-    }
-    fn stale(&self) -> bool {
-        self.stale
-    }
-    fn token_sent(&self) -> bool {
-        self.token_sent
-    }
-}
 
 /// Puts an answer together like the store. `None`: it does not all fit.
 fn in_one_go(show: &impl Show, item: &Item, value: &[u8]) -> Option<Vec<u8>> {

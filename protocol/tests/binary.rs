@@ -6,37 +6,20 @@
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
 mod encode;
+mod item;
 mod stream;
 
+use item::Item;
 use proptest::prelude::*;
 use protocol::binary::frame::{Decoded, Frame};
 use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST, write};
-use protocol::show::{Found, Show};
+use protocol::show::Show;
 use protocol::{
     Answer, Args, Delete, Delta, Form, Get, GetForm, Initial, Outcome, Refusal, Request, Session,
     Speak, Step, Store, Tag,
 };
 use stream::feed;
-
-/// The fields of an item that an answer shows.
-struct Item {
-    client_flags: u32,
-    value_bytes: u32,
-    cas: u64,
-}
-
-impl Found for Item {
-    fn client_flags(&self) -> u32 {
-        self.client_flags
-    }
-    fn value_bytes(&self) -> u32 {
-        self.value_bytes
-    }
-    fn cas(&self) -> u64 {
-        self.cas
-    }
-}
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 1..=250)
@@ -120,7 +103,7 @@ proptest! {
             let mut bytes = Vec::new();
             let value_bytes = u32::try_from(value.len()).unwrap();
             let show = write::Value { key: &key, tag };
-            let found = Item { client_flags, value_bytes, cas };
+            let found = Item { client_flags, value_bytes, cas, ..Item::default() };
             if show.head(&found, &mut bytes) == Some(true) {
                 bytes.extend_from_slice(&value);
             }

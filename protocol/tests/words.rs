@@ -5,10 +5,13 @@
 //! Invariant: each word that memcached accepts is accepted, and no other.
 //! Source: memcached 1.6.45 `process_lru_crawler_command`, `process_lru_command`, `proxy_request`.
 
+mod item;
+
+use item::Item;
 use protocol::binary::HEADER_BYTES;
 use protocol::command::Operator;
 use protocol::meta::write::{Asked, Get, Number, debug};
-use protocol::show::{Found, Show};
+use protocol::show::Show;
 use protocol::text::operator::{Classes, Control, Listing, Streams, read};
 use protocol::{Args, Form, Outcome, Refusal, Session, Speak, Step, Tag};
 
@@ -174,53 +177,27 @@ fn ma_answers_with_the_time_that_its_item_has_left() {
     assert_eq!(said(|out| asked("T1 N1 t", false).number(&kept, false, 50, out)), "HD t-1\r\n");
 }
 
-/// An item of which all is sure.
-#[derive(Clone, Copy)]
-struct Item {
-    exptime: u32,
-    fetched: bool,
-    marked: bool,
-}
-
-impl Found for Item {
-    fn client_flags(&self) -> u32 {
-        3
-    }
-    fn value_bytes(&self) -> u32 {
-        12_345
-    }
-    fn cas(&self) -> u64 {
-        9
-    }
-    fn exptime(&self) -> Option<u32> {
-        Some(self.exptime)
-    }
-    fn touched(&self) -> Option<u32> {
-        Some(70)
-    }
-    fn vivified(&self) -> Option<u32> {
-        Some(80)
-    }
-    fn idle_seconds(&self) -> Option<u32> {
-        Some(4)
-    }
-    fn fetched(&self) -> Option<bool> {
-        Some(self.fetched)
-    }
-    fn stale(&self) -> bool {
-        self.marked
-    }
-    fn token_sent(&self) -> bool {
-        self.marked
-    }
-    fn won(&self) -> Option<bool> {
-        Some(self.marked)
+/// An item of which all is known; `is_marked`: it is stale, and this client is to renew it though
+/// another was told to.
+fn known(exptime: u32, fetched: bool, is_marked: bool) -> Item {
+    Item {
+        client_flags: 3,
+        value_bytes: 12_345,
+        cas: 9,
+        exptime: Some(exptime),
+        touched: Some(70),
+        vivified: Some(80),
+        idle_seconds: Some(4),
+        fetched: Some(fetched),
+        stale: is_marked,
+        token_sent: is_marked,
+        won: is_marked,
     }
 }
 
 #[test]
 fn mg_shows_of_an_item_what_is_asked_in_the_order_asked() {
-    let item = Item { exptime: 60, fetched: true, marked: false };
+    let item = known(60, true, false);
     let show = |text, value, item: &Item| {
         let get = Get { asked: asked(text, false), value, now: 50 };
         assert_eq!(get.around(item), None);
@@ -231,7 +208,7 @@ fn mg_shows_of_an_item_what_is_asked_in_the_order_asked() {
     };
     assert_eq!(show("s t c f l h k Oab", false, &item), "HD s12345 t10 c9 f3 l4 h1 kfoo Oab\r\n");
     assert_eq!(show("t T20 t N30 t", false, &item), "HD t10 t20 t30\r\n");
-    let other = Item { exptime: 0, fetched: false, marked: true };
+    let other = known(0, false, true);
     assert_eq!(show("v t h", true, &other), "VA 12345 t-1 h0 Z X W\r\n\r\n");
 }
 
@@ -246,11 +223,11 @@ fn a_key_that_is_not_there_is_told_unless_it_was_asked_for_quietly() {
 
 #[test]
 fn me_tells_all_of_an_item() {
-    let item = Item { exptime: 60, fetched: true, marked: false };
+    let item = known(60, true, false);
     let told = |item: Option<&Item>| said(|out| debug(b"foo", item, 99, 50, out));
     assert_eq!(told(None), "EN\r\n");
     assert_eq!(told(Some(&item)), "ME foo exp=10 la=4 cas=9 fetch=yes cls=1 size=99\r\n");
-    let other = Item { exptime: 0, fetched: false, ..item };
+    let other = known(0, false, false);
     assert_eq!(told(Some(&other)), "ME foo exp=-1 la=4 cas=9 fetch=no cls=1 size=99\r\n");
 }
 
