@@ -133,13 +133,13 @@ fn ask(asker: &UdpSocket, number: u64, bell: &Bell) -> Outcome<u64> {
 
 /// The counts of what the server has refused and dropped; none may be 0.
 fn refused(site: &Site<'_>) -> Outcome<String> {
-    let mut wire = site.text()?;
-    let names = ["udp_refused", "udp_dropped_work", "udp_dropped_incomplete"];
-    let told = names.map(|name| Ok((name, site.stat(&mut wire, "stats udp", name)?)));
-    let told = told.into_iter().collect::<Outcome<Vec<(&str, u64)>>>()?;
-    let words: Vec<String> = told.iter().map(|(name, count)| format!("{name} {count}")).collect();
-    match told.iter().any(|(_, count)| *count == 0) {
-        true => fail(format!("nothing of a kind: {}", words.join(", "))),
-        false => Ok(words.join(", ")),
+    let rows = site.text()?.stats("stats udp")?;
+    let mut counts = Vec::new();
+    for name in ["udp_refused", "udp_dropped_work", "udp_dropped_incomplete"] {
+        match rows.iter().find(|(other, _)| other == name) {
+            Some((_, count)) if count != "0" => counts.push(format!("{name} {count}")),
+            other => return fail(format!("{}: {name} is {other:?}", site.name)),
+        }
     }
+    Ok(counts.join(", "))
 }
