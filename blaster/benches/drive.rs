@@ -1,21 +1,21 @@
 //! The CPU time that driving takes: requests per CPU second of the driving thread, against the null
-//! server or another; with `--against`, beside another load generator's.
+//! server or another. With `--against` it is compared with another load generator's.
 //!
 //! Where: outside the program. It runs one driving thread, like those of `kvblaster run`.
-//! Invariant: a figure is the number of requests answered over the CPU time of the driving thread,
-//! or of the other program as the kernel accounts it. Both send equally many requests of the same
-//! kind, over as many connections, with keys and values of the same sizes, on the same CPU, in
-//! turn. Keep the server on another CPU (`taskset`).
+//! Invariant: a figure is the number of requests answered divided by the CPU time of the driving
+//! thread, or of the other program's process. The two programs take turns on the same CPU, with the
+//! same number and kind of requests, number of connections, and sizes of keys and values. Keep the
+//! server on another CPU (`taskset`).
 //! Under `valgrind --tool=callgrind`, run with `--requests` of N and of 2 N: the difference in
 //! instructions over N is the cost of a request, and `callgrind_annotate` shows where it goes.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
-use blaster::drive::{self, Drive, Mode, Pace, Until};
+use blaster::drive::{self, Drive, EndCondition, Mode, Pace};
 use blaster::measure::Tally;
 use blaster::reflect::{self, Plan};
 use blaster::target::{self, Family, Place};
-use blaster::wire::Speech;
+use blaster::wire::Protocol;
 use blaster::workload::Workload;
 use std::error::Error;
 use std::net::SocketAddr;
@@ -30,20 +30,20 @@ cargo bench -p kvblaster --bench drive -- [--target NAME] [--protocol text|meta|
     [--connections N] [--depth N] [--requests N] [--rate N] [--cpu N] [--batch N] [--mix MIX]
     [--value-bytes N] [--gso] [--populate] [--apart CPU]
     [--against redis-benchmark|memcaslap [--pairs N]]
-without --target: a null server of this process, on its last processor, over TCP
---apart: receive on a thread of its own, on that processor
---against: alternates with that program (packages redis-tools, libmemcached-tools); it has to be
-    given a --target, and --protocol resp (redis-benchmark), or text or binary (memcaslap, which
-    opens a connection for each request under way)
+without --target: a null server in this process, on its last processor, over TCP
+--apart: receive on another thread, on that processor
+--against: alternate with that program (packages redis-tools, libmemcached-tools). This needs a
+    --target, and --protocol resp (redis-benchmark), or text or binary (memcaslap, which opens a
+    connection for each request in flight)
 ";
 
-/// Number of keys, for the uniform preset.
+/// Number of keys of the workload, the preset `uniform`.
 const KEYS: &str = "100000";
 const KEY_BYTES: usize = 36;
 
 struct Options {
     target: Option<String>,
-    speech: Speech,
+    protocol: Protocol,
     connections: u32,
     depth: u32,
     requests: u64,
@@ -63,7 +63,7 @@ impl Options {
     fn parse() -> Result<Options, Box<dyn Error>> {
         let mut options = Options {
             target: None,
-            speech: Speech::Text,
+            protocol: Protocol::Text,
             connections: 4,
             depth: 32,
             requests: 1_000_000,
@@ -83,7 +83,7 @@ impl Options {
             let mut value = || args.next().ok_or(USAGE);
             match name.as_str() {
                 "--target" => options.target = Some(value()?),
-                "--protocol" => options.speech = Speech::named(&value()?).ok_or(USAGE)?,
+                "--protocol" => options.protocol = Protocol::named(&value()?).ok_or(USAGE)?,
                 "--connections" => options.connections = value()?.parse()?,
                 "--depth" => options.depth = value()?.parse()?,
                 "--requests" => options.requests = value()?.parse()?,
@@ -149,16 +149,16 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
     });
     let drive = Drive {
         cpu: cpus.get(options.cpu).copied(),
-        receive_apart: options.apart.and_then(|cpu| cpus.get(cpu).copied()),
+        receive_cpu: options.apart.and_then(|cpu| cpus.get(cpu).copied()),
         timeout: Duration::from_secs(10),
         gso: options.gso,
-        ..Drive::new(workload, targets, options.speech, pace)
+        ..Drive::new(workload, targets, options.protocol, pace)
     };
     if options.populate {
         ran(Drive { mode: Mode::Populate, ..drive.clone() })?;
     }
-    let until = Until { requests: Some(options.requests), ..drive.until.clone() };
-    let drive = Drive { until, ..drive };
+    let end = EndCondition { requests: Some(options.requests), ..drive.end.clone() };
+    let drive = Drive { end, ..drive };
     match &options.against {
         None => report(&ran(drive)?),
         Some(rival) => pairs(rival, options, &name, &drive)?,
@@ -166,7 +166,7 @@ fn bench(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs both in turns, and prints the ratio of their requests per CPU second.
+/// Runs kvblaster and the rival in turns, and prints the ratios of their requests per CPU second.
 fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<(), Box<dyn Error>> {
     let folder = std::env::temp_dir().join(format!("kvblaster-drive-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -174,9 +174,9 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
         return Err(USAGE.into());
     };
     let is_udp = matches!(drive.targets[0].place, Place::Udp(_));
-    let program = match (rival, options.speech, options.depth) {
-        ("redis-benchmark", Speech::Resp, _) => redis_benchmark(options, address),
-        ("memcaslap", Speech::Text | Speech::Binary, _) => {
+    let program = match (rival, options.protocol, options.depth) {
+        ("redis-benchmark", Protocol::Resp, _) => redis_benchmark(options, address),
+        ("memcaslap", Protocol::Text | Protocol::Binary, _) => {
             memcaslap(options, address, is_udp, &folder)?
         }
         _ => return Err(USAGE.into()),
@@ -190,7 +190,8 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
             return Err(format!("{} has failed", program.join(" ")).into());
         }
         let said = String::from_utf8_lossy(&ran.stdout);
-        // memcaslap's sets come on top of the requests it was given, so its own count is read.
+        // memcaslap's sets are not among the requested number of requests, so its own count is
+        // read.
         let counted = said.split_once("Ops: ").and_then(|(_, rest)| rest.split(' ').next());
         let requests = counted.map_or(Ok(options.requests), str::parse)?;
         Ok(requests as f64 / (children_seconds()? - before))
@@ -212,7 +213,7 @@ fn pairs(rival: &str, options: &Options, name: &str, drive: &Drive) -> Result<()
     }
     ratios.sort_by(f64::total_cmp);
     println!("median {:.2}", ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN));
-    // A folder that stays behind does no harm.
+    // A folder that cannot be removed does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(())
 }
@@ -221,7 +222,8 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// redis-benchmark's key of `KEY_BYTES`: letters, and a placeholder for twelve digits.
+/// Returns redis-benchmark's key of `KEY_BYTES` bytes: letters, and a placeholder for twelve
+/// digits.
 fn their_key() -> String {
     format!("{}__rand_int__", "k".repeat(KEY_BYTES - 12))
 }
@@ -236,7 +238,8 @@ fn redis_benchmark(options: &Options, address: SocketAddr) -> Vec<String> {
     ))
 }
 
-/// Sets nearly all keys that will be read: ten times as many sets as keys, drawn at random.
+/// Returns a command that sets nearly all keys that will be read: ten times as many sets as keys,
+/// drawn at random.
 fn filling(options: &Options, address: SocketAddr) -> Vec<String> {
     words(&format!(
         "redis-benchmark -h {} -p {} -P 64 -n {KEYS}5 -r {KEYS} SET {} {}",
@@ -266,12 +269,12 @@ fn memcaslap(
         "memcaslap -s {address} -T 1 -c {connections} -x {requests} -w 1k -F {}",
         file.display()
     ));
-    program.extend((options.speech == Speech::Binary).then(|| "-B".to_owned()));
+    program.extend((options.protocol == Protocol::Binary).then(|| "-B".to_owned()));
     program.extend(is_udp.then(|| "-U".to_owned()));
     Ok(program)
 }
 
-/// CPU seconds of the child processes that have ended; the kernel counts in ticks.
+/// Returns the CPU seconds of the child processes that have ended. The kernel counts them in ticks.
 fn children_seconds() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').ok_or("no statistics")?.1;

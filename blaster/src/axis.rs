@@ -1,22 +1,22 @@
-//! A scale: maps figures to places in a plot, with ticks at round figures.
+//! The scale of an axis: maps figures to positions in a plot, with ticks at round figures.
 //!
-//! Where: two per plot, on pages and on terminals.
-//! Invariant: a scale has an extent, even for one figure or none; every tick lies inside it, and
-//! there are at most `TICKS_MAX`.
-//! Source: the usual 1, 2, 5 steps.
+//! Where: two per plot, on HTML pages and on terminals.
+//! Invariant: a scale has an extent, even for one figure or none; every tick lies inside the scale,
+//! and there are at most `TICKS_MAX` ticks.
+//! Source: none; ticks are 1, 2 or 5 times a power of ten, as in most plots.
 
 const TICKS_MAX: u8 = 9;
 /// Number of ticks that a linear axis aims at.
 const TICKS: f64 = 5.0;
 
-/// The spread of figures over an axis.
+/// The mapping of figures to an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Evenly, from zero.
+    /// Linear, from zero.
     Linear,
-    /// Evenly, from the least to the greatest.
+    /// Linear, from the least figure to the greatest.
     Within,
-    /// By their logarithm; figures that are not above zero are not drawn.
+    /// Logarithmic; figures that are not above zero are not drawn.
     Log,
 }
 
@@ -29,9 +29,9 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns a scale that holds all the figures.
+    /// Returns a scale whose extent contains all the figures.
     #[must_use]
-    pub fn of(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
+    pub fn new(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
         let figures = figures.filter(|figure| figure.is_finite());
         let figures = figures.filter(|figure| spread != Spread::Log || *figure > 0.0);
         let (least, most) = figures.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), figure| {
@@ -48,7 +48,8 @@ impl Axis {
         Axis { spread, from, to }
     }
 
-    /// The place of a figure: 0 at the beginning, 1 at the end; none if it cannot be shown.
+    /// The position of a figure: 0 at the axis's beginning, 1 at its end; none if the figure cannot
+    /// be shown.
     #[must_use]
     pub fn place(&self, figure: f64) -> Option<f64> {
         let place = match self.spread {
@@ -58,7 +59,7 @@ impl Axis {
         place.is_finite().then_some(place)
     }
 
-    /// The figure at a place: the inverse of `place`.
+    /// The figure at a position: the inverse of `place`.
     #[must_use]
     pub fn at(&self, place: f64) -> f64 {
         match self.spread {
@@ -118,14 +119,14 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_inside() {
-        let axis = Axis::of(Spread::Linear, [3.0, 97.0].into_iter());
+        let axis = Axis::new(Spread::Linear, [3.0, 97.0].into_iter());
         assert_eq!(axis.ticks(), [0.0, 20.0, 40.0, 60.0, 80.0]);
-        let axis = Axis::of(Spread::Log, [80.0, 3000.0].into_iter());
+        let axis = Axis::new(Spread::Log, [80.0, 3000.0].into_iter());
         assert_eq!(
             axis.ticks().iter().map(|tick| tick.round()).collect::<Vec<_>>(),
             [100.0, 200.0, 500.0, 1000.0, 2000.0]
         );
-        let wide = Axis::of(Spread::Log, [1.0, 1e11].into_iter()).ticks();
+        let wide = Axis::new(Spread::Log, [1.0, 1e11].into_iter()).ticks();
         assert!(wide.len() <= usize::from(TICKS_MAX) && wide.len() > 4, "{wide:?}");
     }
 
@@ -134,7 +135,7 @@ mod tests {
         for spread in [Spread::Linear, Spread::Within, Spread::Log] {
             for figures in [vec![], vec![0.0], vec![5.0], vec![f64::NAN, -1.0], vec![1e-300, 1e300]]
             {
-                let axis = Axis::of(spread, figures.iter().copied());
+                let axis = Axis::new(spread, figures.iter().copied());
                 assert!(axis.ticks().len() <= usize::from(TICKS_MAX), "{spread:?} {figures:?}");
                 for figure in figures.into_iter().filter(|figure| *figure > 0.0) {
                     let place = axis.place(figure).unwrap();
@@ -142,11 +143,11 @@ mod tests {
                 }
             }
         }
-        let log = Axis::of(Spread::Log, [10.0, 1000.0].into_iter());
+        let log = Axis::new(Spread::Log, [10.0, 1000.0].into_iter());
         assert!((log.place(100.0).unwrap() - 0.5).abs() < 1e-9);
         assert_eq!((log.place(0.0), log.place(-1.0)), (None, None));
-        let within = Axis::of(Spread::Within, [10.0, 1000.0].into_iter());
-        let linear = Axis::of(Spread::Linear, [10.0, 1000.0].into_iter());
+        let within = Axis::new(Spread::Within, [10.0, 1000.0].into_iter());
+        let linear = Axis::new(Spread::Linear, [10.0, 1000.0].into_iter());
         let middles = [log, within, linear].map(|axis| axis.at(0.5).round());
         assert_eq!(middles, [100.0, 505.0, 500.0]);
     }

@@ -2,21 +2,22 @@
 //!
 //! ```text
 //! workload -> outward (draw, route, write) -> sockets -> inward (read, match, time) -> tally
-//!                ^ feedback: tokens, fills, broken lines      notes: what was sent |
+//!                ^ feedback: tokens, fills, broken lines   messages: requests sent |
 //!                +------------------------------------------------------------------+
 //! ```
 //!
 //! Where: between the workload and the measurements; it owns its connections.
-//! Invariant: the two halves talk through notes and feedback only, so they run on one thread or on
-//! two, like the paper's Tx and Rx threads. A request is counted once however it ends.
+//! Invariant: the sending half passes messages to the receiving half and gets feedback back; they
+//! share nothing else. So they run on one thread or on two, like the paper's Tx and Rx threads. A
+//! request is counted once however it ends.
 //! Source: the paper, sections 5.2.2 and 5.3; Schroeder, Wierman, Harchol-Balter, "Open Versus
 //! Closed: A Cautionary Tale" (2006).
 
 mod departures;
 mod inward;
+pub mod live_counts;
 mod outward;
 mod pending;
-pub mod pulse;
 mod score;
 mod threads;
 
@@ -31,12 +32,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::measure::Tally;
-use crate::packets::Wanted;
+use crate::packets::InterfaceNeeds;
 use crate::steer::Steering;
 use crate::target::{Place, Ring, Target};
-use crate::wire::Speech;
+use crate::wire::Protocol;
 use crate::workload::{Names, Workload};
-use pulse::Pulse;
+use live_counts::LiveCounts;
 use serde::{Deserialize, Serialize};
 
 const EVENTS_MAX: usize = 256;
@@ -60,79 +61,81 @@ pub struct Drive {
     pub thread: u32,
     /// Number of threads of the run.
     pub threads: u32,
-    /// This thread's number among the threads of this process, and their number.
+    /// This thread's number among the threads of this process, from 0, and the number of these
+    /// threads.
     pub here: (u32, u32),
-    /// The number of this thread's first connection among those of all threads, from 0, and their
-    /// number.
+    /// This thread's first connection to each target, counted over all threads from 0, and the
+    /// number of connections of all threads to each target.
     pub first_connection: (u32, u32),
     /// The servers, at least one.
     pub targets: Arc<[Target]>,
     /// The ring that maps a key to its server.
     pub ring: Arc<Ring>,
     /// The protocol.
-    pub speech: Speech,
-    /// The processor to run on.
+    pub protocol: Protocol,
+    /// The processor to run on; none leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The processor on which a second thread receives; none: one thread does both.
-    pub receive_apart: Option<usize>,
+    /// The processor on which a second thread receives. None: this thread sends and receives.
+    pub receive_cpu: Option<usize>,
     /// The loop, open or closed, and its rate or depth.
     pub pace: Pace,
-    /// A request that has no answer after this long is given up, and with it its stream.
+    /// A request without an answer after this time is given up, and so is its connection if that
+    /// is a stream.
     pub timeout: Duration,
     /// An answer that takes longer is counted as late.
     pub late_limit: Duration,
-    /// Number of requests after which a connection is closed and opened again.
+    /// Number of requests after which a connection is closed and opened again; none: never.
     pub churn_requests: Option<u64>,
     /// True if values read are verified against their keys.
     pub verify: bool,
     /// True if a set follows each miss.
     pub fill_on_miss: bool,
-    /// UDP: hand equally long requests to the kernel as one burst.
+    /// UDP: hand equally long requests to the kernel with one call (generic segmentation offload).
     pub gso: bool,
     /// UDP: the rule that gives each request its column of the server.
     pub steering: Steering,
-    /// True if a thread that receives itself polls without sleeping, so the server need not wake
-    /// it.
+    /// True if a thread that both sends and receives polls without sleeping. The server then spends
+    /// no time on waking it.
     pub spin: bool,
-    /// Traffic, or filling or clearing the cache.
+    /// The kind of requests: traffic, or filling or clearing the cache.
     pub mode: Mode,
-    /// The end.
-    pub until: Until,
-    /// The live counts: of this thread, and of the receiving thread if there is one.
-    pub pulses: Option<[Arc<Pulse>; 2]>,
-    /// Signs to the starter of the threads, before the first tally.
-    pub signs: Arc<Signs>,
+    /// The conditions that end the thread.
+    pub end: EndCondition,
+    /// The live counts of this thread, and those of the receiving thread if there is one.
+    pub live_counts: Option<[Arc<LiveCounts>; 2]>,
+    /// Signals between this thread and the one that starts it.
+    pub signals: Arc<ThreadSignals>,
 }
 
-/// Signs that threads give while they are at work. Each field is read by itself and makes nothing
-/// else visible, so every access is relaxed.
+/// Signals between driving threads and the thread that starts them. No atomic field publishes other
+/// data, so every access to one is relaxed.
 #[derive(Debug, Default)]
-pub struct Signs {
-    /// Number of threads whose connections stand; each counts itself just before it begins.
+pub struct ThreadSignals {
+    /// Number of threads whose connections are open; each adds itself before its first request.
     pub ready: AtomicU32,
-    /// True if a server has sent something.
-    pub heard: AtomicBool,
-    /// True if a request was given up.
-    pub lost: AtomicBool,
-    /// While this is true, threads that are ready do not begin.
+    /// True if a server has sent at least one byte.
+    pub has_answered: AtomicBool,
+    /// True if at least one request was given up.
+    pub has_lost: AtomicBool,
+    /// While this is true, threads that are ready wait.
     is_held: Mutex<bool>,
     is_free: Condvar,
 }
 
-impl Signs {
-    /// Returns signs that hold ready threads until `let_go`, so that all begin together.
+impl ThreadSignals {
+    /// Returns signals that make ready threads wait for `release`, so that all begin together.
     #[must_use]
-    pub fn held() -> Signs {
-        Signs { is_held: Mutex::new(true), ..Signs::default() }
+    pub fn new_held() -> ThreadSignals {
+        ThreadSignals { is_held: Mutex::new(true), ..ThreadSignals::default() }
     }
 
-    /// Lets all threads begin.
-    pub fn let_go(&self) {
+    /// Lets all waiting threads begin.
+    pub fn release(&self) {
         *self.is_held.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.is_free.notify_all();
     }
 
-    fn await_word(&self) {
+    fn await_release(&self) {
         let held = self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.is_free.wait_while(held, |is_held| *is_held));
     }
@@ -141,28 +144,28 @@ impl Signs {
 /// The rule by which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
-    /// By a schedule, independent of the answers.
+    /// Open loop: requests follow a schedule that does not depend on answers.
     Open {
-        /// The rate of this thread. NaN: the workload's own gaps.
+        /// The rate of this thread. NaN selects the workload's own gaps.
         #[serde(with = "bits")]
         rate_per_s: f64,
         /// Number of connections to each target.
         connections: u32,
-        /// Most requests outstanding on all connections together; a request due beyond that waits,
-        /// and its waiting is measured.
+        /// Most requests outstanding on all connections together. Beyond that, a due request
+        /// waits, and its response time includes the wait.
         outstanding_max: u32,
     },
-    /// One request for each answer.
+    /// Closed loop: each answer allows one more request.
     Closed {
         /// Number of connections to each target.
         connections: u32,
-        /// Requests in flight on each.
+        /// Number of requests in flight on each connection.
         depth: u32,
     },
 }
 
 impl Pace {
-    /// Connections to each target, of one thread or of all.
+    /// Number of connections to each target: of one thread, or of all if the pace is the run's.
     pub(crate) fn connections(self) -> u32 {
         let (Pace::Open { connections, .. } | Pace::Closed { connections, .. }) = self;
         connections
@@ -193,21 +196,21 @@ pub enum Mode {
     Clear,
 }
 
-/// The end of a thread: whichever condition comes first.
+/// The conditions that end a thread; the first one that is met ends it.
 #[derive(Clone, Debug, Default)]
-pub struct Until {
-    /// Set by another thread.
+pub struct EndCondition {
+    /// Another thread sets this flag to end the thread.
     pub stop: Arc<AtomicBool>,
     /// The time at which the thread ends.
     pub deadline: Option<Instant>,
-    /// Number of requests of this thread.
+    /// Number of requests that this thread sends; none: no limit.
     pub requests: Option<u64>,
 }
 
 /// Why a thread could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
-    /// A target refuses connections.
+    /// A target cannot be connected to.
     #[error("cannot connect to {name}: {error}; is the server running and listening there?")]
     Connect {
         /// The target.
@@ -215,15 +218,15 @@ pub enum DriveError {
         /// The cause.
         error: io::Error,
     },
-    /// A request over UDP must fit one datagram.
+    /// A request over UDP does not fit one datagram.
     #[error(
         "a request does not fit one UDP datagram of 65,507 bytes (a value of {value_bytes} bytes, \
          {keys} keys): choose smaller values or fewer keys a request, or use TCP"
     )]
     TooLarge {
-        /// Bytes of its value.
+        /// Bytes of the request's value.
         value_bytes: u32,
-        /// Number of keys.
+        /// Number of the request's keys.
         keys: usize,
     },
     /// The plan contradicts itself.
@@ -263,7 +266,7 @@ impl Drive {
     pub fn new(
         workload: Arc<Workload>,
         targets: Arc<[Target]>,
-        speech: Speech,
+        protocol: Protocol,
         pace: Pace,
     ) -> Drive {
         Drive {
@@ -276,9 +279,9 @@ impl Drive {
             first_connection: (0, pace.connections()),
             ring: Arc::new(Ring::new(&targets)),
             targets,
-            speech,
+            protocol,
             cpu: None,
-            receive_apart: None,
+            receive_cpu: None,
             pace,
             timeout: Duration::from_secs(1),
             late_limit: Duration::from_millis(1),
@@ -289,51 +292,52 @@ impl Drive {
             steering: Steering::default(),
             spin: false,
             mode: Mode::Traffic,
-            pulses: None,
-            signs: Arc::default(),
-            until: Until::default(),
+            live_counts: None,
+            signals: Arc::default(),
+            end: EndCondition::default(),
         }
     }
 
-    /// Number of tallies handed over per epoch: two if a second thread receives.
+    /// Number of tallies per epoch: two if a second thread receives, otherwise one.
     #[must_use]
     pub fn reporters(&self) -> usize {
-        1 + usize::from(self.receive_apart.is_some())
+        1 + usize::from(self.receive_cpu.is_some())
     }
 
-    /// The keys that this thread stores when it populates; if each connection has its own keys,
-    /// those of this thread's connections.
+    /// Returns the keys that this thread stores in `Mode::Populate`. If each connection has its own
+    /// keys, these are the keys of this thread's connections.
     #[must_use]
     pub fn share(&self) -> Range<u64> {
         if !self.workload.per_connection() {
             return self.workload.share(self.thread, self.threads);
         }
-        let (Range { start, end }, all) = self.seats();
+        let (Range { start, end }, all) = self.connection_numbers();
         self.workload.share(start, all).start..self.workload.share(end, all).start
     }
 
-    /// The numbers of this thread's connections among those of all threads, and their number.
-    fn seats(&self) -> (Range<u32>, u32) {
+    /// Returns the numbers of this thread's connections to each target, counted over all threads,
+    /// and the number of connections of all threads.
+    fn connection_numbers(&self) -> (Range<u32>, u32) {
         let (first, all) = self.first_connection;
         (first..first.saturating_add(self.pace.connections()), all)
     }
 
-    /// The needs of all threads of this process at each AF_XDP interface.
-    fn past_the_kernel(&self) -> Vec<Wanted> {
-        let mut all: Vec<Wanted> = Vec::new();
+    /// Returns the needs of all threads of this process at each AF_XDP interface.
+    fn interface_needs(&self) -> Vec<InterfaceNeeds> {
+        let mut all: Vec<InterfaceNeeds> = Vec::new();
         for target in self.targets.iter() {
             let Place::Xdp(bypass, address) = &target.place else { continue };
             if let Some(one) = all.iter_mut().find(|one| one.bypass == *bypass) {
                 one.targets.push(*address);
                 continue;
             }
-            all.push(Wanted {
+            all.push(InterfaceNeeds {
                 bypass: bypass.clone(),
                 targets: vec![*address],
                 threads: self.here.1 as usize,
                 // Another thread may have one connection more.
                 connections: self.pace.connections() as usize + 1,
-                speech: self.speech,
+                protocol: self.protocol,
             });
         }
         all
@@ -344,7 +348,7 @@ impl Drive {
         if self.targets.is_empty() {
             return Err(DriveError::Plan("there is no target"));
         }
-        if self.speech == Speech::Resp && self.targets.iter().any(is_udp) {
+        if self.protocol == Protocol::Resp && self.targets.iter().any(is_udp) {
             return Err(DriveError::Plan("Redis's protocol is not spoken over UDP: use TCP"));
         }
         let is_right = match self.pace {
@@ -360,8 +364,8 @@ impl Drive {
                 "rate, connections, depth or outstanding requests out of range",
             ));
         }
-        let (seats, all) = self.seats();
-        let has_keys = seats.end <= all && u64::from(all) <= self.workload.keys();
+        let (connection_numbers, all) = self.connection_numbers();
+        let has_keys = connection_numbers.end <= all && u64::from(all) <= self.workload.keys();
         if self.workload.per_connection() && !has_keys {
             return Err(DriveError::Plan(
                 "fewer keys than connections, and each is to have its own",
@@ -371,14 +375,14 @@ impl Drive {
             return Err(DriveError::Plan("fewer connections than columns, each with its port"));
         }
         if self.timeout.is_zero() {
-            return Err(DriveError::Plan("a timeout of nothing"));
+            return Err(DriveError::Plan("the timeout is zero"));
         }
         Ok(())
     }
 }
 
-/// Runs the thread to its end. Whenever `epoch` has moved on, and at the end, `sink` gets the
-/// thread's number, the epoch that ended and its tally.
+/// Runs the thread to its end. Each time `epoch` has changed, and at the end, `sink` gets the
+/// thread's number, the number of the epoch that ended, and its tally.
 ///
 /// # Errors
 /// A target cannot be reached at the start, a request can never be sent, or the plan is invalid.

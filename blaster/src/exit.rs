@@ -1,42 +1,42 @@
 //! The exit statuses of kvblaster, for scripts.
 //!
-//! Where: `main` exits with one; `--help` and `docs/kvblaster/run.md` list them in a table.
-//! Invariant: each status has one meaning for all commands: a figure that is not to be trusted
-//! never passes for a valid one, nor a failed measurement for an objective that is not met.
+//! Where: `main` exits with one of them; `--help` and `docs/kvblaster/run.md` list them in a table.
+//! Invariant: each status has the same meaning for all commands. An invalid result never exits like
+//! a valid one, and a failed measurement never exits like an objective that is not met.
 
 use crate::words::wrapped;
 use std::process::ExitCode;
 
-/// An exit status. A later one outweighs those before it.
+/// An exit status. Of several, the one that is declared last holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {
     /// Everything was done, and every assert holds.
     Met = 0,
-    /// It was measured, and an assert does not hold or the run was cut short.
+    /// Figures were measured, but an assert does not hold or the run was cut short.
     NotMet = 1,
-    /// It was measured with asserts, but the figures are not to be trusted.
+    /// Figures were measured for asserts, but the figures are invalid.
     Invalid = 2,
     /// Nothing could be measured.
-    CouldNot = 3,
+    Failed = 3,
     /// The command line is wrong (sysexits.h).
     Usage = 64,
 }
 
-/// The meanings in `--help`.
+/// The meaning of each status in `--help`.
 const MEANINGS: [(Exit, &str); 5] = [
-    (Exit::Met, "done, or measured; all that was asserted is met"),
+    (Exit::Met, "done; every assertion is met"),
     (
         Exit::NotMet,
         "measured; an assertion is not met, a server went away or came back as another process, or \
-         it was ended before its time",
+         the run ended early",
     ),
     (
         Exit::Invalid,
         "measured, with an assertion, and INVALID: the figures do not tell what the server can do, \
-         and none is met or not met by them",
+         so no assertion is judged",
     ),
-    (Exit::CouldNot, "could not: no server, no permission, nothing to write to"),
+    (Exit::Failed, "failed: no server, no permission, or a file that cannot be written"),
     (Exit::Usage, "the command line is wrong"),
 ];
 

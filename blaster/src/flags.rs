@@ -1,19 +1,19 @@
 //! The command line: one enum of verbs, each with its struct of flags.
 //!
-//! A flag is a field of its verb's struct: the doc comment is its help, and `value_parser` reads
-//! and bounds its value (`number`, `time` and so on below); `long` and `short` without a name take
-//! the field's. A verb is a variant of `Verb`, whose doc comment is the line in `--help`, with an
-//! arm in `main`, which does it; an arm of `Verb::finish` checks what only shows when all flags are
-//! known. Help, manual page, completions and the commands of `next:` are made from those.
+//! A flag is a field of its verb's struct: the doc comment is the flag's help, and `value_parser`
+//! parses and bounds the value (see `number`, `time` and others below); `long` and `short` without
+//! a name take the field's name. A verb is a variant of `Verb`, whose doc comment is its line in
+//! `--help`. An arm in `main` executes the verb, and an arm of `Verb::finish` checks flags against
+//! each other. Help, manual page, completions and the commands of `next:` are made from these.
 //!
 //! Where: `main` calls `parse` first.
-//! Invariant: a word without a meaning is refused by name, never passed over; of a flag given twice
-//! the last holds, and a flag that may be given often adds up.
+//! Invariant: an unknown word is an error that names the word, and never ignored. If a flag is
+//! given twice, the last value holds, except for flags whose values form a list.
 
 pub mod pages;
 
 use crate::measure::schedule::span;
-use crate::words::written_out;
+use crate::words::without_suffix;
 use crate::{exit, reflect, report, run, simulate, size};
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
@@ -37,19 +37,19 @@ struct Cli {
 /// The verbs.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// Drive servers with a workload, and report what they did
+    /// Drive servers with a workload, and report rates, times and CPU use
     Run(Box<run::Run>),
     /// Find the highest rate at which an objective is met
     Capacity(Box<run::Search>),
     /// Find out how much memory, and how many CPUs, a workload needs
     Size(Box<size::flags::Sizing>),
-    /// Drive for a run or a search elsewhere, over standard input and output
-    Agent(run::agents::Place),
-    /// Have servers do the same work in turns, and tell which is better at what
+    /// Drive servers for a kvblaster elsewhere, over standard input and output
+    Agent(run::agents::HostFlags),
+    /// Give servers the same work in turns, and report how they differ
     Compare(Box<run::compare::Plan>),
     /// Put results side by side on an HTML page
     Report(report::flags::Plan),
-    /// Be a null server: what the generator and the network can do
+    /// Be a null server, which shows what the generator and the network can do
     Reflect(reflect::Plan),
     /// Replay traces of keys against eviction policies, offline
     Simulate(simulate::Plan),
@@ -59,16 +59,16 @@ pub enum Verb {
         #[arg(value_name = "COMMAND", value_parser = pages::verb)]
         verb: Option<Box<Command>>,
     },
-    /// Print what a shell reads to complete commands and flags
+    /// Print a script with which a shell completes commands and flags
     Completions {
-        /// Whose
+        /// The shell
         shell: clap_complete::Shell,
     },
 }
 
 impl Verb {
-    /// Checks what only shows when all flags are known.
-    fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+    /// Completes the plan, and checks flags against each other, once all flags are parsed.
+    fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         match self {
             Verb::Run(run) => run.finish(given),
             Verb::Capacity(search) => search.finish(given),
@@ -80,18 +80,18 @@ impl Verb {
     }
 }
 
-/// Why the command line names nothing to do.
+/// The reason why the command line is not executed.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Help or the version was asked for; `print` shows it.
+    /// Help or the version was requested; `print` shows it.
     Help(clap::Error),
-    /// The words are wrong; the text says why, and where the help is.
+    /// The command line is wrong; the text describes the error and names the help.
     Wrong(String),
 }
 
 /// An option from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct CliOption {
     /// Its long name.
     pub long: String,
     /// Its value, if it takes one.
@@ -101,7 +101,7 @@ pub struct Given {
 /// Parses the command line, the program's name first.
 ///
 /// # Errors
-/// Help is asked for, or something is unknown or wrong.
+/// Help is requested, or a word is unknown or wrong.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Refusal> {
     let words: Vec<OsString> = words.into_iter().collect();
     let mut command = command();
@@ -109,7 +109,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Refusal>
     let path = named.map_or(String::new(), |verb| format!(" {}", verb.get_name()));
     let wrong = |why: &str| Refusal::Wrong(format!("{why}\nTry kvblaster{path} --help."));
     let refused = |error: clap::Error| match error.use_stderr() {
-        true => wrong(&told(&error)),
+        true => wrong(&describe(&error)),
         false => Refusal::Help(error),
     };
     let matches = command.try_get_matches_from_mut(words).map_err(refused)?;
@@ -137,7 +137,7 @@ fn command() -> Command {
 }
 
 /// Describes an error in a sentence that names the flag once.
-fn told(error: &clap::Error) -> String {
+fn describe(error: &clap::Error) -> String {
     let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     if let (ErrorKind::ValueValidation, Some(flag), Some(why)) =
         (error.kind(), &flag, error.source())
@@ -155,7 +155,7 @@ fn told(error: &clap::Error) -> String {
 }
 
 /// The options of the verb, in their order on the command line.
-fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
+fn given(command: &Command, matches: &ArgMatches) -> Vec<CliOption> {
     let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
     let mut found = Vec::new();
     for arg in command.find_subcommand(name).into_iter().flat_map(Command::get_arguments) {
@@ -170,7 +170,7 @@ fn given(command: &Command, matches: &ArgMatches) -> Vec<Given> {
             let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
             let value = arg.get_action().takes_values().then(|| values.join(","));
             let place = places.nth(values.len() - 1);
-            found.push((place, Given { long: long.to_owned(), value }));
+            found.push((place, CliOption { long: long.to_owned(), value }));
         }
     }
     found.sort_by_key(|(place, _)| *place);
@@ -191,13 +191,13 @@ where
     T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
 {
     move |text| {
-        let number = written_out(text).parse().ok().filter(|number| range.contains(number));
+        let number = without_suffix(text).parse().ok().filter(|number| range.contains(number));
         let (min, max) = (range.start(), range.end());
         number.ok_or_else(|| format!("a number from {min} to {max}: {text}"))
     }
 }
 
-/// Reads a value for which one word stands, or else with another parser.
+/// Parses `word` as `value`, and any other text by `other`.
 pub(crate) fn or<T: Clone + Send + Sync + 'static>(
     word: &'static str,
     value: T,
@@ -206,18 +206,18 @@ pub(crate) fn or<T: Clone + Send + Sync + 'static>(
     move |text| if text == word { Ok(value.clone()) } else { other(text) }
 }
 
-/// Reads one item of a list between commas.
+/// Parses one item of a list whose items are separated by commas.
 pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
     text.trim().parse()
 }
 
-/// Reads a time, such as 500us.
+/// Parses a time, such as 500us.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let time = span(text).filter(|time| TIME.contains(time));
     time.ok_or_else(|| format!("a time as in 500us, 1ms or 2s, at most an hour: {text}"))
 }
 
-/// Reads a list of CPUs, such as 0,2-5.
+/// Parses a list of CPUs, such as 0,2-5.
 pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
     let mut cpus = Vec::new();
     for range in text.split(',') {
@@ -232,8 +232,8 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns the verb that these words ask for, or the text of their refusal.
-    pub(crate) fn asked(words: &str) -> Result<Verb, String> {
+    /// Parses these words. Returns the verb, or the text of the error.
+    pub(crate) fn parse_words(words: &str) -> Result<Verb, String> {
         parse(["kvblaster"].into_iter().chain(words.split_whitespace()).map(OsString::from))
             .map_err(|refusal| match refusal {
                 Refusal::Help(help) => help.to_string(),
@@ -241,21 +241,27 @@ pub(crate) mod tests {
             })
     }
 
-    /// Asserts that each row's words are refused with the text beside them, and a pointer to the
-    /// help.
+    /// Asserts that parsing each row's words fails with an error that contains the row's text and
+    /// names the help.
     pub(crate) fn refused(verb: &str, rows: &[(&str, &str)]) {
         for (words, why) in rows {
-            let told = asked(&format!("{verb} {words}")).unwrap_err();
-            assert!(told.contains(why), "{words}: {told}");
-            assert!(told.ends_with(&format!("\nTry kvblaster {verb} --help.")), "{words}: {told}");
-            assert!(!told.contains("Usage:") && !told.contains("error:"), "{words}: {told}");
+            let message = parse_words(&format!("{verb} {words}")).unwrap_err();
+            assert!(message.contains(why), "{words}: {message}");
+            assert!(
+                message.ends_with(&format!("\nTry kvblaster {verb} --help.")),
+                "{words}: {message}"
+            );
+            assert!(
+                !message.contains("Usage:") && !message.contains("error:"),
+                "{words}: {message}"
+            );
         }
     }
 
     #[test]
     fn every_verb_tells_every_flag_on_eighty_columns() {
         for verb in command().get_subcommands() {
-            let help = asked(&format!("{} --help", verb.get_name())).unwrap_err();
+            let help = parse_words(&format!("{} --help", verb.get_name())).unwrap_err();
             for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
                 let word = arg.get_long().unwrap_or(arg.get_id().as_str());
                 assert!(help.contains(&format!("--{word} ")) || arg.is_positional(), "{help}");
@@ -263,7 +269,7 @@ pub(crate) mod tests {
             }
             let wide = help.lines().find(|line| line.chars().count() > COLUMNS);
             assert_eq!(wide, None, "{help}");
-            assert_eq!(help, asked(&format!("{} -h", verb.get_name())).unwrap_err());
+            assert_eq!(help, parse_words(&format!("{} -h", verb.get_name())).unwrap_err());
         }
         command().debug_assert();
     }
@@ -275,9 +281,9 @@ pub(crate) mod tests {
             ("rum", "similar subcommand exists: 'run'"),
             ("--nosuch", "--nosuch"),
         ] {
-            let told = asked(words).unwrap_err();
-            assert!(told.contains(why), "{words}: {told}");
-            assert!(told.ends_with("\nTry kvblaster --help."), "{words}: {told}");
+            let message = parse_words(words).unwrap_err();
+            assert!(message.contains(why), "{words}: {message}");
+            assert!(message.ends_with("\nTry kvblaster --help."), "{words}: {message}");
         }
     }
 }

@@ -1,15 +1,14 @@
-//! Servers started by kvblaster: on ports and CPUs of their own, paused while another one is
-//! measured.
+//! Starts servers, on ports and CPUs of their own; they can be paused while another is measured.
 //!
-//! Where: between the verbs that compare or size servers and the operating system.
-//! Invariant: a server ends with its `Server`, and with this process however that ends. A guard
-//! ensures this: a shell that leads the server's process group and reads from a pipe that only this
-//! process can write to; when the pipe closes, it kills the group. The server's output is read all
-//! the time, so that it never blocks, and its last words are kept.
+//! Where: called by the verbs `compare` and `size`.
+//! Invariant: a server ends when its `Server` is dropped, and when this process ends in any way. A
+//! guard ensures this: a shell that leads the server's process group and reads from a pipe that
+//! only this process can write to; when the pipe closes, the guard kills the group. The server's
+//! output is always read, so that the server never blocks on it, and the end of the output is kept.
 
 use crate::measure::owner;
 use crate::result::version;
-use crate::run::served;
+use crate::run::server_address;
 use crate::target::{self, Family, Target};
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -23,35 +22,35 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// The placeholder of the port in a server's command; below, of the path of its Unix socket.
+/// The placeholder of the port in a server's command.
 pub const PORT: &str = "{port}";
-/// See [`PORT`].
+/// The placeholder of the path of a Unix socket in a server's command.
 pub const SOCKET: &str = "{socket}";
-/// Time that a server has until it answers: one with much memory touches it first.
+/// Longest wait until a server answers: some servers write to all their memory first.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two looks at a server.
+/// Time between two checks of a server.
 const LOOK: Duration = Duration::from_millis(10);
 /// Bytes kept of the end of a server's output.
 const WORDS_BYTES_MAX: usize = 2000;
-/// Time that the last words have to arrive.
+/// Longest wait for the end of a server's output.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
-/// Kills its process group when its input ends. It ignores SIGHUP, which the kernel sends to a
-/// paused group whose parent ends, and which would end the guard first.
+/// The guard's script: kills its process group when its standard input ends. It ignores SIGHUP,
+/// which the kernel sends to a paused group whose parent ends: SIGHUP would end the guard first.
 const GUARD: &str = "trap '' HUP; read _; kill -9 0";
 
-/// Why there is no server.
+/// The reason why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The command does not contain its place.
+    /// The command contains no placeholder for the address to listen on.
     #[error("{0}: where is it to listen? Write {PORT} in it, or {SOCKET} for a Unix socket")]
-    Placeless(String),
+    NoAddress(String),
     /// A system call failed.
     #[error("{0}: {1}")]
     System(String, #[source] io::Error),
     /// The server ended.
     #[error("{0}: it ended before it answered ({1}), and said: {2}")]
     Ended(String, ExitStatus, String),
-    /// The server left its process group for a session of its own.
+    /// The server left its process group, so it cannot be paused.
     #[error("{0}: it left its process group (setsid?), and could not be stopped for the others")]
     Escaped(String),
     /// Another server has the port.
@@ -69,39 +68,42 @@ pub struct Server {
     guard: Child,
     group: Pid,
     socket: PathBuf,
-    /// Never contended: the lock only makes the receiver shareable between threads.
+    /// Receives the end of the output. The lock is never contended: it only makes the receiver
+    /// `Sync`.
     words: Mutex<mpsc::Receiver<String>>,
-    /// The server's place, in the form of [`target::parse`].
+    /// The server's address, as [`target::parse`] reads it.
     pub target: String,
-    /// The version that it reports.
+    /// The version that the server reports.
     pub version: Option<String>,
 }
 
-/// Returns the words with which a shell becomes `command`. The command may begin with its
-/// environment: `NAME=value`.
+/// Returns the words that make a shell execute `command` in its own process. The command may begin
+/// with its environment: `NAME=value`.
 #[must_use]
 pub fn shell(command: &str) -> Vec<String> {
-    ["sh", "-c", &becoming(command)].map(str::to_owned).into()
+    ["sh", "-c", &exec_text(command)].map(str::to_owned).into()
 }
 
-/// Returns shell text that becomes `command`: `exec` alone does not take an environment.
-pub(crate) fn becoming(command: &str) -> String {
+/// Returns shell text that executes `command` in the shell's process. A command that begins with
+/// its environment needs `env`, because `exec` alone takes none.
+pub(crate) fn exec_text(command: &str) -> String {
     let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
     let rest = command.trim_start().trim_start_matches(is_of_name);
     let is_assigned = rest.starts_with('=') && rest.len() < command.trim_start().len();
     format!("exec {}{command}", if is_assigned { "env " } else { "" })
 }
 
-/// Starts the server of these words on `cpus` (empty: wherever this thread may run), with a free
-/// port of the loopback address for `{port}` and a path for `{socket}`, and waits until it answers.
+/// Starts a server by these words and waits until it answers. The server runs on `cpus`, or if
+/// empty wherever this thread may run; `{port}` becomes a free port of the loopback address, and
+/// `{socket}` a path.
 ///
 /// # Errors
-/// It cannot be started, ends, or does not answer.
+/// The server cannot be started, ends, or does not answer.
 pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     static SOCKETS: AtomicU32 = AtomicU32::new(0);
     let name = words.join(" ");
     let failed = |error| LaunchError::System(name.clone(), error);
-    // Relaxed: it only matters that no number is given twice.
+    // Relaxed: the counter only has to give different numbers.
     let nth = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = format!("kvblaster-{}-{nth}.sock", std::process::id());
     let socket = std::env::temp_dir().join(socket);
@@ -109,7 +111,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     let target = match [PORT, SOCKET].map(|place| name.contains(place)) {
         [true, _] => format!("127.0.0.1:{port}"),
         [_, true] => format!("unix:{}", socket.display()),
-        _ => return Err(LaunchError::Placeless(name)),
+        _ => return Err(LaunchError::NoAddress(name)),
     };
     let placed = |word: &String| {
         word.replace(PORT, &port.to_string()).replace(SOCKET, &socket.to_string_lossy())
@@ -120,15 +122,15 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     command.args(placed).stdin(Stdio::null());
     command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let mut guard = Command::new("sh");
-    // A group of its own, so Ctrl-C does not reach it.
+    // The guard has a process group of its own, which Ctrl-C does not reach.
     guard.args(["-c", GUARD]).process_group(0).stdin(Stdio::piped());
     let guard = guard.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(failed)?;
     let pid = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
     let group = pid.ok_or_else(|| failed(io::ErrorKind::Other.into()))?;
     command.process_group(group.as_raw_pid());
-    // If this fails, the guard ends too: its pipe is closed.
-    let child = on(cpus, || command.spawn()).and_then(|child| child).map_err(failed)?;
-    // This closes our end of the pipe.
+    // If this fails, `guard` is dropped, so its pipe closes and it ends.
+    let child = on_cpus(cpus, || command.spawn()).and_then(|child| child).map_err(failed)?;
+    // This closes the command's ends of the output pipe, so that the output can end.
     drop(command);
     let words = Mutex::new(last_words(reader).map_err(failed)?);
     let mut server = Server { child, guard, group, socket, words, target, version: None };
@@ -136,8 +138,8 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     if !server.has(server.pid()) {
         return Err(LaunchError::Escaped(name));
     }
-    // A process that we may not inspect is not found, and passes.
-    match owner::owners(served(&target)).into_iter().find(|pid| !server.has(*pid)) {
+    // `owners` does not list processes that we may not inspect, so they are not checked.
+    match owner::owners(server_address(&target)).into_iter().find(|pid| !server.has(*pid)) {
         Some(other) => Err(LaunchError::Taken(name, server.target.clone(), other)),
         None => Ok(server),
     }
@@ -156,17 +158,17 @@ impl Server {
         pid.is_some() && getpgid(pid).is_ok_and(|group| group == self.group)
     }
 
-    /// Pauses the server; it then uses no CPU.
+    /// Pauses the server, which then uses no CPU.
     ///
     /// # Errors
     /// The server is gone.
     pub fn pause(&self) -> io::Result<()> {
         kill_process_group(self.group, Signal::STOP)?;
-        // The guard stays awake.
+        // The guard has to run on: it is the leader of the group and has the same number.
         Ok(kill_process(self.group, Signal::CONT)?)
     }
 
-    /// Lets a paused server go on.
+    /// Lets a paused server run again.
     ///
     /// # Errors
     /// The server is gone.
@@ -174,35 +176,35 @@ impl Server {
         Ok(kill_process_group(self.group, Signal::CONT)?)
     }
 
-    /// Returns its exit status and last words, if it ends within `patience`.
+    /// Returns the exit status and the end of the output, if the server ends within `patience`.
     ///
     /// # Errors
     /// The process cannot be waited for.
-    pub fn ended(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
+    pub fn wait_for_end(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
         let begin = Instant::now();
         loop {
             match self.child.try_wait()? {
-                Some(status) => return Ok(Some((status, self.said()))),
+                Some(status) => return Ok(Some((status, self.kill_and_read()))),
                 None if begin.elapsed() >= patience => return Ok(None),
                 None => std::thread::sleep(LOOK),
             }
         }
     }
 
-    /// Waits until it answers in any protocol, and returns its target.
+    /// Waits until the server answers in any protocol, and returns its target.
     fn wait(&mut self, name: &str) -> Result<Target, LaunchError> {
         let start = Instant::now();
         let failed = |error| LaunchError::System(name.to_owned(), error);
         let target = target::parse(&self.target, Family::Any).map_err(io::Error::other);
         let target = target.map_err(failed)?;
         loop {
-            let said = version::ask(&target, false);
-            if let Some((status, said)) = self.ended(Duration::ZERO).map_err(failed)? {
-                return Err(LaunchError::Ended(name.to_owned(), status, said));
+            let info = version::query(&target, false);
+            if let Some((status, output)) = self.wait_for_end(Duration::ZERO).map_err(failed)? {
+                return Err(LaunchError::Ended(name.to_owned(), status, output));
             }
-            if let Ok(said) = said {
-                self.version = said.version;
-                let as_redis = || version::ask(&target, true).ok()?.version;
+            if let Ok(info) = info {
+                self.version = info.version;
+                let as_redis = || version::query(&target, true).ok()?.version;
                 if self.version.is_none()
                     && let Some(version) = as_redis()
                 {
@@ -212,14 +214,14 @@ impl Server {
                 return Ok(target);
             }
             if start.elapsed() > PATIENCE {
-                return Err(LaunchError::Silent(name.to_owned(), self.said()));
+                return Err(LaunchError::Silent(name.to_owned(), self.kill_and_read()));
             }
             std::thread::sleep(LOOK);
         }
     }
 
-    /// Kills the server and returns its last words.
-    fn said(&mut self) -> String {
+    /// Kills the server and returns the end of its output.
+    fn kill_and_read(&mut self) -> String {
         self.kill();
         let words = self.words.get_mut().unwrap_or_else(PoisonError::into_inner);
         let words = words.recv_timeout(WORDS_PATIENCE).unwrap_or_default();
@@ -234,12 +236,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing can be done about an error of these. The guard is waited for last: until then the
-        // group's number is not given to another.
+        // Errors are ignored, because nothing can be done about them. The guard is waited for last:
+        // until then, the kernel does not give the group's number to another group.
         self.kill();
         let _ = self.child.kill();
-        // A server of another user cannot be killed: so the wait has a limit.
-        let _ = self.ended(WORDS_PATIENCE);
+        // The wait has a limit, because a server of another user cannot be killed.
+        let _ = self.wait_for_end(WORDS_PATIENCE);
         let _ = self.guard.wait();
         let _ = fs::remove_file(&self.socket);
     }
@@ -250,7 +252,7 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Collects the end of the output in a thread, and sends it when the output ends.
+/// Reads the output in a thread, and sends its last bytes when it ends.
 fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
     let (sender, receiver) = mpsc::channel();
     let keep = move || {
@@ -259,18 +261,19 @@ fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
             kept.extend_from_slice(&part[..bytes]);
             kept.drain(..kept.len().saturating_sub(WORDS_BYTES_MAX));
         }
-        // Without a receiver, nobody wants them.
+        // An error means that the receiver is gone.
         let _ = sender.send(String::from_utf8_lossy(&kept).trim().to_owned());
     };
     std::thread::Builder::new().name("last words".to_owned()).spawn(keep)?;
     Ok(receiver)
 }
 
-/// Runs `act` on these CPUs, or anywhere if there are none; processes that it starts stay there.
+/// Runs `act` with this thread pinned to `cpus`, or as it is if `cpus` is empty. Processes that
+/// `act` starts stay on these CPUs.
 ///
 /// # Errors
 /// The thread may not run on these CPUs.
-pub fn on<T>(cpus: &[usize], act: impl FnOnce() -> T) -> io::Result<T> {
+pub fn on_cpus<T>(cpus: &[usize], act: impl FnOnce() -> T) -> io::Result<T> {
     if cpus.is_empty() {
         return Ok(act());
     }
@@ -292,8 +295,8 @@ mod tests {
 
     #[test]
     fn a_server_that_cannot_start_is_told_with_its_last_words() {
-        let told = failed("echo no such {port} for >&2 me; exit 3");
-        assert!(told.contains("ended") && told.contains("and said: no such"), "{told}");
+        let message = failed("echo no such {port} for >&2 me; exit 3");
+        assert!(message.contains("ended") && message.contains("and said: no such"), "{message}");
         assert!(failed("no-such-program {socket}").contains("not found"), "no program");
         assert!(failed("memcached").contains("Write {port}"), "no place");
     }

@@ -4,18 +4,17 @@
 //!   workload -> target -> wire -> line -> drive -> measure -> search -> result -> report
 //! ```
 //!
-//! Where: beside the server, as its client; the crate `simulate` does the simulating.
+//! Where: a client of the servers; the crate `simulate` replays traces against eviction policies.
 //! Invariant: the command line and its seed determine the requests; only their timing and the
 //! answers vary.
-//! Source: the paper's sections 5 and 6, whose load generator is called KV-Blaster.
+//! Source: the KV-Cache paper, sections 5 and 6, whose load generator is called KV-Blaster.
 
 pub mod axis;
-mod bag;
+mod datagram_batch;
 pub mod drive;
 pub mod exit;
 pub mod flags;
 pub mod launch;
-pub mod letters;
 pub mod line;
 pub mod measure;
 pub mod packets;
@@ -28,6 +27,7 @@ pub mod simulate;
 pub mod size;
 pub mod steer;
 pub mod target;
+pub mod text_plot;
 pub mod wire;
 mod words;
 pub mod workload;

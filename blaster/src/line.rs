@@ -7,17 +7,19 @@
 //!
 //! Where: below the drive, above the sockets of `net`; a new transport is one more variant of
 //! `Socket` and of `Outward`.
-//! Invariant: nothing blocks; `OUT_BYTES_MAX` and one request bound the bytes that wait to be sent.
-//! Both halves hold the same socket, so that they can run on different threads.
+//! Invariant: no call blocks; the bytes that wait to be sent are at most `OUT_BYTES_MAX` and one
+//! request. Both halves hold the same socket, so that they can run on different threads.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use net::{Calls, Datagrams, Endpoint, Epoll, Interest, Obstacle, Outbox, Sent, Sizes, Stream};
+use net::{
+    Calls, Datagrams, Endpoint, Epoll, Interest, Obstacle, Outbox, Sizes, Stream, WriteResult,
+};
 use protocol::udp::{self, Header};
 
-use crate::bag::Bag;
+use crate::datagram_batch::DatagramBatch;
 use crate::packets::Packets;
 use crate::target::{Bypass, Place};
 
@@ -37,18 +39,19 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// True if answers may be lost, and come in any order.
+    /// True if answers may be lost or come in any order.
     #[inline]
     #[must_use]
     pub fn is_datagrams(&self) -> bool {
         !matches!(self, Socket::Stream(_))
     }
 
-    /// Begins to connect. A stream may not be connected yet; UDP is at once. `bypass` connects past
-    /// the kernel; it needs to know all targets of the interface.
+    /// Begins to connect. A stream may still be connecting afterwards; a UDP socket is connected.
+    /// `bypass` opens a connection past the kernel, for which it has to know all targets of the
+    /// interface.
     ///
     /// # Errors
-    /// The place cannot be reached, or there is no descriptor left.
+    /// The address cannot be reached, or there is no descriptor left.
     pub fn open(
         place: &Place,
         bypass: impl FnOnce(&Bypass, SocketAddr) -> io::Result<Packets>,
@@ -65,8 +68,8 @@ impl Socket {
         }
     }
 
-    /// Watches the socket. A connection past the kernel has no descriptor of its own: its queues
-    /// are watched for all their connections.
+    /// Adds the socket to `epoll`. A connection past the kernel has no descriptor of its own: the
+    /// descriptors of its thread's queues are watched for all their connections.
     ///
     /// # Errors
     /// Like `Epoll::add`.
@@ -78,7 +81,7 @@ impl Socket {
         }
     }
 
-    /// Stops watching the socket.
+    /// Removes the socket from `epoll`.
     pub fn forget(&self, epoll: &Epoll, calls: &Calls) {
         // An error means that it was not watched.
         let _ = match self {
@@ -102,20 +105,20 @@ impl Socket {
 
 /// The result of handing requests to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flushed {
+pub enum FlushOutcome {
     /// All were handed over.
     All,
     /// The socket is full.
     Full,
-    /// There is no room past the kernel. No event will tell when there is, so try again.
+    /// The queue past the kernel is full. No event reports when it has room, so try again.
     Later,
     /// The connection is broken.
     Broken,
-    /// A datagram is larger than the path allows.
+    /// A datagram is larger than the network path allows.
     TooLarge,
 }
 
-/// The sending half: requests that wait, and the socket they go to.
+/// The sending half: requests that wait, and the socket that sends them.
 #[derive(Debug)]
 pub enum Outward {
     /// Bytes, of which the first `done` are sent.
@@ -132,14 +135,14 @@ pub enum Outward {
         /// The socket.
         socket: Arc<Datagrams>,
         /// Requests.
-        bag: Bag,
+        batch: DatagramBatch,
     },
     /// Datagrams past the kernel.
     Packets {
         /// The queue.
         packets: Arc<Packets>,
         /// Requests.
-        bag: Bag,
+        batch: DatagramBatch,
     },
 }
 
@@ -151,9 +154,11 @@ impl Outward {
             Socket::Stream(stream) => {
                 Outward::Stream { stream: Arc::clone(stream), bytes: Vec::new(), done: 0 }
             }
-            Socket::Udp(socket) => Outward::Udp { socket: Arc::clone(socket), bag: Bag::new(gso) },
+            Socket::Udp(socket) => {
+                Outward::Udp { socket: Arc::clone(socket), batch: DatagramBatch::new(gso) }
+            }
             Socket::Packets(packets) => {
-                Outward::Packets { packets: Arc::clone(packets), bag: Bag::default() }
+                Outward::Packets { packets: Arc::clone(packets), batch: DatagramBatch::default() }
             }
         }
     }
@@ -164,8 +169,8 @@ impl Outward {
     pub fn has_room(&self) -> bool {
         match self {
             Outward::Stream { bytes, done, .. } => bytes.len() - done < OUT_BYTES_MAX,
-            Outward::Udp { bag, .. } | Outward::Packets { bag, .. } => {
-                bag.len() < OUT_DATAGRAMS_MAX && bag.total_bytes() < OUT_BYTES_MAX
+            Outward::Udp { batch, .. } | Outward::Packets { batch, .. } => {
+                batch.len() < OUT_DATAGRAMS_MAX && batch.total_bytes() < OUT_BYTES_MAX
             }
         }
     }
@@ -176,69 +181,73 @@ impl Outward {
     pub fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
         match self {
             Outward::Stream { bytes, .. } => bytes,
-            Outward::Udp { bag, .. } | Outward::Packets { bag, .. } => {
-                let bytes = bag.begin(None, flow);
+            Outward::Udp { batch, .. } | Outward::Packets { batch, .. } => {
+                let bytes = batch.begin(None, flow);
                 bytes.extend_from_slice(&Header::request(number, flow).bytes());
                 bytes
             }
         }
     }
 
-    /// Bytes that wait, or waited when they were last flushed.
+    /// Number of bytes that wait; of a stream, those already sent count until all are.
     #[inline(always)]
     #[must_use]
     pub fn total_bytes(&self) -> usize {
         match self {
             Outward::Stream { bytes, .. } => bytes.len(),
-            Outward::Udp { bag, .. } | Outward::Packets { bag, .. } => bag.total_bytes(),
+            Outward::Udp { batch, .. } | Outward::Packets { batch, .. } => batch.total_bytes(),
         }
     }
 
-    /// Ends the request that was begun. False if it fits no datagram; then it is dropped.
+    /// Ends the request that was begun. Drops it and returns false if it fits no datagram.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         match self {
             Outward::Stream { .. } => true,
-            Outward::Udp { bag, .. } | Outward::Packets { bag, .. } => {
-                let fits = bag.end() <= udp::REQUEST_BYTES_MAX;
+            Outward::Udp { batch, .. } | Outward::Packets { batch, .. } => {
+                let fits = batch.end() <= udp::REQUEST_BYTES_MAX;
                 if !fits {
-                    bag.take_back();
+                    batch.remove_last();
                 }
                 fits
             }
         }
     }
 
-    /// Hands over what waits, datagrams through `outbox`. Past the kernel they are sent when the
-    /// queues are posted.
+    /// Sends the requests that wait, datagrams through `outbox`. Datagrams past the kernel are only
+    /// moved to their queue; `Queues::post` sends them.
     #[inline]
-    pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> Flushed {
+    pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> FlushOutcome {
         match self {
             Outward::Stream { stream, bytes, done } => {
                 while *done < bytes.len() {
                     match stream.write(&bytes[*done..], calls) {
-                        Sent::Bytes(0) => return Flushed::Full,
-                        Sent::Bytes(sent) => *done += sent,
-                        Sent::Broken => return Flushed::Broken,
+                        WriteResult::Bytes(0) => return FlushOutcome::Full,
+                        WriteResult::Bytes(sent) => *done += sent,
+                        WriteResult::Broken => return FlushOutcome::Broken,
                     }
                 }
                 bytes.clear();
                 *done = 0;
             }
-            Outward::Udp { socket, bag } => return flushed(bag.post(outbox, socket, calls)),
-            Outward::Packets { packets, bag } => {
-                return if packets.hand(bag, calls) { Flushed::All } else { Flushed::Later };
+            Outward::Udp { socket, batch } => return flushed(batch.post(outbox, socket, calls)),
+            Outward::Packets { packets, batch } => {
+                return if packets.enqueue(batch, calls) {
+                    FlushOutcome::All
+                } else {
+                    FlushOutcome::Later
+                };
             }
         }
-        Flushed::All
+        FlushOutcome::All
     }
 }
 
-fn flushed(obstacle: Option<Obstacle>) -> Flushed {
+fn flushed(obstacle: Option<Obstacle>) -> FlushOutcome {
     match obstacle {
-        None => Flushed::All,
-        Some(Obstacle::Full) => Flushed::Full,
-        Some(Obstacle::TooLong) => Flushed::TooLarge,
-        Some(Obstacle::Refused) => Flushed::Broken,
+        None => FlushOutcome::All,
+        Some(Obstacle::Full) => FlushOutcome::Full,
+        Some(Obstacle::TooLong) => FlushOutcome::TooLarge,
+        Some(Obstacle::Refused) => FlushOutcome::Broken,
     }
 }

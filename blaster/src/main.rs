@@ -17,7 +17,7 @@ use std::process::ExitCode;
 struct Printed {
     text: String,
     exit: Exit,
-    /// An error at the end; it is reported after the text, so that the text is not lost.
+    /// An error after the measurement: `text` is printed first, so that it is not lost.
     trouble: Option<String>,
 }
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let verb = match flags::parse(std::env::args_os()) {
         Ok(verb) => verb,
         Err(Refusal::Help(help)) => {
-            return if help.print().is_ok() { Exit::Met } else { Exit::CouldNot }.code();
+            return if help.print().is_ok() { Exit::Met } else { Exit::Failed }.code();
         }
         Err(Refusal::Wrong(why)) => return failed(&why, Exit::Usage),
     };
@@ -58,16 +58,16 @@ fn main() -> ExitCode {
     };
     let printed = match done {
         Ok(printed) => printed,
-        Err(why) => return failed(&why, Exit::CouldNot),
+        Err(why) => return failed(&why, Exit::Failed),
     };
     let written = io::stdout().write_all(printed.text.as_bytes());
     if let Some(trouble) = printed.trouble {
-        return failed(&trouble, Exit::CouldNot);
+        return failed(&trouble, Exit::Failed);
     }
-    written.map_or(Exit::CouldNot, |()| printed.exit).code()
+    written.map_or(Exit::Failed, |()| printed.exit).code()
 }
 
-/// Reports an error on stderr. If that is closed, nobody can be told.
+/// Reports an error on stderr. A failure to write there is ignored: there is no other place.
 fn failed(why: &str, exit: Exit) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvblaster: {why}");
     exit.code()

@@ -1,6 +1,6 @@
-//! Measurements: the threads' counts of the server, and the system's figures of both sides.
+//! Measurements: the driving threads' counts, and the system's figures of server and generator.
 //!
-//! Where: behind the driving threads, before the search and the result.
+//! Where: after the driving threads, before the search and the result.
 //! Invariant: a tally merged from parts equals the tally of the whole, whatever the parts were
 //! (threads, epochs, reports).
 //! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2 for the processors.
@@ -20,5 +20,5 @@ pub mod warm;
 pub mod watch;
 
 pub use interval::Interval;
-pub use tally::{Finding, Refusals, Tally, UdpTally, VerbTally};
+pub use tally::{KeyAnswer, Refusals, Tally, UdpTally, VerbTally};
 pub use times::Times;

@@ -1,16 +1,15 @@
-//! Connections past the kernel's network stack: our own source ports on the shared queues of an
-//! interface.
+//! Connections past the kernel's network stack: each has its own source port, on a queue of the
+//! interface that it shares with other connections.
 //!
 //! ```text
 //! thread 0   connections of ports 20000, 20003, ...   queue 0, queue 2
 //! thread 1   connections of ports 20001, 20002, ...   queue 1, queue 3
 //! ```
 //!
-//! Where: below `line`, beside the sockets of `net`.
-//! Invariant: a queue belongs to one thread. A connection is known by its source port, through
-//! whichever of its thread's queues an answer comes. If several threads have queues, each
-//! connection gets a port whose answers were found, by trying, to come through its own thread's
-//! queues.
+//! Where: used by `line`, like the sockets of `net`.
+//! Invariant: a queue belongs to one thread. The source port identifies an answer's connection; the
+//! answer may arrive through any queue of the connection's thread. If several threads have queues,
+//! a probe has shown that answers to each connection's port arrive through its own thread's queues.
 //! Source: the KV-Cache paper, section 4.1.
 
 mod probe;
@@ -25,16 +24,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use net::xdp::{self, Opened, Peer, Port};
 use net::{Calls, Obstacle};
 
-use crate::bag::Bag;
+use crate::datagram_batch::DatagramBatch;
 use crate::target::Bypass;
-use crate::wire::Speech;
-use probe::{Asked, Probe};
+use crate::wire::Protocol;
+use probe::{Probe, ProbeParameters};
 
-/// Packet buffers of a queue: one half receives, one half sends.
+/// Packet buffers of a queue: one half is for receiving, one half for sending.
 const CHUNKS: u32 = 4096;
-/// Most bytes of all queues' packet buffers: with many queues each has fewer.
+/// Most bytes of all queues' packet buffers; with many queues, each queue has fewer buffers.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
-/// The lowest source port used, below those that the kernel assigns by itself.
+/// The lowest source port used. It is below the ports that the kernel assigns by itself.
 const FIRST_PORT: u16 = 20_000;
 /// Source ports beyond one per connection: a connection that is opened again gets another port.
 const SPARE: usize = 16;
@@ -44,7 +43,7 @@ static OPEN: Mutex<Vec<Weak<Interface>>> = Mutex::new(Vec::new());
 
 /// The needs of all threads of this process at an interface.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct InterfaceNeeds {
     /// The interface.
     pub bypass: Bypass,
     /// The targets reached over the interface.
@@ -54,10 +53,10 @@ pub struct Wanted {
     /// Most connections of a thread to each target.
     pub connections: usize,
     /// The protocol of the targets.
-    pub speech: Speech,
+    pub protocol: Protocol,
 }
 
-/// An open interface, with all queues that this process has.
+/// An open interface, with all its queues.
 #[derive(Debug)]
 struct Interface {
     bypass: Bypass,
@@ -70,22 +69,22 @@ struct Interface {
 #[derive(Debug)]
 pub struct Queues {
     queues: Vec<Queue>,
-    /// The number of the thread among those of this process.
+    /// The index of the thread in this process.
     thread: usize,
     /// The lowest source port of all threads.
     first: u16,
-    /// The owner of each source port, from `first` on.
+    /// The owner of each source port; the first is that of port `first`.
     owners: Arc<[Owner]>,
     /// For each target, source ports without a connection.
     free: Mutex<Vec<(SocketAddr, VecDeque<Source>)>>,
 }
 
-/// The thread through whose queues a source port's answers come; none if the port is unused.
+/// The thread through whose queues answers to a source port come; none if the port is not used.
 type Owner = Option<usize>;
 
 #[derive(Debug)]
 struct Queue {
-    /// The port's descriptor for an epoll, usable without the lock.
+    /// A copy of the port's descriptor, so that epoll can watch it without the lock.
     fd: OwnedFd,
     port: Mutex<Port>,
 }
@@ -94,7 +93,7 @@ struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Source {
     port: u16,
-    /// The index of the queue through which it sends, among its thread's.
+    /// The index, among its thread's queues, of the queue through which the connection sends.
     queue: usize,
 }
 
@@ -108,18 +107,18 @@ pub struct Packets {
     _interface: Arc<Interface>,
 }
 
-/// Opens a port for each queue of an interface; the ports answer to `addresses` and UDP `ports`.
-/// Thread n of `threads` uses ports n, n + threads, ...
+/// Opens an XDP port for each queue of an interface; they receive packets for `addresses` and UDP
+/// `ports`. Thread n of `threads` uses XDP ports n, n + threads, ...
 ///
 /// # Errors
-/// The error says what is missing, or which program is in the way.
+/// The interface lacks something, or another program uses it; the error names that.
 pub fn open(
     bypass: &Bypass,
     threads: usize,
     addresses: &[IpAddr],
     ports: RangeInclusive<u16>,
 ) -> io::Result<Vec<Port>> {
-    let wanted = xdp::Wanted {
+    let wanted = xdp::OpenOptions {
         interface: &bypass.interface,
         queues: None,
         addresses,
@@ -142,13 +141,13 @@ pub fn open(
 }
 
 impl Packets {
-    /// Connects this process's thread number `thread` to one of the targets.
+    /// Connects thread number `thread` of this process to one of the targets.
     ///
     /// # Errors
-    /// The interface cannot be opened as wanted, the target is not there, or its answers do not
-    /// come through this thread's queues.
-    pub fn connect(wanted: &Wanted, thread: usize, to: SocketAddr) -> io::Result<Packets> {
-        let interface = Interface::of(wanted)?;
+    /// The interface cannot be opened, the target does not answer, or its answers do not come
+    /// through this thread's queues.
+    pub fn connect(wanted: &InterfaceNeeds, thread: usize, to: SocketAddr) -> io::Result<Packets> {
+        let interface = Interface::shared(wanted)?;
         let no_queue = || io::Error::other("no queue of the interface is this thread's");
         let queues = interface.all.get(thread).cloned().ok_or_else(no_queue)?;
         let source = queues.take(to).ok_or_else(|| {
@@ -189,10 +188,10 @@ impl Packets {
         self.target
     }
 
-    /// Moves waiting datagrams to the queue, which sends them when it is posted. False if there is
-    /// no room for the rest.
+    /// Moves waiting datagrams to the queue; `Queues::post` sends them. Returns false if the queue
+    /// has no room for all of them.
     #[inline]
-    pub fn hand(&self, bag: &mut Bag, calls: &Calls) -> bool {
+    pub fn enqueue(&self, batch: &mut DatagramBatch, calls: &Calls) -> bool {
         let Some(mut port) = self.queues.lock(self.source.queue) else { return false };
         let outbox = &mut port.outbox;
         let mut add = |datagram| {
@@ -201,9 +200,9 @@ impl Packets {
                 outbox.add(&self.to, &[], [datagram])
             }
         };
-        let handed = bag.datagrams().take_while(|datagram| add(datagram)).count();
-        bag.pass(handed);
-        bag.is_empty()
+        let handed = batch.datagrams().take_while(|datagram| add(datagram)).count();
+        batch.mark_sent(handed);
+        batch.is_empty()
     }
 }
 
@@ -220,42 +219,42 @@ impl Queues {
         self.queues.len()
     }
 
-    /// The descriptor of a queue, for an epoll.
+    /// The descriptor of a queue, for epoll.
     #[must_use]
     pub fn fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
         self.queues.get(queue).map(|queue| queue.fd.as_fd())
     }
 
-    /// Locks a queue for the time of a call.
+    /// Locks a queue; callers hold the lock for a few calls only.
     #[inline]
     pub fn lock(&self, queue: usize) -> Option<MutexGuard<'_, Port>> {
         let queue = self.queues.get(queue)?;
         Some(queue.port.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The place of a source port among those of all threads; none if it is not among them.
+    /// The index of a source port among those of all threads; none if the port is not one of them.
     #[inline]
     #[must_use]
-    pub fn place(&self, port: u16) -> Option<usize> {
+    pub fn port_index(&self, port: u16) -> Option<usize> {
         let place = usize::from(port.checked_sub(self.first)?);
         (place < self.owners.len()).then_some(place)
     }
 
     /// Number of source ports of all threads.
     #[must_use]
-    pub fn places(&self) -> usize {
+    pub fn port_count(&self) -> usize {
         self.owners.len()
     }
 
-    /// True if a source port belongs to another thread, so its answers should not come here.
+    /// True if a source port belongs to another thread, so that no answers to it should come here.
     #[must_use]
-    pub fn is_of_another(&self, port: u16) -> bool {
-        let owner = self.place(port).and_then(|place| self.owners[place]);
+    pub fn belongs_to_other_thread(&self, port: u16) -> bool {
+        let owner = self.port_index(port).and_then(|place| self.owners[place]);
         owner.is_some_and(|owner| owner != self.thread)
     }
 
-    /// Sends all that waits in the queues. Returns the obstacle for the rest, if any: `Full` may
-    /// pass at any time, without an event from the kernel.
+    /// Sends all datagrams that wait in the queues. If some cannot be sent, returns the reason:
+    /// `Full` may end at any time, and no event of the kernel reports that.
     #[inline]
     pub fn post(&self, calls: &Calls) -> Option<Obstacle> {
         let mut obstacle = None;
@@ -280,8 +279,8 @@ impl Queues {
         self.free().iter_mut().find(|(of, _)| *of == target)?.1.pop_front()
     }
 
-    /// Returns a source port, to be used again last: a late answer is not taken for another
-    /// connection's.
+    /// Returns a source port to the end of the queue of free ports. Until it is used again, late
+    /// answers to its old connection have arrived.
     fn give(&self, target: SocketAddr, source: Source) {
         if let Some((_, free)) = self.free().iter_mut().find(|(of, _)| *of == target) {
             free.push_back(source);
@@ -290,8 +289,8 @@ impl Queues {
 }
 
 impl Interface {
-    /// Returns the interface; the first connection opens it.
-    fn of(wanted: &Wanted) -> io::Result<Arc<Interface>> {
+    /// Returns the open interface, or opens it for the first connection.
+    fn shared(wanted: &InterfaceNeeds) -> io::Result<Arc<Interface>> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|one| one.strong_count() > 0);
         let name = &wanted.bypass.interface;
@@ -309,10 +308,10 @@ impl Interface {
 
     /// Opens all queues of the interface, and finds source ports for the connections of each
     /// thread.
-    fn open(wanted: &Wanted) -> io::Result<Interface> {
-        let Wanted { bypass, targets, threads, connections, .. } = wanted;
+    fn open(wanted: &InterfaceNeeds) -> io::Result<Interface> {
+        let InterfaceNeeds { bypass, targets, threads, connections, .. } = wanted;
         let (threads, each) = ((*threads).max(1), connections + SPARE);
-        // If ports are tried, half of them and more may turn out to be of no use.
+        // With several threads, more than half of the ports may fail the probe.
         let tried = if threads > 1 { 2 * threads * each + 4 * SPARE } else { each };
         let count = tried * targets.len();
         let (first, held) = hold(count)?;
@@ -326,16 +325,17 @@ impl Interface {
             let sources = if threads > 1 {
                 let ends = xdp::reach(&bypass.interface, *target, first);
                 let ends = ends.map_err(|error| io::Error::other(error.to_string()))?;
-                let question = wanted.speech.question();
-                let asked = Asked { ends, threads, each: *connections, question };
-                Probe::new(asked, places).run(&mut ports)?
+                let request = wanted.protocol.ping();
+                let parameters = ProbeParameters { ends, threads, each: *connections, request };
+                Probe::new(parameters, places).run(&mut ports)?
             } else {
                 let queues = ports.len();
-                let source = |(at, place)| probe::Found { place, thread: 0, queue: at % queues };
+                let source =
+                    |(at, place)| probe::ThreadPort { place, thread: 0, queue: at % queues };
                 places.enumerate().map(source).collect()
             };
             let mut of_threads = vec![VecDeque::new(); threads];
-            for probe::Found { place, thread, queue } in sources {
+            for probe::ThreadPort { place, thread, queue } in sources {
                 owners[place] = Some(thread);
                 let port = first + u16::try_from(place).unwrap_or(0);
                 of_threads[thread].push_back(Source { port, queue });
@@ -359,14 +359,14 @@ impl Interface {
     }
 }
 
-/// Reserves `count` free consecutive ports. Returns the first.
+/// Reserves `count` free consecutive ports. Returns the first, and the sockets that reserve them.
 fn hold(count: usize) -> io::Result<(u16, Vec<UdpSocket>)> {
-    let none = || io::Error::other(format!("no {count} ports of UDP are free side by side"));
+    let none = || io::Error::other(format!("no {count} consecutive UDP ports are free"));
     let (mut first, mut held) = (FIRST_PORT, Vec::new());
     while held.len() < count {
         let next = u16::try_from(held.len()).ok().and_then(|more| first.checked_add(more));
         let next = next.ok_or_else(none)?;
-        // One socket reserves both families, if there is IPv6.
+        // With IPv6, one socket reserves the port for both address families.
         let bound = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, next)).or_else(|error| {
             let is_taken = error.kind() == io::ErrorKind::AddrInUse;
             if is_taken { Err(error) } else { UdpSocket::bind((Ipv4Addr::UNSPECIFIED, next)) }

@@ -1,10 +1,10 @@
-//! A null server: it answers every request unread, in the protocol of the request.
+//! A null server: it answers every request in the protocol of the request, and stores nothing.
 //!
-//! Where: in a server's place. Its rate bounds what any server could reach on this machine, and
-//! shows what the load generator itself can drive; its planned faults show whether the generator
-//! measures them right.
-//! Invariant: it stores nothing. Every get is a hit of the same length, every set is stored, every
-//! delete deletes; `HELD_BYTES_MAX` and `OUT_BYTES_MAX` bound what a peer can make it hold.
+//! Where: in place of a server. Its rate is an upper bound for any server on this machine, and
+//! shows the highest rate of the load generator; its planned faults show whether the generator
+//! measures faults right.
+//! Invariant: each get is answered with a hit of the same length, each set as stored, each delete
+//! as deleted; `HELD_BYTES_MAX` and `OUT_BYTES_MAX` bound the memory that a peer can make it use.
 //! Source: `kvblaster reflect`; faults after the paper's measurements of loss (section 6.2).
 
 mod answer;
@@ -29,12 +29,12 @@ use crate::flags::{cpus, number, or, time};
 use crate::packets;
 use crate::target::Place;
 pub use faults::Faults;
-use replies::WAYS;
-pub use replies::Way;
+use replies::SEND_METHODS;
+pub use replies::SendMethod;
 
-/// Most bytes of an incomplete request; the values of sets are skipped as they arrive.
+/// Most bytes of an incomplete request that are held. Values of sets are skipped as they arrive.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// Bytes of unsent replies above which a connection is not read.
+/// A connection that has this many bytes of unsent replies is not read.
 const OUT_BYTES_MAX: usize = 1 << 20;
 const BACKLOG: i32 = 1024;
 /// The version that the null server reports.
@@ -44,19 +44,19 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Most threads.
 pub const THREADS_MAX: usize = 1024;
 
-/// Flags of the server, and of its planted faults.
+/// Flags of the server, and of its planned faults.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(before_help = flags::ABOUT)]
 pub struct Plan {
     /// HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT (AF_XDP, all queues, at least one for
-    /// each thread; no faults can be planted there) or unix:/PATH; port 0 takes a free one
+    /// each thread; without planned faults) or unix:/PATH; port 0 takes a free port
     #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
     pub places: Vec<Place>,
     /// Threads that answer
     #[arg(long, short, value_name = "N")]
     #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
     pub threads: usize,
-    /// CPUs the threads are pinned to, one after the other
+    /// CPUs to which the threads are pinned, in order
     #[arg(long, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub cpus: std::vec::Vec<usize>,
@@ -64,28 +64,28 @@ pub struct Plan {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = number(0..=VALUE_BYTES_MAX), default_value = "64")]
     pub value_bytes: usize,
-    /// How values get into the socket of a connection: copied behind the text before them; gathered
-    /// from where they lie (writev); spliced through a pipe (vmsplice); or referred to
-    /// (MSG_ZEROCOPY), where at the end stands how many the kernel has copied nevertheless
+    /// How values get into the socket of a connection: copied into one buffer with the text;
+    /// gathered from their own memory (writev); spliced through a pipe (vmsplice); or referred to
+    /// (MSG_ZEROCOPY), with a count at the end of how many the kernel has copied nevertheless
     #[arg(long, value_name = "WAY", default_value = "copied", conflicts_with = "delay")]
-    #[arg(value_parser = PossibleValuesParser::new(WAYS.map(|(_, name)| name))
-        .try_map(|name| Way::named(&name).ok_or("no way to send")))]
-    pub send: Way,
-    /// Send every reply later by this
+    #[arg(value_parser = PossibleValuesParser::new(SEND_METHODS.map(|(_, name)| name))
+        .try_map(|name| SendMethod::named(&name).ok_or("no way to send")))]
+    pub send: SendMethod,
+    /// Time by which every reply is delayed
     #[arg(long, value_name = "TIME")]
     #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
     pub delay: Duration,
-    /// Do nothing for a while, every so often, as in 1s,100ms
+    /// Stall for the time FOR, each time after EVERY, as in 1s,100ms
     #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]
     pub stall: Option<(Duration, Duration)>,
     /// Faults of datagrams.
     #[command(flatten)]
     pub faults: Faults,
-    /// UDP: each value of a multiget in a reply of its own, as memcached
+    /// UDP: send each value of a multiget in a reply of its own, as memcached does
     #[arg(long = "apart")]
     pub is_apart: bool,
-    /// UDP: a port for each thread, PORT to PORT + threads - 1; else one for all, where a request's
-    /// flow names its thread
+    /// UDP: a port for each thread, PORT to PORT + threads - 1; otherwise all threads share one
+    /// port, and a request's flow names its thread
     #[arg(long = "port-per-thread")]
     pub has_ports: bool,
 }
@@ -93,7 +93,7 @@ pub struct Plan {
 /// The counts of a null server so far.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Requests answered, each key of a multiget counted.
+    /// Requests answered. Each key of a multiget counts as one request.
     pub answers: AtomicU64,
     /// Sends of values by reference that the kernel has reported as finished.
     pub referred: AtomicU64,
@@ -103,53 +103,53 @@ pub struct Counts {
     pub dropped: AtomicU64,
     /// UDP: messages sent twice.
     pub duplicated: AtomicU64,
-    /// UDP: messages sent after the next one.
+    /// UDP: messages that were sent after the message that follows them.
     pub reordered: AtomicU64,
     /// Stalls that have ended.
     pub stalls: AtomicU64,
-    /// UDP: datagrams received, for each place by thread.
-    pub reached: Vec<Vec<AtomicU64>>,
-    /// UDP: datagrams whose flow names another thread than the one that they came to.
+    /// UDP: datagrams received, by place and thread.
+    pub received: Vec<Vec<AtomicU64>>,
+    /// UDP: datagrams whose flow names another thread than the thread that received them.
     pub misrouted: AtomicU64,
 }
 
 impl Counts {
     fn new(plan: &Plan, threads: usize) -> Counts {
         let is_udp = |place: &&Place| matches!(place, Place::Udp(_));
-        let reached = |_| (0..threads).map(|_| AtomicU64::new(0)).collect();
-        let reached = plan.places.iter().filter(is_udp).map(reached).collect();
-        Counts { reached, ..Counts::default() }
+        let by_thread = |_| (0..threads).map(|_| AtomicU64::new(0)).collect();
+        let received = plan.places.iter().filter(is_udp).map(by_thread).collect();
+        Counts { received, ..Counts::default() }
     }
 
-    /// Number of datagrams that came to each thread, for each UDP place.
+    /// The number of datagrams that each thread has received, for each UDP place.
     #[must_use]
-    pub fn reached(&self) -> Vec<Vec<u64>> {
+    pub fn received(&self) -> Vec<Vec<u64>> {
         // Relaxed: statistics, like in `add`.
         let counts = |place: &Vec<AtomicU64>| {
             place.iter().map(|count| count.load(Ordering::Relaxed)).collect()
         };
-        self.reached.iter().map(counts).collect()
+        self.received.iter().map(counts).collect()
     }
 
-    /// Adds to one of the counts. Relaxed: a statistic; it orders nothing and pairs with nothing.
+    /// Adds to one of the counts. Relaxed: a statistic, which orders nothing.
     fn add(count: &AtomicU64, n: u64) {
         count.fetch_add(n, Ordering::Relaxed);
     }
 }
 
-/// A running server; it stops when dropped.
+/// A running null server. It stops when it is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     addresses: Vec<Place>,
     counts: Arc<Counts>,
     stop: Arc<AtomicBool>,
-    bells: Vec<Arc<Waker>>,
+    wakers: Vec<Arc<Waker>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     unix: Vec<Arc<Listener>>,
 }
 
-impl Running {
-    /// The places where it listens, with real ports, in the order of the plan.
+impl RunningServer {
+    /// The places where the server listens, with the actual ports, in the order of the plan.
     #[must_use]
     pub fn addresses(&self) -> &[Place] {
         &self.addresses
@@ -161,7 +161,7 @@ impl Running {
         &self.counts
     }
 
-    /// Stops it and waits until it is gone.
+    /// Stops the server and waits until its threads have ended.
     ///
     /// # Errors
     /// A thread has failed.
@@ -170,9 +170,9 @@ impl Running {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        // Release: pairs with the acquire in `serve::run`; nothing else is handed over.
+        // Release: pairs with the acquire in `serve::run`; only the flag is handed over.
         self.stop.store(true, Ordering::Release);
-        self.bells.iter().for_each(|bell| bell.wake());
+        self.wakers.iter().for_each(|waker| waker.wake());
         let mut outcome = Ok(());
         for thread in self.threads.drain(..) {
             let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread died")));
@@ -183,9 +183,9 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
-        // The outcome is dropped: a caller who wants it calls `stop`.
+        // The outcome is ignored: a caller who needs the outcome calls `stop`.
         let _ = self.end();
     }
 }
@@ -202,15 +202,15 @@ struct Sockets {
 ///
 /// # Errors
 /// A place cannot be listened on, or a thread cannot be started.
-pub fn serve(plan: &Plan) -> io::Result<Running> {
+pub fn serve(plan: &Plan) -> io::Result<RunningServer> {
     let threads = plan.threads.clamp(1, THREADS_MAX);
     let mut sockets: Vec<Sockets> = Vec::new();
     sockets.resize_with(threads, Sockets::default);
-    let mut running = Running {
+    let mut running = RunningServer {
         addresses: Vec::new(),
         counts: Arc::new(Counts::new(plan, threads)),
         stop: Arc::default(),
-        bells: Vec::new(),
+        wakers: Vec::new(),
         threads: Vec::new(),
         unix: Vec::new(),
     };
@@ -224,8 +224,8 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
     let plan =
         Arc::new(Plan { value_bytes: plan.value_bytes.min(VALUE_BYTES_MAX), ..plan.clone() });
     for (thread, sockets) in sockets.into_iter().enumerate() {
-        let bell = Arc::new(Waker::new()?);
-        running.bells.push(Arc::clone(&bell));
+        let waker = Arc::new(Waker::new()?);
+        running.wakers.push(Arc::clone(&waker));
         let cpu = plan.cpus.get(thread).copied();
         let (plan, counts) = (Arc::clone(&plan), Arc::clone(&running.counts));
         let stop = Arc::clone(&running.stop);
@@ -234,23 +234,23 @@ pub fn serve(plan: &Plan) -> io::Result<Running> {
             if let Some(cpu) = cpu {
                 net::pin_thread(cpu)?;
             }
-            serve::run((&plan, thread), sockets, &counts, &stop, &bell)
+            serve::run((&plan, thread), sockets, &counts, &stop, &waker)
         })?);
     }
     Ok(running)
 }
 
-/// A place as the command line writes it.
+/// Formats a place as on the command line.
 fn named(place: &Place) -> String {
     match place {
         Place::Tcp(address) => address.to_string(),
         Place::Udp(address) => format!("udp://{address}"),
-        Place::Xdp(bypass, address) => bypass.to(address),
+        Place::Xdp(bypass, address) => bypass.target_text(address),
         Place::Unix(path) => format!("unix:{}", path.display()),
     }
 }
 
-/// Opens a socket for each thread, or one for all where that is not possible.
+/// Opens a socket for each thread; for a Unix socket, one that all threads share.
 fn listen(
     place: &Place,
     has_ports: bool,

@@ -1,9 +1,9 @@
 //! `kvblaster report`: results side by side, in one page that needs no other file.
 //!
-//! Where: last; it reads what `result` and `compare` wrote.
-//! Invariant: nothing on the page comes from elsewhere (its own policy forbids it), and every text
-//! from a file is escaped: a result runs no script.
-//! Source: a gap of other generators (a side-by-side report across servers); WCAG 2.2 for contrast
+//! Where: after the runs; it reads the folders that `result` and `compare` wrote.
+//! Invariant: the page loads nothing (its Content-Security-Policy forbids it), and every text from
+//! a file is escaped: a result runs no script.
+//! Source: other generators lack a report of several servers side by side; WCAG 2.2 for contrast
 //! and text alternatives.
 
 pub mod bars;
@@ -23,7 +23,7 @@ use crate::measure::check::Severity;
 use crate::measure::steady::UNSTEADY;
 use crate::result::{ResultError, RunResult};
 use crate::run::compare::Comparison;
-use crate::search::Found;
+use crate::search::SearchResult;
 use crate::words::quoted;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -45,7 +45,7 @@ pub struct Entry {
     pub result: RunResult,
 }
 
-/// Why there is no page.
+/// The reason why no page is made.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A result cannot be read.
@@ -67,7 +67,7 @@ pub enum ReportError {
 /// Reads results and comparisons, and makes a page of them.
 ///
 /// # Errors
-/// A result cannot be read, or there are none or too many.
+/// A result cannot be read, or there are no results or too many.
 pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
     if folders.is_empty() {
         return Err(ReportError::Nothing);
@@ -89,7 +89,7 @@ pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
     Ok(page(&named(results), &compared))
 }
 
-/// Names results by their labels, numbered if several have the same.
+/// Names results by their labels. Results with the same label are numbered.
 #[must_use]
 pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
     let mut labels: BTreeMap<String, usize> = BTreeMap::new();
@@ -156,8 +156,8 @@ pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
 fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("<section><h2>Can these figures be trusted?</h2>\n<ul class=\"remarks\">\n");
     for Entry { name, result } in entries {
-        let said = said(result);
-        let is = |class| said.iter().any(|(other, _)| *other == class);
+        let lines = remarks_of(result);
+        let is = |class| lines.iter().any(|(other, _)| *other == class);
         let (class, verdict) = match (is("invalid"), is("warning")) {
             (true, _) => ("invalid", "not as they are"),
             _ if result.verdict.has(UNSTEADY) => ("warning", "not where they are unsteady"),
@@ -167,11 +167,11 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         let name = escaped(name);
         let _ = write!(out, "<li class=\"{class}\"><b>{name}</b>: {verdict}");
         let sentence = |(_, sentence): &(&str, String)| escaped(&crate::words::sentence(sentence));
-        // Only the first reason against the figures is shown at once, and a remark that is alone:
-        // more would fill a phone's screen before any figure.
+        // Only the first reason against the figures, or the only remark, is shown at once: more
+        // would fill a phone's screen before any figure.
         let is_why = |(class, _): &&(&str, String)| *class == "invalid";
-        let why: Vec<_> = said.first().filter(is_why).into_iter().collect();
-        let rest = said.get(why.len()..).unwrap_or_default();
+        let why: Vec<_> = lines.first().filter(is_why).into_iter().collect();
+        let rest = lines.get(why.len()..).unwrap_or_default();
         for one in &why {
             let _ = write!(out, ". {}", sentence(one));
         }
@@ -199,28 +199,28 @@ fn remarks(out: &mut String, entries: &[Entry]) {
     out.push_str("</ul></section>\n");
 }
 
-/// The remarks, asserts and notes on one result, the gravest first.
-fn said(result: &RunResult) -> Vec<(&'static str, String)> {
-    let mut said = Vec::new();
-    let search = result.search.as_ref().and_then(Found::remark);
+/// The class and the sentence of each remark, assert and note on one result, invalid ones first.
+fn remarks_of(result: &RunResult) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let search = result.search.as_ref().and_then(SearchResult::remark);
     let search = search.filter(|remark| !result.verdict.has(&remark.rule));
     for remark in result.verdict.remarks.iter().chain(&search) {
         let (class, word) = match remark.severity {
             Severity::Invalid => ("invalid", "Invalid"),
             Severity::Warning => ("warning", "Note"),
         };
-        said.push((class, format!("{word} ({}): {}", remark.rule, remark.sentence)));
+        lines.push((class, format!("{word} ({}): {}", remark.rule, remark.sentence)));
     }
     for judgement in &result.judgements {
         let class = if judgement.is_met { "good" } else { "invalid" };
-        said.push((class, format!("Asserted: {}", judgement.sentence)));
+        lines.push((class, format!("Asserted: {}", judgement.sentence)));
     }
     if result.is_interrupted {
-        let sentence = "Note: interrupted; this is what was measured until then";
-        said.push(("warning", sentence.to_owned()));
+        let sentence = "Note: interrupted; the figures are those measured until then";
+        lines.push(("warning", sentence.to_owned()));
     }
-    said.sort_by_key(|(class, _)| *class != "invalid");
-    said
+    lines.sort_by_key(|(class, _)| *class != "invalid");
+    lines
 }
 
 /// Writes each result's command line and whole workload.

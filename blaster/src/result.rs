@@ -1,8 +1,8 @@
-//! A result: all measurements, with the conditions they rest on, in one folder.
+//! A result: all measurements and the conditions of the run, in one folder.
 //!
-//! Where: behind the measurements; `kvblaster report` reads what this writes.
-//! Invariant: a result that is read back equals the one written; a file of a newer schema is
-//! refused, not half understood. RESULTS.md describes all fields, as a test checks.
+//! Where: after the measurements; `kvblaster report` reads the folders that this module writes.
+//! Invariant: a result that is read back equals the result that was written; a file of another
+//! schema is refused. RESULTS.md describes all fields, as a test checks.
 //! Source: the paper's sections 5.2.2 and 6.1; HdrHistogram's interval logs; RFC 4180 for CSV.
 
 pub mod agent;
@@ -19,7 +19,7 @@ pub mod version;
 use crate::measure::Interval;
 use crate::measure::check::Verdict;
 use crate::measure::objective::Judgement;
-use crate::search::Found;
+use crate::search::SearchResult;
 use agent::AgentPart;
 use manifest::Manifest;
 use serde::de::DeserializeOwned;
@@ -28,8 +28,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The schema that is written. A field that changes its meaning or goes raises it; a new field does
-/// not.
+/// The version of the schema that is written. It is raised when a field changes its meaning or is
+/// removed, but not for a new field.
 pub const SCHEMA: u32 = 1;
 const RESULT_BYTES_MAX: u64 = 256 << 20;
 /// The name of the result's file in its folder.
@@ -44,25 +44,25 @@ pub struct RunResult {
     pub manifest: Manifest,
     /// True if the run ended before its schedule.
     pub is_interrupted: bool,
-    /// The self-check of the whole.
+    /// The self-check of the whole run.
     pub verdict: Verdict,
     /// The judgement of each `--assert`.
     pub judgements: Vec<Judgement>,
-    /// All reports together; none if there was none.
+    /// All reports merged; none if there are no reports.
     pub merged: Option<Interval>,
     /// The reports, in the order of time.
     pub reports: Vec<Interval>,
     /// The part of each agent; empty without agents.
     #[serde(default)]
     pub agents: Vec<AgentPart>,
-    /// The result of a search for capacities, if it was one.
-    pub search: Option<Found>,
-    /// One sentence per server on what is left there; empty if nothing was filled.
+    /// The result of the search, if the run was a search for capacities.
+    pub search: Option<SearchResult>,
+    /// One sentence per server on the items left there; empty if the run filled no server.
     #[serde(default)]
     pub left_behind: Vec<String>,
 }
 
-/// Why a result cannot be written or read.
+/// The reason why a result cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
     /// A file or folder cannot be read or written.
@@ -80,9 +80,9 @@ pub enum ResultError {
     /// The file's contents are no result.
     #[error("{0} is not a result of kvblaster: {1}")]
     Contents(PathBuf, #[source] serde_json::Error),
-    /// The schema is newer, or missing.
+    /// The file has another schema.
     #[error(
-        "{0} is in schema {1}, and this kvblaster reads up to {SCHEMA}: use the kvblaster that \
+        "{0} is in schema {1}, and this kvblaster reads schema {SCHEMA}: use the kvblaster that \
              wrote it, or a newer one"
     )]
     Schema(PathBuf, u64),
@@ -91,15 +91,15 @@ pub enum ResultError {
     Histogram(String),
 }
 
-/// Bytes written to test whether there is room.
+/// Bytes that are written to test that the folder has room for a result.
 const PROBE_BYTES: usize = 64 << 10;
 
 impl RunResult {
-    /// Makes the folder and checks that a result can be written there, and that there is none yet,
-    /// before time is spent on measuring one.
+    /// Makes the folder. Checks, before time is spent on measuring, that the folder has no result
+    /// yet and that a result can be written there.
     ///
     /// # Errors
-    /// There is a result already, or none can be written.
+    /// The folder has a result already, or cannot be written to.
     pub fn prepare(folder: &Path) -> Result<(), ResultError> {
         fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
         let path = folder.join(FILE);
@@ -113,9 +113,8 @@ impl RunResult {
         written.map_err(|error| ResultError::File(folder.to_owned(), error))
     }
 
-    /// Writes all files into a folder, which is made if it is not there:
-    /// `result.json`, `reports.csv`, `cpus.csv`, `curve.csv` of a search, `response.hlog`,
-    /// `service.hlog`.
+    /// Writes all files into a folder, which is made if it does not exist: `result.json`,
+    /// `reports.csv`, `cpus.csv`, `curve.csv` (only of a search), `response.hlog`, `service.hlog`.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -135,21 +134,21 @@ impl RunResult {
         {
             put(&folder.join(name), &logs::log(self, times)?)?;
         }
-        // Last, so that a folder that has this file has the others.
+        // `result.json` is written last, so that a folder with this file also has the others.
         put(&path, json.as_bytes())
     }
 
-    /// Reads a result from its folder, or from the file itself.
+    /// Reads a result. `path` is its folder or its `result.json`.
     ///
     /// # Errors
-    /// The file cannot be read, or is no result.
+    /// The file cannot be read, or is not a result.
     pub fn read(path: &Path) -> Result<RunResult, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         read(&path)
     }
 }
 
-/// Reads a JSON file of our schema.
+/// Reads a JSON file of the schema `SCHEMA`.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     let failed = |error| ResultError::File(path.to_owned(), error);
     let opened = fs::File::open(path);
@@ -164,7 +163,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
         return Err(failed(io::Error::other("it is longer than 256 MiB")));
     }
     let wrong = |error| ResultError::Contents(path.to_owned(), error);
-    // The schema first: the fields of another one would only be reported as missing.
+    // The schema is checked first: in a file of another schema, fields may be missing.
     let any: AnySchema = serde_json::from_str(&text).map_err(wrong)?;
     if any.schema != u64::from(SCHEMA) {
         return Err(ResultError::Schema(path.to_owned(), any.schema));
@@ -172,7 +171,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ResultError> {
     serde_json::from_str(&text).map_err(wrong)
 }
 
-/// The field that every schema has.
+/// The part of the file that is the same in every schema.
 #[derive(Deserialize)]
 struct AnySchema {
     schema: u64,

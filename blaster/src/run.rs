@@ -1,24 +1,24 @@
-//! One run: servers are filled, driven, measured and reported.
+//! One run: fills servers, drives them, measures and reports.
 //!
-//! Where: `main` calls `course` or `capacity` with the plan of the command line.
-//! Invariant: whatever was measured before a failure or Ctrl-C is reported. The stored items are
-//! removed again, unless they are to stay, and what is left behind is reported.
-//! Source: the paper, section 6.1: populate, wait until it has settled, six reports.
+//! Where: `main` calls `run` here, or that of `capacity`, with the plan of the command line.
+//! Invariant: all measurements before a failure or Ctrl-C are reported. The stored items are
+//! removed at the end unless the user keeps them, and items that stay on a server are reported.
+//! Source: the KV-Cache paper, section 6.1: populate, let the server settle, make six reports.
 
 pub mod agents;
-mod asked;
 pub mod capacity;
 pub mod compare;
 mod course;
-mod crew;
 pub mod flags;
-mod hold;
+mod items;
 pub(crate) mod live;
-mod patience;
+mod on_demand;
 mod record;
 mod servers;
+mod stall;
 pub mod text;
 mod unstored;
+mod workers;
 
 use flags::VALID;
 pub use flags::{Capacity, Plan, Run, Search};
@@ -26,11 +26,11 @@ pub use servers::ServersError;
 
 use crate::drive::{DriveError, Pace};
 use crate::exit::Exit;
-use crate::flags::Given;
+use crate::flags::CliOption;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop, Remark, Severity};
 use crate::measure::objective::{Judgement, Objective};
-use crate::measure::owner::Served;
+use crate::measure::owner::ServerAddress;
 use crate::measure::steady;
 use crate::measure::watch::Watch;
 use crate::result::manifest::Manifest;
@@ -39,7 +39,6 @@ use crate::target::{Place, Target};
 use crate::words::quoted;
 use crate::workload::Names;
 use agents::{Agents, parts};
-use crew::Ground;
 use live::Live;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use servers::Servers;
@@ -49,6 +48,7 @@ use std::cell::Cell;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use workers::RunContext;
 
 impl Plan {
     /// True if requests are sent by a schedule.
@@ -57,13 +57,13 @@ impl Plan {
         self.rate_per_s.is_some() || self.capacity.is_some()
     }
 
-    /// Returns the command line for another verb on the same servers: with `more`, and with every
-    /// option of this one except those that `less` names.
-    fn again(&self, command: &str, more: &str, less: &[&str]) -> String {
+    /// Returns a command line for the verb `command` on the same servers: `more`, and all options
+    /// of this plan except those that `less` names.
+    fn command_for(&self, command: &str, more: &str, less: &[&str]) -> String {
         let mut words = vec!["kvblaster".to_owned(), command.to_owned()];
         words.extend(more.split_whitespace().map(str::to_owned));
-        for Given { long, value } in &self.given {
-            // The folder of `--out` is taken by this run.
+        for CliOption { long, value } in &self.given {
+            // This run writes into the folder of `--out`, so another one needs its own.
             if long == "out" || less.contains(&long.as_str()) {
                 continue;
             }
@@ -79,9 +79,9 @@ impl Plan {
         words.join(" ")
     }
 
-    /// True if each report is asked for the same rate: a workload's own pace may vary.
+    /// True if all reports have the same target rate; a workload's own pace may vary.
     #[must_use]
-    pub fn asks_evenly(&self) -> bool {
+    pub fn has_steady_rate(&self) -> bool {
         !self.rate_per_s.is_some_and(f64::is_nan)
     }
 }
@@ -89,7 +89,7 @@ impl Plan {
 /// Why there is nothing to report.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The servers cannot be found or driven.
+    /// The servers cannot be reached or driven.
     #[error(transparent)]
     Servers(#[from] ServersError),
     /// A thread could not be started.
@@ -101,37 +101,37 @@ pub enum RunError {
     /// An agent cannot do its share.
     #[error("{0}: {1}")]
     Agent(String, String),
-    /// Ctrl-C before anything was measured.
+    /// Ctrl-C or SIGTERM came before anything was measured.
     #[error("stopped by Ctrl-C or SIGTERM before anything was measured")]
     Stopped,
-    /// A server holds somebody else's items.
+    /// A server holds items of another workload.
     #[error(
-        "{0}, not of this workload: filling would overwrite them or push them out. --force fills \
-         it all the same; --no-populate leaves filling out, but what the workload sets is set"
+        "{0}, not of this workload: filling would overwrite or evict them. --force fills the \
+         server all the same; --no-populate leaves filling out, but the workload's sets still write"
     )]
-    Held(String),
+    ForeignItems(String),
     /// Hardly any key could be stored.
     #[error("{0}.\n{1} (--no-populate leaves populating out)")]
     Unpopulated(String, &'static str),
-    /// Nothing was answered.
+    /// No request was answered.
     #[error("{0}: {1}")]
     Silent(String, String),
     /// The answers are of another protocol.
     #[error(
-        "what the server answers makes no sense in the protocol {0}: is it another kind of server? \
+        "the server's answers are not of the protocol {0}: is it another kind of server? \
          --protocol names its protocol, and redis://HOST:PORT means Redis's"
     )]
-    Speechless(&'static str),
+    WrongProtocol(&'static str),
     /// Values cannot be verified.
-    #[error("--verify: where appended pieces have sizes of their own, nothing tells one's end")]
+    #[error("--verify: appended pieces of varying size cannot be told apart in a value")]
     Unverifiable,
-    /// A CPU that was named is not there.
-    #[error("--{0}: kvblaster may not run on CPU {1}; it may on {2}")]
+    /// A CPU of the command line is not there, or not allowed.
+    #[error("--{0}: kvblaster may not run on CPU {1}; it may run on {2}")]
     Cpu(&'static str, usize, String),
     /// Signals cannot be caught.
     #[error("signals: {0}")]
     Signals(io::Error),
-    /// A trial or a round ended early.
+    /// A trial of a search or a round of a comparison ended early.
     #[error("{0}")]
     CutShort(String),
 }
@@ -141,70 +141,71 @@ pub enum RunError {
 /// # Errors
 /// Nothing could be measured.
 pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
-    let ground = ground(plan)?;
+    let context = prepare_context(plan)?;
     let live = Live::new(plan);
-    let watch = watch(plan, &ground);
-    hold::announce(plan, &ground);
-    let done = driven(plan, &ground, (&watch, &live));
+    let watch = watch(plan, &context);
+    items::announce(plan, &context);
+    let done = fill_and_drive(plan, &context, (&watch, &live));
     live.done();
-    let left_behind = hold::leave(plan, &ground, &live);
+    let left_behind = items::clean_up(plan, &context, &live);
     if done.is_err() {
-        left_behind.iter().for_each(|told| live::tell(plan, told));
+        left_behind.iter().for_each(|message| live::tell(plan, message));
     }
     let (not_stored, course) = done?;
     let mut done =
-        RunResult { left_behind, ..judged(plan, record::manifest(plan, &ground), course) };
-    if let Some(told) = not_stored {
-        let sentence = format!("before the traffic {told}. Misses come of that too");
+        RunResult { left_behind, ..judged(plan, record::manifest(plan, &context), course) };
+    if let Some(message) = not_stored {
+        let sentence = format!("before the traffic {message}. They cause misses too");
         done.verdict.add("not-populated", Severity::Warning, sentence);
     }
     Ok(done)
 }
 
-/// Fills the servers and drives them. Returns what could not be stored, and the course.
-fn driven(
+/// Fills the servers and drives them. Returns a description of the keys that could not be stored,
+/// and the measurements.
+fn fill_and_drive(
     plan: &Plan,
-    ground: &Ground,
+    context: &RunContext,
     (watch, live): (&Watch, &Live),
-) -> Result<(Option<String>, course::Course), RunError> {
+) -> Result<(Option<String>, course::TrafficResult), RunError> {
     let not_stored = match plan.populate {
-        true => course::populate(plan, ground, (watch, live))?,
+        true => course::populate(plan, context, (watch, live))?,
         false => None,
     };
     live.driving(None);
-    let course = course::drive(plan, ground, pace(plan), (watch, live))?;
-    Ok((not_stored, course::Course { gone: gone(ground), ..course }))
+    let course = course::drive(plan, context, pace(plan), (watch, live))?;
+    Ok((not_stored, course::TrafficResult { gone: changed_servers(context), ..course }))
 }
 
 /// Flags that signals set.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ear {
+pub(crate) struct SignalFlags {
     /// True after Ctrl-C or SIGTERM.
     pub(crate) stop: Arc<AtomicBool>,
-    /// True if a report is asked for (SIGUSR1).
-    asked: Arc<AtomicBool>,
+    /// True after SIGUSR1, which requests a report.
+    report_requested: Arc<AtomicBool>,
 }
 
-/// Catches signals. All runs of a process share the flags: Ctrl-C between two ends the second.
-pub(crate) fn ear() -> Result<Ear, RunError> {
-    static EAR: OnceLock<Result<Ear, io::ErrorKind>> = OnceLock::new();
+/// Catches signals. All runs of a process share the flags: Ctrl-C between two runs ends the second.
+pub(crate) fn signal_flags() -> Result<SignalFlags, RunError> {
+    static FLAGS: OnceLock<Result<SignalFlags, io::ErrorKind>> = OnceLock::new();
     let listen = || {
-        let ear = Ear::default();
+        let flags = SignalFlags::default();
         // The second Ctrl-C or SIGTERM ends the program at once.
         for signal in [SIGINT, SIGTERM] {
-            flag::register_conditional_default(signal, Arc::clone(&ear.stop))?;
-            flag::register(signal, Arc::clone(&ear.stop))?;
+            flag::register_conditional_default(signal, Arc::clone(&flags.stop))?;
+            flag::register(signal, Arc::clone(&flags.stop))?;
         }
-        flag::register(SIGUSR1, Arc::clone(&ear.asked))?;
-        Ok(ear)
+        flag::register(SIGUSR1, Arc::clone(&flags.report_requested))?;
+        Ok(flags)
     };
-    let ear = EAR.get_or_init(|| listen().map_err(|error: io::Error| error.kind()));
-    ear.clone().map_err(|kind| RunError::Signals(kind.into()))
+    let flags = FLAGS.get_or_init(|| listen().map_err(|error: io::Error| error.kind()));
+    flags.clone().map_err(|kind| RunError::Signals(kind.into()))
 }
 
-/// Prepares all that a run needs before the first request: servers, names, signal flags.
-fn ground(plan: &Plan) -> Result<Ground, RunError> {
-    let Ear { stop, asked } = ear()?;
+/// Prepares a run before its first request: servers, names, signal flags.
+fn prepare_context(plan: &Plan) -> Result<RunContext, RunError> {
+    let SignalFlags { stop, report_requested } = signal_flags()?;
     has_cpus(&[("cpus", &plan.cpus), ("receive-cpus", &plan.receive_cpus)])?;
     let workload = Arc::new(plan.workload.clone());
     let names = Names::new(&workload);
@@ -212,28 +213,37 @@ fn ground(plan: &Plan) -> Result<Ground, RunError> {
         return Err(RunError::Unverifiable);
     }
     let (agents, servers) = match plan.agents.is_empty() {
-        true => (None, Servers::find(&plan.targets, plan.family(), plan.speech, plan.steered())?),
+        true => (None, Servers::find(&plan.targets, plan.family(), plan.protocol, plan.steered())?),
         false => {
             let (agents, servers) = Agents::gather(plan, &stop)?;
             (Some(agents), servers)
         }
     };
-    let ground = Ground { servers, workload, names, agents, stop, asked, stored: Cell::new(0) };
-    hold::look(plan, &ground)?;
-    Ok(ground)
+    let context = RunContext {
+        servers,
+        workload,
+        names,
+        agents,
+        stop,
+        report_requested,
+        stored: Cell::new(0),
+    };
+    items::check(plan, &context)?;
+    Ok(context)
 }
 
-/// Checks that none of the plan's servers holds somebody else's items before the first is filled,
-/// so that no run asks again. A server that is not there is left for its run to report.
+/// Checks, before the first server is filled, that none of the plan's servers holds items of
+/// another workload; later runs of the plan skip this check. A server that cannot be reached is no
+/// error here: its run will report it.
 ///
 /// # Errors
-/// A server holds somebody else's items.
-pub(crate) fn has_room(plan: &mut Plan) -> Result<(), RunError> {
+/// A server holds items of another workload.
+pub(crate) fn check_room(plan: &mut Plan) -> Result<(), RunError> {
     for target in plan.targets.clone() {
         let all = std::mem::replace(&mut plan.targets, vec![target]);
-        let found = ground(plan);
+        let found = prepare_context(plan);
         plan.targets = all;
-        if let Err(held @ RunError::Held(_)) = found {
+        if let Err(held @ RunError::ForeignItems(_)) = found {
             return Err(held);
         }
     }
@@ -241,7 +251,8 @@ pub(crate) fn has_room(plan: &mut Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Checks that all named CPUs are there: a thread would find out only when it is pinned.
+/// Checks that this process may run on all the CPUs that flags name. Without the check, a thread
+/// would fail only when it is pinned.
 fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
     let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
     let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
@@ -254,17 +265,17 @@ fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
     Ok(())
 }
 
-fn watch(plan: &Plan, ground: &Ground) -> Watch {
+fn watch(plan: &Plan, context: &RunContext) -> Watch {
     // An agent's localhost is another machine.
-    let targets = if ground.agents.is_some() { &[] } else { &*ground.servers.targets };
-    Watch::new(targets.iter().map(served), &plan.server_pids)
+    let targets = if context.agents.is_some() { &[] } else { &*context.servers.targets };
+    Watch::new(targets.iter().map(server_address), &plan.server_pids)
 }
 
-pub(crate) fn served(target: &Target) -> Served<'_> {
+pub(crate) fn server_address(target: &Target) -> ServerAddress<'_> {
     match &target.place {
-        Place::Tcp(address) => Served::Tcp(*address),
-        Place::Udp(address) | Place::Xdp(_, address) => Served::Udp(*address),
-        Place::Unix(path) => Served::Unix(path),
+        Place::Tcp(address) => ServerAddress::Tcp(*address),
+        Place::Udp(address) | Place::Xdp(_, address) => ServerAddress::Udp(*address),
+        Place::Unix(path) => ServerAddress::Unix(path),
     }
 }
 
@@ -278,16 +289,16 @@ fn pace(plan: &Plan) -> Pace {
     }
 }
 
-/// The rule that a server answers in every report.
+/// The name of the rule that servers answer in every report.
 pub const SILENT: &str = "silent";
-/// Least seconds of reports without an answer that break the rule: more than a hiccup.
+/// Seconds of reports without an answer that break the rule `SILENT`; shorter pauses are allowed.
 const SILENT_S: f64 = 1.0;
 
-/// The rule that the server of the beginning is still there at the end.
+/// The name of the rule that each server is the same process at the end as at the beginning.
 pub const GONE: &str = "server-gone";
 
-/// Returns the exit status: was everything done, and does every assert hold? A result that shows
-/// the generator has figures, but no assert on it holds; one without its server is never met.
+/// Returns the exit status. `Met` means that all was done and every assert holds. If the generator
+/// was the limit, no assert can hold; if a server went away, the status is `NotMet`.
 #[must_use]
 pub fn exit(done: &RunResult) -> Exit {
     let is_gone = [SILENT, GONE, "no-answers"].iter().any(|rule| done.verdict.has(rule));
@@ -303,14 +314,14 @@ pub fn exit(done: &RunResult) -> Exit {
 }
 
 /// Returns a remark on servers that went away or were restarted.
-pub(crate) fn gone(ground: &Ground) -> Option<Remark> {
-    let changed = ground.changed();
+pub(crate) fn changed_servers(context: &RunContext) -> Option<Remark> {
+    let changed = context.changed();
     let sentence = changed.join("; ");
     let remark = Remark { rule: GONE.to_owned(), severity: Severity::Invalid, sentence };
     (!changed.is_empty()).then_some(remark)
 }
 
-fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunResult {
+fn judged(plan: &Plan, manifest: Manifest, mut course: course::TrafficResult) -> RunResult {
     for one in &mut course.intervals {
         one.reflected_per_s = one.reflected_per_s.or(plan.reflected_per_s);
     }
@@ -323,32 +334,33 @@ fn judged(plan: &Plan, manifest: Manifest, mut course: course::Course) -> RunRes
     let mut judgements: Vec<Judgement> = plan.asserts.iter().map(judge).collect();
     let mut verdict = check::check(&merged.clone().unwrap_or_default(), driven);
     let faults: Vec<Remark> = parts::faults(&course.agents).collect();
-    // An agent's fault names the agent, so it replaces the same fault of the whole.
+    // A fault of an agent names the agent, so it replaces the remark of the same rule on the total.
     verdict.remarks.retain(|one| faults.iter().all(|fault| fault.rule != one.rule));
     verdict.remarks.extend(faults);
-    verdict.remarks.extend(steady::remark(&course.intervals, plan.asks_evenly()));
+    verdict.remarks.extend(steady::remark(&course.intervals, plan.has_steady_rate()));
     if let Some(why) = &course.cut_short {
         let sentence = format!("the run ended before its schedule: {why}");
         verdict.add("cut-short", Severity::Warning, sentence);
     }
-    if let Some((severity, told)) = course.lost {
-        verdict.add("agent-lost", severity, told.to_owned());
+    if let Some((severity, message)) = course.lost {
+        verdict.add("agent-lost", severity, message.to_owned());
     }
     let silent = || course.intervals.iter().filter(|one| one.achieved_per_s() <= 0.0);
     let (silent, silent_s) = (silent().count(), silent().map(|one| one.seconds).sum::<f64>());
     if silent_s >= SILENT_S && silent < course.intervals.len() {
         let sentence = format!(
-            "in {silent} of {} reports nothing was answered: the server went away, or stood still",
+            "in {silent} of {} reports no request was answered: the server went away or stalled",
             course.intervals.len()
         );
         verdict.add(SILENT, Severity::Invalid, sentence);
     }
-    if let Some(told) = course.unsettled {
-        verdict.add("not-warm", Severity::Warning, told);
+    if let Some(message) = course.unsettled {
+        verdict.add("not-warm", Severity::Warning, message);
     }
     let replaced = plan.workload.replaced_operations();
     if replaced > 0 {
-        let sentence = format!("{replaced} operations of the trace were made as the nearest verb");
+        let sentence =
+            format!("{replaced} operations of the trace were replaced by the most similar verb");
         verdict.add("replaced", Severity::Warning, sentence);
     }
     verdict.remarks.extend(course.gone);
@@ -402,9 +414,9 @@ mod tests {
     #[test]
     fn that_the_result_is_valid_is_asserted_by_itself() {
         let plan = Plan { asserts_valid: true, ..*flags::plan(false).unwrap() };
-        let course = course::Course {
+        let course = course::TrafficResult {
             intervals: vec![Interval { seconds: 1.0, ..Interval::default() }],
-            ..course::Course::default()
+            ..course::TrafficResult::default()
         };
         let done = judged(&plan, Manifest::default(), course);
         let [valid] = &done.judgements[..] else { panic!("{:?}", done.judgements) };
@@ -414,15 +426,15 @@ mod tests {
     #[test]
     fn reports_that_disagree_do_not_pass() {
         // The fourth report has a stall.
-        let mut course = course::Course {
+        let mut course = course::TrafficResult {
             intervals: crate::result::sample::result("ours", 50).reports,
-            ..course::Course::default()
+            ..course::TrafficResult::default()
         };
         let plan = flags::plan(false).unwrap();
         let steady = [&course.intervals[..3], &course.intervals[4..]].concat();
-        let told = judged(&plan, Manifest::default(), course).verdict;
-        assert!(told.has(UNSTEADY) && told.is_valid(), "{told:?}");
-        course = course::Course { intervals: steady, ..course::Course::default() };
+        let verdict = judged(&plan, Manifest::default(), course).verdict;
+        assert!(verdict.has(UNSTEADY) && verdict.is_valid(), "{verdict:?}");
+        course = course::TrafficResult { intervals: steady, ..course::TrafficResult::default() };
         assert!(!judged(&plan, Manifest::default(), course).verdict.has(UNSTEADY));
     }
 }

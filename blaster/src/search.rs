@@ -1,10 +1,10 @@
 //! Capacity: the highest rate at which a server still meets its objectives.
 //!
-//! Where: above the drive; it chooses the next rate to try.
-//! Invariant: it ends, after `trials_max` trials at the latest. A bracket only narrows, and its
-//! ends are rates that were voted on. A failure of the generator alone is no reason to search below
-//! the first rate. Several objectives are found in one search, in which each trial votes for all.
-//! Source: the paper's section 6.1: Cap_avg and Cap_max, five runs a point.
+//! Where: above the drive; the search chooses the next rate to try.
+//! Invariant: a search ends after at most `trials_max` trials. A bracket only narrows, and its ends
+//! are rates on which trials have voted. If only the generator failed, lower rates than the first
+//! are not tried. One search finds the capacities for several objectives; each trial votes on all.
+//! Source: the paper's section 6.1: Cap_avg and Cap_max, five runs for each point.
 
 pub mod bootstrap;
 pub mod bracket;
@@ -32,15 +32,15 @@ pub const GOALS_MAX: usize = 16;
 pub const TRIALS_MAX: u32 = 100_000;
 /// Most trials at one rate.
 const VOTES_MAX: u32 = 99;
-/// Most searches for one confidence interval.
+/// Most rounds for one confidence interval.
 const ROUNDS_MAX: u32 = 1000;
 /// Number of resamplings for a confidence interval.
 const RESAMPLES: u32 = 10_000;
-/// Number of rates, about, that a round tries if it begins near the capacity.
+/// About the number of rates that a round tries if it begins near the capacity.
 const STEPS_NEAR: u32 = 3;
-/// The rule that trials measure the server, not the generator.
-pub(crate) const SPOILT: &str = "generator";
-/// Growth of the rate while the region of the capacity is unknown.
+/// The name of the rule that trials measure the server, not the generator.
+pub(crate) const GENERATOR_RULE: &str = "generator";
+/// The factor between tried rates while the capacity is not yet bracketed.
 const GROWTH: f64 = 2.0;
 
 /// One objective of a search, with its name.
@@ -48,20 +48,20 @@ const GROWTH: f64 = 2.0;
 pub struct Goal {
     /// The capacity's name: `avg`, `p99`.
     pub name: String,
-    /// The objective to keep.
+    /// The objective that has to be met.
     pub objective: Objective,
 }
 
-/// Reads an objective; its name is the text before the comparison.
+/// Parses an objective; the goal's name is the text before the comparison.
 pub(crate) fn goal(text: &str) -> Result<Goal, ObjectiveError> {
     let name = text.split(['<', '>']).next().unwrap_or(text).trim().to_owned();
     Ok(Goal { name, objective: text.parse()? })
 }
 
-/// How a search goes. What is no flag is the paper's.
+/// The settings of a search. Those without a flag have the paper's values.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Aim {
-    /// Objective that the capacity keeps; may be given often (default: mean, p99 and p99.9 below
+pub struct SearchPlan {
+    /// Objective that the capacity has to meet; may be repeated (default: mean, p99 and p99.9 below
     /// --late, and no request late or lost)
     #[arg(long = "objective", short = 'O', value_name = "WHAT", value_parser = goal)]
     pub goals: Vec<Goal>,
@@ -71,38 +71,38 @@ pub struct Aim {
     /// Lowest rate tried: a server that fails there has no capacity.
     #[arg(skip = 10.0)]
     pub rate_per_s_min: f64,
-    /// No higher rate is tried
+    /// Highest rate tried
     #[arg(long = "highest", value_name = "N", value_parser = rate, default_value = "1000m")]
     pub rate_per_s_max: f64,
-    /// Find the rate to this part of it
+    /// Precision of the capacity, as a part of it
     #[arg(long, value_name = "PART", value_parser = number(0.001..=0.5), default_value = "0.02")]
     pub precision: f64,
-    /// Trials at each rate, the majority decides
+    /// Trials at each rate; the majority decides
     #[arg(long, value_name = "N", value_parser = number(1..=VOTES_MAX), default_value = "3")]
     pub votes: u32,
-    /// Search so often, each from the result of the one before, for an interval of confidence; if
-    /// that is often, one more goes before them
+    /// Number of searches for a confidence interval, each starting from the previous result; if
+    /// more than one, an additional first search only finds where to start
     #[arg(long = "repeats", value_name = "N")]
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "5")]
     pub rounds: u32,
-    /// Trials in all.
+    /// Most trials of the whole search.
     #[arg(skip = 500_u32)]
     pub trials_max: u32,
-    /// Errors, timeouts and wrong values, of all requests, that are borne where no objective asks
-    /// for none.
+    /// Share of requests that may fail (errors, timeouts, wrong values), unless an objective
+    /// requires that none fails.
     #[arg(skip = 0.001)]
     pub errors_max: f64,
-    /// Share of confidence intervals.
+    /// Confidence of the intervals.
     #[arg(skip = 0.95)]
     pub confidence: f64,
-    /// For the resampling, and for where rounds start.
+    /// Seed of the resampling and of the jitter of each round's first rate.
     #[arg(skip = 1_u64)]
     pub seed: u64,
 }
 
-impl Aim {
-    /// The capacities of the paper and of the thesis: `avg` (the mean is below the target), `p99`,
-    /// `p999`, and `max`: no request is answered later than the target, or lost.
+impl SearchPlan {
+    /// Returns the goals of the paper and the thesis: `avg` (the mean is below the target), `p99`,
+    /// `p999`, and `max` (no request is lost or answered later than the target).
     pub(crate) fn usual_goals(target: Duration) -> Result<Vec<Goal>, ObjectiveError> {
         let ns = target.as_nanos();
         let (time, unit) = match ns {
@@ -122,8 +122,8 @@ impl Aim {
         goals.into_iter().map(goal).collect()
     }
 
-    /// Returns the aim within the limits that hold for any search.
-    fn bounded(&self) -> Aim {
+    /// Returns the plan with all settings clamped to valid ranges.
+    fn bounded(&self) -> SearchPlan {
         let mut aim = self.clone();
         let sane = |value: f64, least: f64, most: f64| {
             if value.is_finite() { value.clamp(least, most) } else { least }
@@ -144,26 +144,26 @@ impl Aim {
 /// The outcome of a trial.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The trial's report, `asked_per_s` included.
+    /// The trial's report, including `asked_per_s`.
     pub interval: Interval,
-    /// The reason why the trial measured the generator, if it did.
+    /// The remark that the trial measured the generator; none if it measured the server.
     pub client_bound: Option<Remark>,
 }
 
 impl Outcome {
-    /// Returns the outcome of an interval, judged by the self-check.
+    /// Applies the self-check to a report.
     pub(crate) fn new(interval: Interval) -> Outcome {
-        let client_bound = check(&interval, Loop::Open).own_fault().cloned();
+        let client_bound = check(&interval, Loop::Open).generator_fault().cloned();
         Outcome { interval, client_bound }
     }
 }
 
-/// A system that can be tried at a rate: a server, populated anew, and the drive.
+/// A system that can be tried at a rate: a freshly populated server, and the drive.
 pub trait Trial {
-    /// The error if a trial could not be made at all; it ends the search.
+    /// The error of a trial that could not be made; it ends the search.
     type Error;
 
-    /// Tries a rate, in requests per second; none if it was told to stop.
+    /// Tries a rate, in requests per second. Returns none if the user stopped it.
     ///
     /// # Errors
     /// The trial could not be made.
@@ -177,38 +177,38 @@ pub struct Capacity {
     pub name: String,
     /// The objective as text.
     pub objective: String,
-    /// The mean of all rounds, in requests per second; none if the objective never held.
+    /// The mean of all rounds, in requests per second; none if no round met the objective.
     pub rate_per_s: Option<f64>,
-    /// The confidence interval of the mean; none of one round.
+    /// The confidence interval of the mean; none if there is only one round.
     pub interval_per_s: Option<(f64, f64)>,
-    /// The capacity of each round; 0 if the objective held at no rate tried.
+    /// The capacity of each round; 0 if the objective was met at no rate tried.
     pub rounds_per_s: Vec<f64>,
-    /// The obstacle to a higher rate.
+    /// The reason why the capacity is not higher.
     pub limit: Limit,
 }
 
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct SearchResult {
     /// One per goal, in their order.
     pub capacities: Vec<Capacity>,
     /// All trials, in their order: latency against throughput.
     pub curve: Vec<Point>,
     /// The confidence of the intervals.
     pub confidence: f64,
-    /// True if all rounds ended by themselves: not stopped, not out of trials.
+    /// True if all rounds were completed: the user did not stop them, and the trials sufficed.
     pub is_complete: bool,
 }
 
 impl Capacity {
-    /// Number of rounds in which the objective held at no rate.
+    /// Number of rounds in which the objective was met at no rate.
     pub(crate) fn rounds_of_none(&self) -> usize {
         self.rounds_per_s.iter().filter(|rate| **rate <= 0.0).count()
     }
 }
 
-impl Found {
-    /// Describes the generator's part in the trials; none if it was never late.
+impl SearchResult {
+    /// Returns a remark if the generator was at fault in some trials.
     pub(crate) fn remark(&self) -> Option<Remark> {
         let is_bound = self.capacities.iter().any(|one| one.limit == Limit::Generator);
         let severity = if is_bound { Severity::Invalid } else { Severity::Warning };
@@ -222,21 +222,22 @@ impl Found {
                 "in {count} of {all} trials something failed while kvblaster was behind: {why}"
             ),
             None => format!(
-                "in {behind} of {all} trials kvblaster was behind, and all held nevertheless: \
-                 times there are its own as much as the server's"
+                "in {behind} of {all} trials kvblaster was behind, and all objectives were met \
+                 nevertheless: the times of these trials are partly kvblaster's own"
             ),
         };
-        let remark = Remark { rule: SPOILT.to_owned(), severity, sentence };
+        let remark = Remark { rule: GENERATOR_RULE.to_owned(), severity, sentence };
         (behind > 0).then_some(remark)
     }
 }
 
-/// Searches for the capacities. Calls `tell` after each trial with its point and the trials left.
+/// Searches for the capacities. After each trial, calls `report` with its point and the estimated
+/// number of trials left.
 pub(crate) fn search<T: Trial>(
-    aim: &Aim,
+    aim: &SearchPlan,
     trial: &mut T,
-    mut tell: impl FnMut(&Point, u32),
-) -> Result<Found, T::Error> {
+    mut report: impl FnMut(&Point, u32),
+) -> Result<SearchResult, T::Error> {
     let aim = aim.bounded();
     let known_per_s = vec![None; aim.goals.len()];
     let mut search = Search {
@@ -245,11 +246,11 @@ pub(crate) fn search<T: Trial>(
         known_per_s,
         curve: Vec::new(),
         rounds_left: 0,
-        tell: &mut tell,
+        report: &mut report,
     };
     let mut rounds: Vec<Vec<Bracket>> = Vec::new();
-    // The first round only finds out where to look: bad luck there may lead it far astray, so it
-    // counts only if there is no other.
+    // The first round begins far from the capacity, so bad luck may lead it astray. Its result only
+    // shows where later rounds begin, and counts only if there is no later round.
     let searches = if aim.rounds == 1 { 1 } else { aim.rounds + 1 };
     let mut random = Xoshiro256PlusPlus::seed_from_u64(aim.seed);
     let mut is_complete = true;
@@ -273,11 +274,16 @@ pub(crate) fn search<T: Trial>(
     let curve = search.curve;
     let capacities =
         aim.goals.iter().enumerate().map(|(at, goal)| capacity(&aim, goal, at, &rounds));
-    Ok(Found { capacities: capacities.collect(), curve, confidence: aim.confidence, is_complete })
+    Ok(SearchResult {
+        capacities: capacities.collect(),
+        curve,
+        confidence: aim.confidence,
+        is_complete,
+    })
 }
 
 /// Merges all rounds' brackets of one goal.
-fn capacity(aim: &Aim, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capacity {
+fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capacity {
     let brackets: Vec<&Bracket> = rounds.iter().filter_map(|round| round.get(at)).collect();
     let rounds_per_s: Vec<f64> =
         brackets.iter().map(|bracket| bracket.low.unwrap_or(0.0)).collect();
@@ -288,26 +294,26 @@ fn capacity(aim: &Aim, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -> Capac
         rate_per_s: (mean > 0.0).then_some(mean),
         interval_per_s: bootstrap::interval(&rounds_per_s, aim.confidence, RESAMPLES, aim.seed),
         rounds_per_s,
-        // One round with too slow a generator makes the mean a lower bound.
+        // The mean is only a lower bound if the generator was too slow in one round, so the
+        // greatest limit counts.
         limit: brackets.iter().map(|bracket| bracket.limit()).max().unwrap_or(Limit::Unknown),
     }
 }
 
 struct Search<'a, T, F> {
-    aim: &'a Aim,
+    aim: &'a SearchPlan,
     trial: &'a mut T,
-    /// The result of the last informative round, for each goal.
+    /// For each goal, the capacity from the last round that found one.
     known_per_s: Vec<Option<f64>>,
     curve: Vec<Point>,
-    /// Number of rounds after this one.
+    /// Number of rounds after the current one.
     rounds_left: u32,
-    tell: &'a mut F,
+    report: &'a mut F,
 }
 
 impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
-    /// Returns the brackets with which a round starts: near the known rate, with small steps. The
-    /// start is jittered: rounds that tried exactly the same rates would agree more than they
-    /// should.
+    /// Returns the brackets with which a round starts: at the known capacity, with small steps. The
+    /// start is jittered, because rounds that tried the same rates would agree too well.
     fn brackets(&self, jitter: f64) -> Vec<Bracket> {
         let aim = self.aim;
         let range = (aim.rate_per_s_min, aim.rate_per_s_max);
@@ -322,7 +328,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         self.known_per_s.iter().map(bracket).collect()
     }
 
-    /// Keeps the results of a round. A goal that only the generator failed keeps its older one.
+    /// Keeps the capacities that a round has found. A goal keeps its older one if it failed in this
+    /// round only because of the generator.
     fn learn(&mut self, brackets: &[Bracket]) {
         for (known, bracket) in self.known_per_s.iter_mut().zip(brackets) {
             let is_lowest = bracket.limit() == Limit::LowestRate;
@@ -330,10 +337,12 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         }
     }
 
-    /// Narrows all brackets; false if the search was stopped or ran out of trials.
+    /// Narrows all brackets until they are done. Returns false if the search was stopped or has
+    /// used all trials.
     fn round(&mut self, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         loop {
-            // The lowest rate first: its result may spare a higher one.
+            // Try the lowest rate first, because its result may make a trial at a higher one
+            // needless.
             let next = brackets.iter().filter_map(|bracket| match bracket.next() {
                 Next::Try(rate) => Some(rate),
                 Next::Done => None,
@@ -345,7 +354,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         }
     }
 
-    /// Tries a rate until each bracket that is open at it has a clear majority.
+    /// Tries a rate until each bracket that contains it has a clear majority. Returns false if the
+    /// search was stopped or has used all trials.
     fn vote(&mut self, rate: f64, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         let majority = self.aim.votes / 2 + 1;
         let concerned: Vec<bool> = brackets.iter().map(|one| one.is_open_at(rate)).collect();
@@ -369,7 +379,7 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
             }
             votes_cast += 1;
             let left = self.trials_left(brackets, votes_cast);
-            (self.tell)(&point, left);
+            (self.report)(&point, left);
             self.curve.push(point);
             if is_clear {
                 break;
@@ -379,15 +389,16 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
             if passed[at] >= majority {
                 bracket.passed(rate);
             } else {
-                // The server is blamed only if at least one of the failed trials was its own.
+                // The server counts as failed if it failed in at least one trial without the
+                // generator being at fault.
                 bracket.failed(rate, client_bound[at] == failed[at]);
             }
         }
         Ok(true)
     }
 
-    /// Estimates the number of trials left. Goals share them; a later round begins near the known
-    /// rate, and tries few rates.
+    /// Estimates the number of trials left. Goals share trials. Later rounds begin near the known
+    /// capacity, so they try few rates.
     fn trials_left(&self, brackets: &[Bracket], votes_cast: u32) -> u32 {
         let majority = self.aim.votes / 2 + 1;
         let steps: u32 = brackets.iter().map(Bracket::steps_left).max().unwrap_or(0);
@@ -396,8 +407,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         votes.saturating_sub(votes_cast)
     }
 
-    /// Makes a trial a point of the curve, with the goals it met. A goal that is met although the
-    /// generator was late would also be met if it had been in time.
+    /// Returns the trial's point of the curve, with the goals that it met. A late generator only
+    /// makes some objectives harder to meet, so those count as met if they are met in spite of it.
     fn point(&self, rate: f64, outcome: &Outcome) -> Point {
         let interval = &outcome.interval;
         let bound = outcome.client_bound.as_ref();
@@ -405,15 +416,15 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
         let keeps_up = interval.is_offered_in_full()
             && interval.achieved_per_s() >= ACHIEVED_SHARE_MIN * interval.offered_per_s();
         let failed = interval.tally.total().failure_ratio();
-        let is_borne = |objective: &Objective| {
+        let is_tolerated = |objective: &Objective| {
             let most = if objective.asks_for_none() { 0.0 } else { self.aim.errors_max };
             failed.is_some_and(|failed| failed <= most)
         };
-        let is_told = |objective: &Objective| {
+        let is_reliable = |objective: &Objective| {
             bound.is_none_or(|one| one.rule == LATE_SENDS && objective.is_harder_when_late())
         };
         let is_met = |objective: &Objective| {
-            is_borne(objective) && is_told(objective) && objective.is_met(interval.judged())
+            is_tolerated(objective) && is_reliable(objective) && objective.is_met(interval.judged())
         };
         let met = self.aim.goals.iter().filter(|goal| keeps_up && is_met(&goal.objective));
         point.met = met.map(|goal| goal.name.clone()).collect();

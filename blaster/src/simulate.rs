@@ -1,7 +1,7 @@
-//! `kvblaster simulate`: traces replayed against policies at several sizes, all cores at once.
+//! `kvblaster simulate`: replays traces against eviction policies at several sizes, on all cores.
 //!
 //! Where: one of the program's commands; the crate `simulate` does the simulating.
-//! Invariant: a simulation is reported whole, or with the reason why it could not be made.
+//! Invariant: the report has all simulations; otherwise there is an error with the reason.
 
 pub mod chart;
 pub mod flags;
@@ -34,37 +34,41 @@ pub enum ReportError {
     Plot(PathBuf, #[source] io::Error),
 }
 
-/// Simulates what `plan` asks for; returns the report.
+/// Makes the simulations of `plan`; returns the report.
 ///
 /// # Errors
 /// A trace cannot be used, a simulation cannot be made, or the plot cannot be written.
 pub fn run(plan: &Plan) -> Result<String, ReportError> {
     let traces = plan.traces.iter().map(|path| read(path));
     let traces = traces.collect::<Result<Vec<Trace>, ReportError>>()?;
-    let asked = plan.asked();
-    let outcomes = jobs::run(&asked, traces, tell)?;
+    let jobs_plan = plan.jobs_plan();
+    let outcomes = jobs::run(&jobs_plan, traces, show_progress)?;
     if let Some(path) = &plan.svg {
-        std::fs::write(path, plot::svg(&asked, &outcomes))
+        std::fs::write(path, plot::svg(&jobs_plan, &outcomes))
             .map_err(|error| ReportError::Plot(path.clone(), error))?;
     }
-    Ok(if plan.json { report::json(&asked, &outcomes) } else { report::text(&asked, &outcomes) })
+    Ok(if plan.json {
+        report::json(&jobs_plan, &outcomes)
+    } else {
+        report::text(&jobs_plan, &outcomes)
+    })
 }
 
-/// Reads a trace of key numbers. From a CSV it takes only the gets: a cache that is refilled on
-/// every miss makes the sets itself.
+/// Reads a trace of key numbers. From a CSV only the gets are replayed, because the simulated cache
+/// is refilled on every miss and so makes its own sets.
 fn read(path: &Path) -> Result<Trace, ReportError> {
     if !Replay::is_csv(path) {
         return Ok(Trace::read(path)?);
     }
     let gets = Replay::read(path, 0)?.looked_up();
     if gets.is_empty() {
-        return Err(WorkloadError(format!("{}: it has no gets", path.display())).into());
+        return Err(WorkloadError(format!("{}: the trace has no gets", path.display())).into());
     }
     Ok(Trace::new(&Trace::name_of(path), gets))
 }
 
-/// Shows the progress: one line that is redrawn on a terminal, a line every tenth elsewhere.
-fn tell(done: usize, all: usize) {
+/// Shows the progress: on a terminal one line that is redrawn, otherwise a line for each tenth.
+fn show_progress(done: usize, all: usize) {
     let mut out = io::stderr().lock();
     let _closed = if out.is_terminal() {
         let end = if done == all { "\n" } else { "" };

@@ -1,12 +1,12 @@
-//! The memory a workload needs: simulated in process by the real store, on the requests' clock.
+//! The memory that a workload needs: the real store runs in process, on the clock of the requests.
 //!
 //! ```text
 //!   workload, rate -> Requests -> simulate::stream, at each -m -> Memory -> text, JSON
 //! ```
 //!
-//! Where: behind `kvblaster size`, before any server is asked.
-//! Invariant: no figure for a time that was not simulated; a span or sample that is too small is
-//! reported as a doubt.
+//! Where: the first step of `kvblaster size`, before any server is driven.
+//! Invariant: all figures are of simulated time; a time or a sample that is too small is reported
+//! as a doubt.
 //! Source: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations" and,
 //! for hot keys, "Efficient MRC Construction with SHARDS".
 
@@ -21,7 +21,7 @@ use crate::words::{clock, grouped, whole};
 use crate::workload::{Names, Workload};
 use requests::Requests;
 use serde::Serialize;
-use simulate::stream::{Counted, curve};
+use simulate::stream::{RunResult, curve};
 use simulate::{Eviction, MakeError};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -31,59 +31,60 @@ use std::time::{Duration, Instant};
 
 /// Most requests drawn for each size of memory: some seconds of work.
 const REQUESTS_MAX: f64 = (1_u64 << 25) as f64;
-/// Least number of keys in a sample, about, if the workload has as many.
+/// The approximate least number of keys in a sample, if the workload has that many.
 const SAMPLE_KEYS_MIN: f64 = 20_000.0;
 /// Most bytes of items in a sample, unless that leaves too few keys.
 const SAMPLE_BYTES_MAX: f64 = (256_u64 << 20) as f64;
-/// Most bytes of one store, however few keys that leaves: several stores exist at once.
+/// Most bytes of one store, even if that leaves few keys: several stores exist at once.
 const STORE_BYTES_MAX: f64 = (1_u64 << 30) as f64;
-/// Least memory that is simulated: with less the store has too few segments to behave like itself.
+/// Least memory of a simulated store: with less it has too few segments to behave like a large one.
 const SIMULATED_BYTES_MIN: u64 = 4 << 20;
-/// The unit of `-m`.
+/// Bytes in the unit of `-m`.
 const MIB: f64 = (1_u64 << 20) as f64;
 /// The sizes that are simulated, as parts of the memory that all live items take.
 const PARTS: [f64; 9] = [0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0];
-/// First guess: bytes of an item besides key and value; below, memory that is not items.
+/// A first guess of the bytes of an item in addition to key and value.
 const ITEM_BYTES: f64 = 50.0;
+/// A first guess of the memory of a store relative to the bytes of its items.
 const SPARE: f64 = 1.3;
-/// Mean number of requests per key, and times that each TTL passes, if there is time.
+/// Mean number of requests per key that the simulated time should have.
 const ROUNDS: f64 = 16.0;
+/// Number of times that the longest TTL should pass in the simulated time.
 const TTLS: f64 = 4.0;
-/// Memory of live items relative to their bytes and index, and bytes of segments that are open or
-/// kept free.
+/// Memory of live items relative to the bytes of the items and the index.
 const LIVES_SPARE: f64 = 1.08;
+/// Bytes of segments that are open or kept free.
 const OPEN_BYTES: u64 = 2 << 20;
-/// Greatest difference of the hit ratios in the two halves of the counted time,
+/// If the hit ratios of the two halves of the counted time differ by more than this, and by more
+/// than `ERRORS` standard errors, hits still rise or fall.
 const APART_MAX: f64 = 0.005;
-/// or that many standard errors, if they are more.
 const ERRORS: f64 = 3.0;
 
 /// Time between two lines of progress.
-const TOLD_EVERY: Duration = Duration::from_secs(3);
-/// Share of the hits of the largest memory that counts as enough.
+const PROGRESS_EVERY: Duration = Duration::from_secs(3);
+/// A memory is enough if it gives this share of the hits of the largest memory.
 const ENOUGH: f64 = 0.99;
 
 /// The parameters of a simulation.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct Parameters {
     pub(crate) workload: Arc<Workload>,
     pub(crate) seed: u64,
-    /// Requests per second; NaN: the workload's own gaps.
+    /// Requests per second; NaN if the workload itself sets the gaps between requests.
     pub(crate) rate_per_s: f64,
     pub(crate) populates: bool,
-    /// The sizes of memory, as `-m`; empty: chosen from the memory of live items.
+    /// The sizes of memory, as `-m`. If there are none, the memory of live items gives them.
     pub(crate) memory_bytes: Vec<u64>,
-    /// The simulated time; none: as long as this workload needs.
+    /// The simulated time; if none is given, the time that this workload needs.
     pub(crate) span: Option<Duration>,
     /// Connections to the server: each may have keys of its own.
     pub(crate) connections: u32,
     pub(crate) threads: usize,
-    /// True if no progress is shown.
     pub(crate) is_quiet: bool,
 }
 
-impl Question {
-    /// Returns the requests for one key in `one_in`, for `span_ns`.
+impl Parameters {
+    /// Returns the requests for a sample of one key in `one_in`, over a time of `span_ns`.
     fn requests<'q>(&'q self, names: &'q Names, one_in: u64, span_ns: u64) -> Requests<'q> {
         Requests {
             workload: &self.workload,
@@ -113,9 +114,9 @@ pub(crate) struct Point {
 /// The results for all sizes of memory.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Memory {
-    /// By memory, ascending; if no size was given, the last one holds all live items.
+    /// The points by ascending memory. If no size was given, the last memory holds all live items.
     pub(crate) points: Vec<Point>,
-    /// The sample has one key in this many.
+    /// Keys that each key of the sample stands for.
     pub(crate) one_in: u64,
     pub(crate) span_s: f64,
     pub(crate) keys_per_s: f64,
@@ -124,8 +125,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Returns the least simulated memory that gives `part` of the largest's hits; the largest, if
-    /// nothing is looked up.
+    /// Returns the least simulated memory that gives `part` of the hits of the largest memory. If
+    /// no key is looked up, that is the largest memory.
     pub(crate) fn enough_for(&self, part: f64) -> Option<&Point> {
         let last = self.points.last()?;
         if self.keys_per_s <= 0.0 {
@@ -140,19 +141,19 @@ impl Memory {
 ///
 /// # Errors
 /// A store of one of the sizes cannot be made.
-pub(crate) fn memory(question: &Question) -> Result<Memory, MakeError> {
-    let names = Names::new(&question.workload);
-    let (span_s, wanted_s) = span_s(question);
-    let one_in = one_in(question);
-    let requests = question.requests(&names, one_in, whole(span_s * 1e9));
-    let (threads, is_quiet) = (question.threads, question.is_quiet);
+pub(crate) fn memory(parameters: &Parameters) -> Result<Memory, MakeError> {
+    let names = Names::new(&parameters.workload);
+    let (span_s, wanted_s) = span_s(parameters);
+    let one_in = one_in(parameters);
+    let requests = parameters.requests(&names, one_in, whole(span_s * 1e9));
+    let (threads, is_quiet) = (parameters.threads, parameters.is_quiet);
     let simulation = Simulation { requests, threads, span_s, is_quiet };
-    let mut memory_bytes = match question.memory_bytes.as_slice() {
+    let mut memory_bytes = match parameters.memory_bytes.as_slice() {
         [] => {
             let least = one_in * SIMULATED_BYTES_MIN;
-            let all = whole(SPARE * items_bytes(&question.workload)).max(least);
+            let all = whole(SPARE * items_bytes(&parameters.workload)).max(least);
             let found = simulation.curve(&[all])?;
-            let lives = found.iter().map(|found| found.lives_bytes(one_in)).sum::<f64>();
+            let lives = found.iter().map(|found| found.live_bytes(one_in)).sum::<f64>();
             let part = |part: f64| whole((lives * part / MIB).ceil() * MIB).max(least);
             PARTS.map(part).to_vec()
         }
@@ -171,31 +172,32 @@ pub(crate) fn memory(question: &Question) -> Result<Memory, MakeError> {
     })
 }
 
-/// Returns the simulated time and the time that would be wanted, in seconds.
-fn span_s(question: &Question) -> (f64, f64) {
-    let workload = &question.workload;
+/// Returns the time that is simulated and the time that the workload needs, in seconds.
+fn span_s(parameters: &Parameters) -> (f64, f64) {
+    let workload = &parameters.workload;
     let own_s = workload.own_gap_ns(1).map_or(1e-3, |gap_ns| gap_ns / 1e9);
-    let rate_per_s = question.rate_per_s;
+    let rate_per_s = parameters.rate_per_s;
     let gap_s = if rate_per_s.is_nan() { own_s } else { 1.0 / rate_per_s };
     let round_s = workload.keys() as f64 * gap_s / workload.keys_per_get();
     let wanted_s = (ROUNDS * round_s).max(TTLS * f64::from(workload.exptime_s_max()));
-    let asked_s = question.span.map_or(wanted_s, |span| span.as_secs_f64());
+    let asked_s = parameters.span.map_or(wanted_s, |span| span.as_secs_f64());
     let drawn_max = workload.trace_requests().map_or(REQUESTS_MAX, |all| all.min(REQUESTS_MAX));
     (asked_s.clamp(2.0 * gap_s, drawn_max.max(2.0) * gap_s), wanted_s)
 }
 
 /// Returns the number of keys that each key of the sample stands for.
-fn one_in(question: &Question) -> u64 {
-    let by_bytes = items_bytes(&question.workload) / SAMPLE_BYTES_MAX;
-    let by_keys = question.workload.keys() as f64 / SAMPLE_KEYS_MIN;
-    let (least, most) = (question.memory_bytes.iter().min(), question.memory_bytes.iter().max());
+fn one_in(parameters: &Parameters) -> u64 {
+    let by_bytes = items_bytes(&parameters.workload) / SAMPLE_BYTES_MAX;
+    let by_keys = parameters.workload.keys() as f64 / SAMPLE_KEYS_MIN;
+    let (least, most) =
+        (parameters.memory_bytes.iter().min(), parameters.memory_bytes.iter().max());
     let by_memory = least.map_or(f64::INFINITY, |least| (least / SIMULATED_BYTES_MIN) as f64);
-    let store_bytes = most.map_or(items_bytes(&question.workload), |most| *most as f64);
+    let store_bytes = most.map_or(items_bytes(&parameters.workload), |most| *most as f64);
     let by_store = (store_bytes / STORE_BYTES_MAX).ceil();
     whole(by_bytes.min(by_keys).min(by_memory).max(by_store)).max(1)
 }
 
-/// The bytes of all items, about, if each key has one.
+/// The approximate bytes of all items, if each key has an item.
 fn items_bytes(workload: &Workload) -> f64 {
     workload.items_bytes() + ITEM_BYTES * workload.keys() as f64
 }
@@ -209,16 +211,16 @@ struct Simulation<'q> {
 }
 
 /// The counts of one store.
-struct Found {
+struct StoreCounts {
     memory_bytes: u64,
-    counted: Counted,
+    counted: RunResult,
     /// Keys looked up in the counted time, whether in the sample or not.
     gets: f64,
 }
 
-impl Found {
+impl StoreCounts {
     /// The memory for all items that are live at the end.
-    fn lives_bytes(&self, one_in: u64) -> f64 {
+    fn live_bytes(&self, one_in: u64) -> f64 {
         let stats = &self.counted.stats;
         let simulated = (stats.bytes + stats.hash_bytes) as f64 * LIVES_SPARE;
         (simulated + OPEN_BYTES as f64) * one_in as f64
@@ -226,8 +228,7 @@ impl Found {
 }
 
 impl Simulation<'_> {
-    /// Simulates stores of these sizes.
-    fn curve(&self, memory_bytes: &[u64]) -> Result<Vec<Found>, MakeError> {
+    fn curve(&self, memory_bytes: &[u64]) -> Result<Vec<StoreCounts>, MakeError> {
         let Requests { one_in, span_ns, .. } = self.requests;
         let simulated: Vec<u64> = memory_bytes.iter().map(|bytes| bytes / one_in).collect();
         let counted_ns = span_ns / 2..span_ns;
@@ -241,17 +242,18 @@ impl Simulation<'_> {
         // Relaxed: the counting threads have been joined. Each store has counted the same gets.
         let gets = gets.load(Ordering::Relaxed) as f64 / memory_bytes.len().max(1) as f64;
         let found = memory_bytes.iter().zip(counted);
-        let found = found.map(|(bytes, counted)| Found { memory_bytes: *bytes, counted, gets });
+        let found =
+            found.map(|(bytes, counted)| StoreCounts { memory_bytes: *bytes, counted, gets });
         Ok(found.collect())
     }
 
-    /// Does `work`, and writes the progress every few seconds.
+    /// Runs `work`, and prints its progress every few seconds.
     fn watched<T>(&self, (passed_ms, all_ms): (&AtomicU64, u64), work: impl FnOnce() -> T) -> T {
         let (done, ended) = mpsc::channel::<()>();
         let begin = Instant::now();
-        let tell = move || {
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TOLD_EVERY) {
-                // Relaxed: like where it is counted.
+        let print = move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PROGRESS_EVERY) {
+                // Relaxed: progress only, as where `passed_ms` is counted.
                 let passed = passed_ms.load(Ordering::Relaxed).min(all_ms) as f64;
                 let part = passed / all_ms.max(1) as f64;
                 let left_s = begin.elapsed().as_secs_f64() * (1.0 - part) / part.max(1e-6);
@@ -261,11 +263,11 @@ impl Simulation<'_> {
         };
         std::thread::scope(|scope| {
             // If the thread cannot be started, no progress is shown.
-            let told = std::thread::Builder::new();
-            let told = (!self.is_quiet).then(|| told.spawn_scoped(scope, tell));
+            let printer = std::thread::Builder::new();
+            let printer = (!self.is_quiet).then(|| printer.spawn_scoped(scope, print));
             let made = work();
             drop(done);
-            drop(told);
+            drop(printer);
             made
         })
     }
@@ -274,10 +276,10 @@ impl Simulation<'_> {
         self.span_s / 2.0
     }
 
-    fn point(&self, found: &Found) -> Point {
+    fn point(&self, found: &StoreCounts) -> Point {
         let one_in = self.requests.one_in;
-        let Counted { stats, .. } = found.counted;
-        let looked = found.counted.looked();
+        let RunResult { stats, .. } = found.counted;
+        let looked = found.counted.lookups();
         // A sample has too many or too few of the hottest keys, which hit at any size: so misses
         // are divided by all lookups, not by those of the sample.
         let misses = (looked.gets - looked.hits) as f64 * one_in as f64;
@@ -292,28 +294,28 @@ impl Simulation<'_> {
         }
     }
 
-    /// The limits of the figures, in words.
-    fn doubts(&self, found: &[Found], wanted_s: f64) -> Vec<String> {
+    fn doubts(&self, found: &[StoreCounts], wanted_s: f64) -> Vec<String> {
         let mut doubts = Vec::new();
         if found.iter().all(|found| found.gets <= 0.0) {
-            doubts.push("hits: nothing is looked up by this workload in this time".to_owned());
+            doubts.push("hits: no key is looked up by this workload in this time".to_owned());
         }
         let sampled = self.requests.workload.keys() as f64 / self.requests.one_in as f64;
         if self.requests.one_in > 1 && sampled < SAMPLE_KEYS_MIN * 0.9 {
             doubts.push(format!(
-                "more than a sample of {} keys tells: all of them do not fit this machine's memory",
+                "all that a sample of {} keys does not show: all keys do not fit this machine's \
+                 memory",
                 grouped(sampled.round())
             ));
         }
         if self.span_s < wanted_s * 0.99 {
             doubts.push(format!(
-                "{} of traffic were simulated; {} would have each key asked for {ROUNDS} times, \
-                 and each TTL pass {TTLS} times",
+                "{} of traffic were simulated; in {} each key would be requested {ROUNDS} times, \
+                 and each TTL would pass {TTLS} times",
                 clock(text::span(self.span_s)),
                 clock(text::span(wanted_s)),
             ));
         }
-        let is_moving = |found: &&Found| {
+        let is_moving = |found: &&StoreCounts| {
             let [first, second] = found.counted.halves.map(|half| {
                 let gets = half.gets.max(1) as f64;
                 (half.hits as f64 / gets, gets)
@@ -333,8 +335,8 @@ impl Simulation<'_> {
         let refused: u64 = found.iter().map(|found| found.counted.refused).sum();
         if refused > 0 {
             doubts.push(
-                "values that were not kept: longer than an item may be (-I), or too long for so \
-                 little memory"
+                "hits of values that were not stored: values longer than an item may be (-I), or \
+                 too long for the memory"
                     .to_owned(),
             );
         }

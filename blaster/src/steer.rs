@@ -1,15 +1,15 @@
-//! Steering: the choice of a server's column for each request over UDP.
+//! Steering: the choice of the server's column (a server thread) for each request over UDP.
 //!
 //! ```text
-//! round-robin   each request to the next column          two bytes of its header name the column
-//! key           each to the column that its key belongs to                    the same two bytes
-//! ports         each connection to the next column       its port is the first and the column
+//! round-robin   each request to the next column           two bytes of its header name the column
+//! key           each request to the column of its key     the same two bytes name the column
+//! ports         each connection to the next column        its port: the target's plus the column
 //! ```
 //!
-//! Where: between the draw of a request, or the opening of a connection, and its sending.
-//! Invariant: a column that is named exists; without steering, requests look like those of clients
-//! that know no columns. A multiget goes whole to the column of its first key: any column can
-//! answer for all keys, and split by column it would become several requests.
+//! Where: after a request is drawn and before it is written; for ports, when a connection opens.
+//! Invariant: a request names only a column that exists. Without steering, requests look like those
+//! of clients that know no columns. A multiget goes whole to the column of its first key: any
+//! column can answer for all keys, and a split by column would make several requests of it.
 //! Source: the KV-Cache paper, sections 4.1.2 (flows by two bytes, or by port) and 4.2.1 (clients
 //! hash keys), and 5.2.2 (round robin over flows).
 
@@ -23,11 +23,11 @@ use std::sync::Arc;
 /// A rule for choosing the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Steer {
-    /// By request, in turn.
+    /// Each request goes to the next column in turn.
     RoundRobin,
-    /// By the first key.
+    /// Each request goes to the column of its first key.
     Key,
-    /// By connection, in turn.
+    /// Each connection goes to the next column in turn.
     Ports,
 }
 
@@ -49,7 +49,7 @@ impl Steer {
     }
 }
 
-/// The steering of requests to each target; by default there is none.
+/// The steering of requests to each target; by default, requests are not steered.
 #[derive(Clone, Debug, Default)]
 pub struct Steering {
     how: Option<Steer>,
@@ -64,22 +64,21 @@ impl Steering {
         Steering { how: Some(how), columns: columns.into() }
     }
 
-    /// True if requests on one connection go to several columns, so that their answers have no
-    /// order.
+    /// True if requests on one connection go to several columns, so that answers come in any order.
     #[must_use]
-    pub fn parts_connections(&self) -> bool {
+    pub fn splits_connections(&self) -> bool {
         matches!(self.how, Some(Steer::RoundRobin | Steer::Key))
             && self.columns.iter().any(|columns| columns.get() > 1)
     }
 
-    /// Number of columns that need a connection each.
+    /// Greatest number of columns of a target if each column needs a connection of its own; else 0.
     pub(crate) fn ports(&self) -> usize {
         let most = self.columns.iter().map(|columns| usize::from(columns.get())).max();
         most.filter(|_| self.how == Some(Steer::Ports)).unwrap_or(0)
     }
 
-    /// The place of connection `number`, among all connections to a target: with `ports`, the port
-    /// of its column.
+    /// The address for connection `number` of all connections to a target: with `ports`, its port
+    /// is that of the connection's column.
     #[must_use]
     pub fn place(&self, target: usize, place: &Place, number: u32) -> Place {
         let (Some(Steer::Ports), Place::Udp(address), Some(columns)) =
@@ -94,24 +93,24 @@ impl Steering {
     }
 }
 
-/// The flows of one thread's requests.
+/// The flow numbers, which name columns in UDP headers, of one thread's requests.
 #[derive(Debug)]
 pub(crate) struct Flows {
     steering: Steering,
-    /// For each target, the column whose turn it is.
+    /// For each target, the column of the next request by round robin.
     turns: Vec<u16>,
 }
 
 impl Flows {
-    /// Returns the flows of a thread; each thread begins with another column.
+    /// Returns the flows of a thread; threads begin with different columns.
     pub(crate) fn new(steering: &Steering, thread: u32) -> Flows {
         let first =
             |columns: &NonZeroU16| u16::try_from(thread % u32::from(columns.get())).unwrap_or(0);
         Flows { turns: steering.columns.iter().map(first).collect(), steering: steering.clone() }
     }
 
-    /// The flow of the next request to a target with this first key; `text` is scratch space for
-    /// the key.
+    /// The flow number of the next request to a target, whose first key is `key`; `text` is scratch
+    /// space for the key's name.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -160,11 +159,11 @@ mod tests {
         for how in [None, Some(Steer::Ports)] {
             let (flows, steering) = flows(how, 0);
             assert_eq!(flows, [0; 7]);
-            assert!(!steering.parts_connections());
+            assert!(!steering.splits_connections());
         }
         let (flows_of_all, steering) = flows(Some(Steer::RoundRobin), 0);
         assert_eq!(flows_of_all, [2, 3, 1, 2, 3, 1, 2]);
-        assert!(steering.parts_connections() && steering.ports() == 0);
+        assert!(steering.splits_connections() && steering.ports() == 0);
         assert_eq!(flows(Some(Steer::RoundRobin), 1).0, [1; 7]);
         let by_key: Vec<u16> = (0..7)
             .map(|key| {

@@ -1,7 +1,7 @@
 //! Targets: the user's names for servers, resolved to addresses.
 //!
-//! Where: once, before the first connection; `ring` then places each request's key.
-//! Invariant: a parsed target has an address; its name is kept as it was written, because ketama
+//! Where: called once, before the first connection; `ring` then assigns each key to a target.
+//! Invariant: a parsed target has an address; its name is kept as the user wrote it, because ketama
 //! hashes the name and not the address.
 
 pub mod ring;
@@ -26,7 +26,7 @@ pub const WEIGHT_MAX: u32 = 1 << 20;
 const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Most addresses tried per host name.
 const ADDRESSES_MAX: usize = 16;
-/// Time that one of several addresses has to take a connection.
+/// Longest wait for a connection to one of several addresses.
 const TRY_MAX: Duration = Duration::from_millis(500);
 
 /// An address and its transport.
@@ -53,19 +53,19 @@ impl Place {
     }
 }
 
-/// A local interface whose packets bypass the kernel's network stack, and the mode of it.
+/// A local interface whose packets bypass the kernel's network stack, and the mode of the bypass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bypass {
     /// The interface's name.
     pub interface: String,
-    /// The place where packets are taken from the kernel.
+    /// The point at which packets leave the kernel.
     pub attach: Attach,
 }
 
-/// The place where packets are taken from the kernel.
+/// The point at which packets leave the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Attach {
-    /// In the driver; if that is refused, at the entry to the kernel's stack.
+    /// In the driver; if the driver refuses, at the entry to the kernel's stack.
     #[default]
     Any,
     /// In the driver.
@@ -87,8 +87,8 @@ impl Attach {
 }
 
 impl Bypass {
-    /// Parses the text behind `xdp://`: an interface, and at the end a mode if one is wanted.
-    /// Returns them with the text between.
+    /// Parses the text behind `xdp://`: INTERFACE/REST, with an optional `?mode=...` at the end.
+    /// Returns the interface with its mode, and REST.
     ///
     /// # Errors
     /// A description of the error.
@@ -97,15 +97,15 @@ impl Bypass {
             None => (text, Attach::Any),
             Some((text, "mode=native")) => (text, Attach::Native),
             Some((text, "mode=generic")) => (text, Attach::Generic),
-            Some(_) => return Err("behind it may stand ?mode=native or ?mode=generic"),
+            Some(_) => return Err("the only options are ?mode=native and ?mode=generic"),
         };
         let (interface, rest) = text.split_once('/').ok_or("xdp://INTERFACE/HOST:PORT")?;
         Ok((Bypass { interface: interface.to_owned(), attach }, rest))
     }
 
-    /// Writes a place over the interface as a target.
+    /// Formats `place`, reached over the interface, as the text of a target.
     #[must_use]
-    pub fn to(&self, place: impl fmt::Display) -> String {
+    pub fn target_text(&self, place: impl fmt::Display) -> String {
         let mode = match self.attach {
             Attach::Any => "",
             Attach::Native => "?mode=native",
@@ -126,7 +126,7 @@ pub struct Target {
     pub weight: u32,
     /// The host as it was written, without brackets and port, or the socket's path.
     pub host: String,
-    /// True if it was written as a Redis server (`redis://`).
+    /// True if the user wrote it as a Redis server (`redis://`).
     pub is_redis: bool,
 }
 
@@ -145,22 +145,22 @@ pub enum Family {
 /// Why a text is no target.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// It does not have the form of a target.
+    /// The text does not have the form of a target.
     #[error(
         "{0}: not a target ({1}); targets are HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, \
              xdp://INTERFACE/HOST:PORT[?mode=native|generic], redis://HOST:PORT, unix:/PATH or \
-             redis://unix:/PATH, each with /WEIGHT behind it if keys are to be shared unequally \
+             redis://unix:/PATH, each followed by /WEIGHT to share the keys unequally \
              (unix:/PATH,WEIGHT)"
     )]
     Form(String, &'static str),
-    /// It is only a number.
-    #[error("{0}: a port, and of which host? :{1} is the one of this machine")]
+    /// The text is only a number.
+    #[error("{0}: a port without a host; for a port of this machine write :{1}")]
     Port(String, String),
     /// The name has no address.
     #[error("{0}: no such host: {1}")]
     Unknown(String, std::io::Error),
-    /// It has only addresses of the other family.
-    #[error("{0}: has no {1} address")]
+    /// The name has only addresses of the other family.
+    #[error("{0}: the host has no {1} address")]
     Family(String, &'static str),
 }
 
@@ -175,12 +175,12 @@ impl Target {
     }
 }
 
-/// Parses and resolves a target. Among several TCP addresses, the first that takes a connection is
-/// chosen (`localhost` is ::1 and 127.0.0.1, and few servers listen on both); if none does, and
-/// among several UDP addresses, the first of IPv4.
+/// Parses and resolves a target. Of several TCP addresses, it chooses the first that accepts a
+/// connection (`localhost` is ::1 and 127.0.0.1, and few servers listen on both). If no TCP address
+/// accepts one, and for several UDP addresses, it chooses the first IPv4 address.
 ///
 /// # Errors
-/// It does not have the form of a target, or its host cannot be found.
+/// The text does not have the form of a target, or its host cannot be found.
 pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     let form = |why| TargetError::Form(text.to_owned(), why);
     let socket = text.strip_prefix("redis://").unwrap_or(text).strip_prefix("unix:");
@@ -218,7 +218,7 @@ pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     Ok(Target { name: text.to_owned(), place, weight, host: host.to_owned(), is_redis })
 }
 
-/// Splits off the weight behind `mark`; it is 1 if there is none.
+/// Splits off the weight behind `mark`; without one, the weight is 1.
 fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
     let Some((rest, weight)) = text.split_once(mark) else { return Some((text, 1)) };
     if weight.is_empty() {
@@ -228,7 +228,7 @@ fn weighted(text: &str, mark: char) -> Option<(&str, u32)> {
     (1..=WEIGHT_MAX).contains(&weight).then_some((rest, weight))
 }
 
-/// The host that is meant by a port alone.
+/// The host of a target that is written as `:PORT`.
 const HERE: &str = "localhost";
 
 /// Splits `host`, `host:port`, `:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
@@ -288,7 +288,7 @@ fn resolved(
     Ok(kept)
 }
 
-/// The first address that takes a connection.
+/// The first address that accepts a connection; if none does, or there is only one, like `first`.
 fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     let takes = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_MAX).is_ok();
     if addresses.len() == 1 {
@@ -297,7 +297,7 @@ fn reachable(addresses: &[SocketAddr]) -> SocketAddr {
     addresses.iter().find(takes).copied().unwrap_or_else(|| first(addresses))
 }
 
-/// The first IPv4 address, else the first.
+/// The first IPv4 address; without one, the first address.
 fn first(addresses: &[SocketAddr]) -> SocketAddr {
     let v4 = addresses.iter().find(|address| address.is_ipv4());
     let none = SocketAddr::from(([127, 0, 0, 1], MEMCACHED_PORT));

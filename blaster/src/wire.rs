@@ -1,14 +1,15 @@
-//! The client's codecs: requests into bytes and bytes into answers, for each protocol of a cache.
+//! The client's codecs: encode requests and decode answers, for each protocol of a cache.
 //!
 //! ```text
-//! tag    31..16: the request's number on its connection   15: of a multiget   14..0: which key
+//! bits of a tag   31..16 request's number on its connection   15 multiget   14..0 index of the key
 //! ```
 //!
 //! Where: between the workload, which chooses requests, and the transports, which move bytes.
-//! Invariant: a server's session reads back what is encoded; decoding any bytes ends in pieces, a
-//! demand for more or `Broken`, never in a panic. Nothing is allocated per request.
-//! Source: memcached's `protocol.txt`; the Redis serialization protocol, version 2. The tag is the
-//! paper's latency by opaque (section 6.2) with the clock kept on our side.
+//! Invariant: a server decodes the requests that were encoded here; any bytes decode to pieces,
+//! `More` or `Broken`, never to a panic. Nothing is allocated per request.
+//! Source: memcached's `protocol.txt`; the Redis serialization protocol, version 2. The KV-Cache
+//! paper (section 6.2) puts the time of sending into the opaque; here it holds the tag, and the
+//! client keeps the time.
 
 mod binary;
 mod meta;
@@ -22,54 +23,55 @@ mod tests;
 
 use crate::workload::{Names, VERBS, Verb};
 use serde::{Deserialize, Serialize};
-use template::{TagPlace, Template};
+use template::{TagPosition, Template};
 use usual::Memo;
-pub use usual::{Quick, Usual};
+pub use usual::{UsualAnswer, UsualKind};
 
 /// Most keys of one request: as many as a tag can number.
 pub const KEYS_MAX: usize = 1 << 15;
 
-/// A protocol.
+/// A protocol between clients and caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Speech {
+pub enum Protocol {
     /// memcached's classic text protocol.
     Text,
-    /// Its meta commands: `mg`, `ms`, `md`.
+    /// memcached's meta commands: `mg`, `ms`, `md`.
     Meta,
-    /// Its binary protocol.
+    /// memcached's binary protocol.
     Binary,
-    /// Redis's, version 2.
+    /// The Redis serialization protocol, version 2.
     Resp,
 }
 
 /// All protocols.
-pub const SPEECHES: [Speech; 4] = [Speech::Text, Speech::Meta, Speech::Binary, Speech::Resp];
+pub const PROTOCOLS: [Protocol; 4] =
+    [Protocol::Text, Protocol::Meta, Protocol::Binary, Protocol::Resp];
 
-impl Speech {
+impl Protocol {
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Speech::Text => "text",
-            Speech::Meta => "meta",
-            Speech::Binary => "binary",
-            Speech::Resp => "resp",
+            Protocol::Text => "text",
+            Protocol::Meta => "meta",
+            Protocol::Binary => "binary",
+            Protocol::Resp => "resp",
         }
     }
 
-    /// Returns a protocol by its name.
+    /// Returns the protocol with this name on the command line.
     #[must_use]
-    pub fn named(name: &str) -> Option<Speech> {
-        SPEECHES.into_iter().find(|speech| speech.name() == name)
+    pub fn named(name: &str) -> Option<Protocol> {
+        PROTOCOLS.into_iter().find(|protocol| protocol.name() == name)
     }
 
     /// A request that every server answers and that changes nothing.
     #[must_use]
-    pub fn question(self) -> &'static [u8] {
+    pub fn ping(self) -> &'static [u8] {
         match self {
-            Speech::Text | Speech::Meta => b"version\r\n",
-            Speech::Binary => &binary::QUESTION,
-            Speech::Resp => b"PING\r\n",
+            Protocol::Text | Protocol::Meta => b"version\r\n",
+            Protocol::Binary => &binary::PING,
+            Protocol::Resp => b"PING\r\n",
         }
     }
 }
@@ -82,24 +84,25 @@ pub enum Answer {
         /// Its length.
         value_bytes: u32,
     },
-    /// No such key.
+    /// The server has no such key.
     Miss,
-    /// Stored, deleted, appended.
+    /// The item was stored, deleted or appended to.
     Done,
-    /// Not stored, or not found: nothing was wrong, and nothing was done.
+    /// The server refused because the item exists or does not exist; this is no error.
     NotDone,
     /// The server sent an error.
     Refused,
 }
 
-/// A request's number on its connection, and the key's index, as the answer returns them.
+/// A request's number on its connection, and a key's index in the request. Servers return the tag
+/// in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub u32);
 
 impl Tag {
     const OF_SEVERAL: u32 = 1 << 15;
 
-    /// Returns the tag of key `index` of request `number`, which asks for `several` keys or one.
+    /// Returns the tag of key `index` of request `number`; `several` is true for a multiget.
     #[inline]
     #[must_use]
     pub fn new(number: u16, index: usize, several: bool) -> Tag {
@@ -123,7 +126,7 @@ impl Tag {
         (self.0 & (Tag::OF_SEVERAL - 1)) as usize
     }
 
-    /// True if the request has further keys, and another piece ends it.
+    /// True if the tag belongs to a key of a multiget, which a further piece ends.
     #[inline]
     #[must_use]
     pub fn is_of_several(self) -> bool {
@@ -134,26 +137,26 @@ impl Tag {
 /// One piece of a server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// The tag of the request; without one, the oldest waiting request is meant.
+    /// The tag of the request; a piece without a tag answers the oldest waiting request.
     pub tag: Option<Tag>,
-    /// The contents.
-    pub said: Said<'a>,
-    /// True if the request is over: keys without an answer are missing.
+    /// The piece's contents.
+    pub content: Content<'a>,
+    /// True if the piece ends its request: keys without an answer by then are misses.
     pub ends: bool,
 }
 
 /// The contents of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said<'a> {
-    /// A key's value; the key if the protocol returns it.
+pub enum Content<'a> {
+    /// The key, if the protocol returns it, and its value.
     Value(Option<&'a [u8]>, &'a [u8]),
     /// The next key has no value.
     Absent,
-    /// Nothing but the end of the request.
+    /// The end of the request, without an answer to a key.
     End,
     /// The request was done.
     Done,
-    /// The request was not done, because there was or was not such an item.
+    /// The request was not done, because the item exists or does not exist.
     NotDone,
     /// A number of items or bytes: `DEL` and `APPEND` of RESP.
     Count(i64),
@@ -161,35 +164,35 @@ pub enum Said<'a> {
     Refused(&'a [u8]),
 }
 
-impl Said<'_> {
-    /// Returns its meaning for a request of `verb` that is no retrieval.
+impl Content<'_> {
+    /// Returns the answer that the contents are to a request of `verb`, which is no get.
     #[must_use]
     pub fn outcome(&self, verb: Verb) -> Answer {
         match self {
-            Said::Done => Answer::Done,
-            Said::Count(0) if verb == Verb::Delete => Answer::NotDone,
-            Said::Count(_) if matches!(verb, Verb::Delete | Verb::Append) => Answer::Done,
-            Said::NotDone => Answer::NotDone,
-            // SET with NX or XX.
-            Said::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
-            // A value or an end that was not asked for.
+            Content::Done => Answer::Done,
+            Content::Count(0) if verb == Verb::Delete => Answer::NotDone,
+            Content::Count(_) if matches!(verb, Verb::Delete | Verb::Append) => Answer::Done,
+            Content::NotDone => Answer::NotDone,
+            // Redis answers SET with NX or XX by a null if it stored nothing.
+            Content::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
+            // A value or an end answers no request of these verbs.
             _ => Answer::Refused,
         }
     }
 
-    /// The words of a refusal; for anything else, that it does not belong here.
+    /// The server's error text. Other contents are described as an unexpected answer.
     #[must_use]
-    pub fn words(&self) -> &[u8] {
-        if let Said::Refused(words) = self { words } else { b"an answer to something else" }
+    pub fn error_text(&self) -> &[u8] {
+        if let Content::Refused(words) = self { words } else { b"an answer to something else" }
     }
 }
 
-/// The result of looking for a piece.
+/// The result of reading one piece from the front of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum ReadOutcome<'a> {
     /// The piece is not complete yet.
     More,
-    /// A piece, and the number of bytes it took.
+    /// A piece, and its length in bytes.
     Piece(Piece<'a>, usize),
     /// No server of this protocol sends these bytes.
     Broken,
@@ -197,111 +200,118 @@ pub enum Found<'a> {
 
 /// A request to one server, or that server's part of a multiget.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct WireRequest<'a> {
     /// The verb of the request.
     pub verb: Verb,
-    /// The keys; at most `KEYS_MAX`, and one unless it is a get.
+    /// The keys: one, or up to `KEYS_MAX` for a get.
     pub keys: &'a [u64],
-    /// Bytes of the value written.
+    /// Length of the value to write, in bytes.
     pub value_bytes: u32,
-    /// Seconds that the item lives; 0 for ever.
+    /// Seconds until the item expires; 0 means never.
     pub exptime_s: u32,
     /// The request's number on the connection.
     pub number: u16,
 }
 
-/// Positions of the parts of a request of one key, or of one key in a multiget.
+/// Positions in the bytes of a request of one key, or of one key of a multiget.
 #[derive(Clone, Copy, Debug)]
-struct Places {
+struct Positions {
     key_end: usize,
-    tag: TagPlace,
-    /// The start of the value; the request's end if it has none.
+    tag: TagPosition,
+    /// The start of the value, or the end of a request without a value.
     value_at: usize,
 }
 
-/// Most templates made per verb: if sizes differ from request to request, they are not worth it.
+/// Most templates made per verb: where each request has another size, templates do not pay.
 const TEMPLATES_MAX: u32 = 64;
 
 /// Writes requests of one protocol.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    speech: Speech,
+    protocol: Protocol,
     names: Names,
-    /// Scratch space for a key whose length has to stand before it.
+    /// Scratch space for a key: RESP writes a key's length before the key.
     key: Vec<u8>,
-    /// A template by verb, the last for a key of a multiget; and the number that may still be made.
+    /// For each verb, and last for a key of a multiget: the template, and the number of templates
+    /// that may still be made.
     templates: [(Option<Template>, u32); VERBS.len() + 1],
 }
 
 impl Writer {
-    /// Returns a writer of `speech` with these names.
+    /// Returns a writer of this protocol that names keys and values by `names`.
     #[must_use]
-    pub fn new(speech: Speech, names: Names) -> Writer {
+    pub fn new(protocol: Protocol, names: Names) -> Writer {
         let templates = [const { (None, TEMPLATES_MAX) }; VERBS.len() + 1];
-        Writer { speech, names, key: Vec::new(), templates }
+        Writer { protocol, names, key: Vec::new(), templates }
     }
 
     /// Appends the request's bytes.
     #[inline(always)]
-    pub fn write(&mut self, part: &Part<'_>, out: &mut Vec<u8>) {
-        match *part.keys {
-            [key] => self.write_key(part, key, Tag::new(part.number, 0, false), out),
-            _ => self.write_several(part, out),
+    pub fn write(&mut self, request: &WireRequest<'_>, out: &mut Vec<u8>) {
+        match *request.keys {
+            [key] => self.write_key(request, key, Tag::new(request.number, 0, false), out),
+            _ => self.write_several(request, out),
         }
     }
 
     #[inline(never)]
-    fn write_several(&mut self, part: &Part<'_>, out: &mut Vec<u8>) {
-        match self.speech {
-            Speech::Text => out.extend_from_slice(b"get"),
-            Speech::Resp => resp::begin_several(part.keys.len(), out),
-            Speech::Meta | Speech::Binary => {}
+    fn write_several(&mut self, request: &WireRequest<'_>, out: &mut Vec<u8>) {
+        match self.protocol {
+            Protocol::Text => out.extend_from_slice(b"get"),
+            Protocol::Resp => resp::begin_several(request.keys.len(), out),
+            Protocol::Meta | Protocol::Binary => {}
         }
-        for (index, &key) in part.keys.iter().enumerate() {
-            self.write_key(part, key, Tag::new(part.number, index, true), out);
+        for (index, &key) in request.keys.iter().enumerate() {
+            self.write_key(request, key, Tag::new(request.number, index, true), out);
         }
-        match self.speech {
-            Speech::Text => out.extend_from_slice(b"\r\n"),
-            Speech::Meta => out.extend_from_slice(b"mn\r\n"),
-            Speech::Binary => binary::end_several(Tag::new(part.number, 0, false), out),
-            Speech::Resp => {}
+        match self.protocol {
+            Protocol::Text => out.extend_from_slice(b"\r\n"),
+            Protocol::Meta => out.extend_from_slice(b"mn\r\n"),
+            Protocol::Binary => binary::end_several(Tag::new(request.number, 0, false), out),
+            Protocol::Resp => {}
         }
     }
 
     /// Appends a request of one key, or one key of a multiget.
     #[inline(always)]
-    fn write_key(&mut self, part: &Part<'_>, key: u64, tag: Tag, out: &mut Vec<u8>) {
-        let kind = if tag.is_of_several() { VERBS.len() } else { part.verb as usize };
+    fn write_key(&mut self, request: &WireRequest<'_>, key: u64, tag: Tag, out: &mut Vec<u8>) {
+        let kind = if tag.is_of_several() { VERBS.len() } else { request.verb as usize };
         match &mut self.templates[kind].0 {
-            Some(template) if template.fits(part) => template.write(key, tag, &self.names, out),
+            Some(template) if template.fits(request) => template.write(key, tag, &self.names, out),
             _ => {
-                self.learn(part, key, (tag, kind));
-                self.spell(part, key, tag, out);
+                self.learn(request, key, (tag, kind));
+                self.spell(request, key, tag, out);
             }
         }
     }
 
-    /// Makes a template of requests like this one.
+    /// Replaces the template of this `kind` by one of this request's sizes.
     #[inline(never)]
-    fn learn(&mut self, part: &Part<'_>, key: u64, (tag, kind): (Tag, usize)) {
+    fn learn(&mut self, request: &WireRequest<'_>, key: u64, (tag, kind): (Tag, usize)) {
         let left = self.templates[kind].1;
         if left == 0 {
             return;
         }
         let mut written = Vec::new();
-        let places = self.spell(part, key, tag, &mut written);
-        let template = Template::new(part, key, (&written, &places), &self.names);
+        let places = self.spell(request, key, tag, &mut written);
+        let template = Template::new(request, key, (&written, &places), &self.names);
         self.templates[kind] = (template, left - 1);
     }
 
-    /// Appends the bytes piece by piece, without a template.
+    /// Appends the request's bytes without a template.
     #[inline(never)]
-    fn spell(&mut self, part: &Part<'_>, key: u64, tag: Tag, out: &mut Vec<u8>) -> Places {
-        match self.speech {
-            Speech::Text => text::write(part, key, tag, &self.names, out),
-            Speech::Meta => meta::write(part, key, tag, &self.names, out),
-            Speech::Binary => binary::write(part, key, tag, &self.names, out),
-            Speech::Resp => resp::write(part, key, tag, (&self.names, &mut self.key), out),
+    fn spell(
+        &mut self,
+        request: &WireRequest<'_>,
+        key: u64,
+        tag: Tag,
+        out: &mut Vec<u8>,
+    ) -> Positions {
+        match self.protocol {
+            Protocol::Text => text::write(request, key, tag, &self.names, out),
+            Protocol::Meta => meta::write(request, key, tag, &self.names, out),
+            Protocol::Binary => binary::write(request, key, tag, &self.names, out),
+            Protocol::Resp => resp::write(request, key, tag, (&self.names, &mut self.key), out),
         }
     }
 }
@@ -309,8 +319,8 @@ impl Writer {
 /// Reads the answers of one connection, or of one datagram.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    speech: Speech,
-    /// RESP: elements of an array that are still to come.
+    protocol: Protocol,
+    /// RESP: number of elements of the current array that were not read yet.
     elements: u32,
     memo: Memo,
 }
@@ -318,39 +328,41 @@ pub struct Reader {
 impl Reader {
     /// Returns a reader at the start of a stream.
     #[must_use]
-    pub fn new(speech: Speech) -> Reader {
-        Reader { speech, elements: 0, memo: Memo::default() }
+    pub fn new(protocol: Protocol) -> Reader {
+        Reader { protocol, elements: 0, memo: Memo::default() }
     }
 
-    /// Returns the answer at the start of `input`, if it is whole, of a usual form, and to a
-    /// request of one key. Other answers are for `next`.
+    /// Returns the answer at the start of `input` if it is complete, has a common form and answers
+    /// a request of one key; other answers have to be read by `next`.
     #[inline(always)]
     #[must_use]
-    pub fn quick(&mut self, input: &[u8]) -> Option<Quick> {
-        match self.speech {
-            Speech::Text => usual::text(input, &mut self.memo),
-            Speech::Meta => usual::meta(input),
-            Speech::Binary => usual::binary(input),
-            Speech::Resp if self.elements == 0 => usual::resp(input, &mut self.memo),
-            Speech::Resp => None,
+    pub fn next_usual(&mut self, input: &[u8]) -> Option<UsualAnswer> {
+        match self.protocol {
+            Protocol::Text => usual::text(input, &mut self.memo),
+            Protocol::Meta => usual::meta(input),
+            Protocol::Binary => usual::binary(input),
+            Protocol::Resp if self.elements == 0 => usual::resp(input, &mut self.memo),
+            Protocol::Resp => None,
         }
     }
 
     /// Returns the piece at the start of `input`.
     #[inline]
     #[must_use]
-    pub fn next<'a>(&mut self, input: &'a [u8]) -> Found<'a> {
-        match self.speech {
-            Speech::Text => {
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> ReadOutcome<'a> {
+        match self.protocol {
+            Protocol::Text => {
                 let found = text::read(input);
-                if let Found::Piece(Piece { said: Said::Value(Some(key), _), .. }, _) = found {
+                if let ReadOutcome::Piece(Piece { content: Content::Value(Some(key), _), .. }, _) =
+                    found
+                {
                     self.memo.key_bytes = key.len();
                 }
                 found
             }
-            Speech::Meta => meta::read(input),
-            Speech::Binary => binary::read(input),
-            Speech::Resp => resp::read(input, &mut self.elements),
+            Protocol::Meta => meta::read(input),
+            Protocol::Binary => binary::read(input),
+            Protocol::Resp => resp::read(input, &mut self.elements),
         }
     }
 }

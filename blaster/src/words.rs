@@ -1,13 +1,13 @@
-//! Figures in texts for people.
+//! Formats figures for people, and wraps and mends texts.
 //!
-//! Where: in `--help`, and in every line of `run` and `capacity` that is no table of one unit.
-//! Invariant: three significant digits where a figure is rounded; units are always written.
+//! Where: called for `--help` and for all reports, except in tables whose head names the unit.
+//! Invariant: a rounded figure has three significant digits; a time or a size has its unit.
 
 use indicatif::HumanCount;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// A time with three digits and its unit.
+/// Formats a time with three digits and its unit.
 pub(crate) fn time(ns: u64) -> String {
     let (figure, unit) = match ns {
         0..1_000 => return format!("{ns} ns"),
@@ -18,17 +18,17 @@ pub(crate) fn time(ns: u64) -> String {
     format!("{} {unit}", three_digits(figure))
 }
 
-/// Like `time`, but for a time that may be unknown.
-pub(crate) fn some_time(ns: Option<f64>) -> String {
+/// Like `time`; a time that is not known is `-`.
+pub(crate) fn time_or_dash(ns: Option<f64>) -> String {
     ns.map_or("-".to_owned(), |ns| time(whole(ns)))
 }
 
-/// A checksum's bytes in the usual notation.
+/// Formats a checksum's bytes as hexadecimal digits.
 pub(crate) fn hex(sum: &[u8]) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A long time, like on a clock.
+/// Formats a long time in seconds, or as minutes:seconds or hours:minutes, rounded up to seconds.
 pub(crate) fn clock(left: Duration) -> String {
     match left.as_secs() + u64::from(left.subsec_nanos() > 0) {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -37,7 +37,7 @@ pub(crate) fn clock(left: Duration) -> String {
     }
 }
 
-/// Converts a time to whole nanoseconds.
+/// Cuts a figure, such as a time in nanoseconds, down to an integer.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 pub(crate) fn whole(ns: f64) -> u64 {
     ns as u64
@@ -51,7 +51,7 @@ fn three_digits(figure: f64) -> String {
     }
 }
 
-/// Bytes with three digits and their unit.
+/// Formats a number of bytes with three digits and its unit.
 pub(crate) fn size(bytes: f64) -> String {
     let (figure, unit) = match bytes {
         bytes if bytes < 1e3 => return format!("{bytes:.0} bytes"),
@@ -72,7 +72,7 @@ pub(crate) fn some_percent(part: f64) -> String {
     if part < 0.000_05 { "less than 0.01 %".to_owned() } else { percent(part) }
 }
 
-/// A count with thousands separators; below ten with two decimals, unless it is whole.
+/// Formats a count with thousands separators; one below ten that is no integer has two decimals.
 pub(crate) fn grouped(value: f64) -> String {
     if value > 0.0 && value < 9.995 && (value - value.round()).abs() > 1e-9 {
         return format!("{value:.2}");
@@ -80,9 +80,9 @@ pub(crate) fn grouped(value: f64) -> String {
     HumanCount(whole(value.round())).to_string()
 }
 
-/// Writes out a figure with `k`, `m` or `g` behind it: thousands, millions or billions. Any other
-/// text stays as it is.
-pub(crate) fn written_out(text: &str) -> Cow<'_, str> {
+/// Replaces the suffix `k`, `m` or `g` of a figure by its three, six or nine zeros. Any other text
+/// stays as it is.
+pub(crate) fn without_suffix(text: &str) -> Cow<'_, str> {
     let zeros = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
         Some(b'k') => 3,
         Some(b'm') => 6,
@@ -111,10 +111,11 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Suggests the name that was probably meant, to be appended to an error; empty if none is near.
-pub(crate) fn meant<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+/// A suggestion to append to the error about `word`: the most similar of the names. It is empty if
+/// no name is similar.
+pub(crate) fn suggestion<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     let near = names.into_iter().map(|name| (strsim::damerau_levenshtein(word, name), name));
-    // One letter is a third of a short word.
+    // At most a third of a name's letters may differ, but even a short name may differ by one.
     let near = near.filter(|(edits, name)| 3 * edits <= name.len().max(3));
     let nearest = near.min_by_key(|(edits, _)| *edits);
     nearest.map_or(String::new(), |(_, name)| format!("; do you mean {name}?"))
@@ -122,7 +123,7 @@ pub(crate) fn meant<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) ->
 
 const COLUMNS: usize = 80;
 
-/// Wraps a paragraph behind its first words, with the lines aligned below the text.
+/// Wraps `text` behind `first`, with all further lines indented to where `text` begins.
 pub(crate) fn wrapped(first: &str, text: &str) -> String {
     let indent = first.chars().count();
     let (mut out, mut used) = (first.to_owned(), indent);
@@ -144,7 +145,7 @@ pub(crate) fn wrapped(first: &str, text: &str) -> String {
     out
 }
 
-/// Adds a full stop, unless the text ends with a mark of its own.
+/// Adds a full stop, unless the text ends with a punctuation mark or a bracket.
 pub(crate) fn sentence(text: &str) -> String {
     match text.ends_with(['.', '?', '!', ')']) {
         true => text.to_owned(),
@@ -158,22 +159,22 @@ mod tests {
 
     #[test]
     fn times_have_three_digits_and_a_unit() {
-        let told =
+        let shown =
             [0, 999, 1_000, 12_345, 999_499, 999_500, 1_234_567, 999_500_000, 12_345_678_901]
                 .map(time);
         let expected = [
             "0 ns", "999 ns", "1.00 µs", "12.3 µs", "999 µs", "1.00 ms", "1.23 ms", "1.00 s",
             "12.3 s",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(shown, expected);
     }
 
     #[test]
     fn sizes_have_three_digits_and_a_unit() {
-        let told = [0.0, 999.0, 1_000.0, 67_108_864.0, 999.5e6, 8e9, 1.1e15].map(size);
+        let shown = [0.0, 999.0, 1_000.0, 67_108_864.0, 999.5e6, 8e9, 1.1e15].map(size);
         let expected =
             ["0 bytes", "999 bytes", "1.00 kB", "67.1 MB", "1.00 GB", "8.00 GB", "1100 TB"];
-        assert_eq!(told, expected);
+        assert_eq!(shown, expected);
     }
 
     #[test]
@@ -188,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_small_part_is_not_none_and_a_round_one_is_whole() {
-        let told = [0.000_000_1, 0.2, 0.000_06, 0.1].map(some_percent);
-        assert_eq!(told, ["less than 0.01 %", "20.00 %", "0.01 %", "10.00 %"]);
+        let shown = [0.000_000_1, 0.2, 0.000_06, 0.1].map(some_percent);
+        assert_eq!(shown, ["less than 0.01 %", "20.00 %", "0.01 %", "10.00 %"]);
     }
 
     #[test]
@@ -202,33 +203,34 @@ mod tests {
             ("0.001k", "0001"),
             ("12", "12"),
         ] {
-            assert_eq!(written_out(text), figure, "{text}");
+            assert_eq!(without_suffix(text), figure, "{text}");
         }
         for text in ["", "k", ".5k", "-1k", "5kk", "1e3k", "1.2.3k", "µm", "5µ"] {
-            assert_eq!(written_out(text), text);
+            assert_eq!(without_suffix(text), text);
         }
     }
 
     #[test]
     fn a_near_miss_is_told_what_is_meant() {
         let names = ["threads", "timeout", "mix-a", "ttl"];
-        let told = ["thread", "treads", "mixa", "tl", "timeuot"].map(|word| meant(word, names));
+        let shown =
+            ["thread", "treads", "mixa", "tl", "timeuot"].map(|word| suggestion(word, names));
         let meant = ["threads", "threads", "mix-a", "ttl", "timeout"];
-        assert_eq!(told, meant.map(|name| format!("; do you mean {name}?")));
-        assert_eq!(["speed", "", "x"].map(|word| super::meant(word, names)), [""; 3]);
+        assert_eq!(shown, meant.map(|name| format!("; do you mean {name}?")));
+        assert_eq!(["speed", "", "x"].map(|word| super::suggestion(word, names)), [""; 3]);
     }
 
     #[test]
     fn thousands_are_set_apart() {
-        let told = [0.0, 0.5, 5.0, 999.4, 1000.0, 12_345.6, 1_234_567.0].map(grouped);
-        assert_eq!(told, ["0", "0.50", "5", "999", "1,000", "12,346", "1,234,567"]);
+        let shown = [0.0, 0.5, 5.0, 999.4, 1000.0, 12_345.6, 1_234_567.0].map(grouped);
+        assert_eq!(shown, ["0", "0.50", "5", "999", "1,000", "12,346", "1,234,567"]);
         assert_eq!((percent(0.999_95), percent(0.0)), ("100.00 %".to_owned(), "0.00 %".to_owned()));
     }
 
     #[test]
     fn long_times_are_told_as_on_a_clock() {
-        let told =
+        let shown =
             [0, 119_001, 120_000, 7_199_000, 7_200_000].map(|ms| clock(Duration::from_millis(ms)));
-        assert_eq!(told, ["0 s", "2:00 min", "2:00 min", "119:59 min", "2:00 h"]);
+        assert_eq!(shown, ["0 s", "2:00 min", "2:00 min", "119:59 min", "2:00 h"]);
     }
 }

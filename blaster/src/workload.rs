@@ -1,7 +1,8 @@
-//! A workload: keys, sizes, verbs and gaps; all of the traffic but its rate and targets.
+//! A workload: the keys, sizes, verbs and gaps of the traffic, without its rate and targets.
 //!
-//! Where: first; the driving threads draw their requests from it.
-//! Invariant: a setting that could make a later step fail or run away is refused here, by name.
+//! Where: made before a run; the driving threads draw their requests from it.
+//! Invariant: a setting that would make a later step fail, or take unbounded time or memory, is
+//! refused here with an error that names the setting.
 //! Source: the paper, section 5.2.2 and table 2.
 
 mod alias;
@@ -11,8 +12,8 @@ mod file;
 mod gaps;
 pub mod help;
 mod histogram;
+mod key_file;
 mod law;
-mod listed;
 mod mix;
 mod names;
 mod popularity;
@@ -27,13 +28,13 @@ pub use names::Names;
 pub(crate) use names::{DIGITS_MAX, Pattern};
 pub use stream::Stream;
 
-use crate::words::meant;
-use gaps::{Gap, Pace};
-use listed::Listed;
+use crate::words::suggestion;
+use gaps::{Gap, GapSampler};
+use key_file::KeyFile;
 use mix::Mix;
 use popularity::{Popularity, Table};
 use replay::Replay;
-use settings::{Drawn, SETTINGS};
+use settings::{SETTINGS, SampledLaw};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub const BATCH_MAX: u32 = 1024;
 pub const VALUE_BYTES_MAX: u32 = 1 << 27;
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 250;
-/// Longest time to live, in seconds: thirty days. memcached reads a larger number as a date.
+/// Longest time to live, in seconds: thirty days. memcached reads a larger number as a Unix time.
 pub const EXPTIME_S_MAX: u32 = 60 * 60 * 24 * 30;
 
 /// The kind of a request.
@@ -60,9 +61,9 @@ pub enum Verb {
     Delete,
     /// Appends to an item's value.
     Append,
-    /// Writes a value if there is none.
+    /// Writes a value if the key has none.
     Add,
-    /// Writes a value if there is one.
+    /// Writes a value if the key has one.
     Replace,
 }
 
@@ -84,12 +85,12 @@ impl Verb {
         }
     }
 
-    /// True if it carries a value.
+    /// True if a request of this verb carries a value.
     pub(crate) fn writes(self) -> bool {
         !matches!(self, Verb::Get | Verb::Delete)
     }
 
-    /// True if it makes an item, which has a time to live.
+    /// True if the verb can create an item. Its requests then have a time to live.
     pub(crate) fn makes(self) -> bool {
         self.writes() && self != Verb::Append
     }
@@ -97,32 +98,32 @@ impl Verb {
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct WorkloadRequest {
     /// The kind of request.
     pub verb: Verb,
-    /// The numbers of the keys: one, or several for a multiget, which may repeat one.
+    /// The numbers of the keys: one key, or several for a multiget. A multiget may repeat a key.
     pub keys: Vec<u64>,
-    /// Bytes of the value that is written; 0 without one.
+    /// Bytes of the value that is written; 0 if the request writes none.
     pub value_bytes: u32,
-    /// Seconds that the item lives; 0: for ever.
+    /// The item's time to live in seconds; 0 means for ever.
     pub exptime_s: u32,
 }
 
-impl Ask {
-    /// Returns an empty request to draw into.
+impl WorkloadRequest {
+    /// Returns an empty request, which `Stream::next` fills.
     #[must_use]
-    pub fn new() -> Ask {
-        Ask { verb: Verb::Get, keys: Vec::new(), value_bytes: 0, exptime_s: 0 }
+    pub fn new() -> WorkloadRequest {
+        WorkloadRequest { verb: Verb::Get, keys: Vec::new(), value_bytes: 0, exptime_s: 0 }
     }
 }
 
-impl Default for Ask {
-    fn default() -> Ask {
-        Ask::new()
+impl Default for WorkloadRequest {
+    fn default() -> WorkloadRequest {
+        WorkloadRequest::new()
     }
 }
 
-/// Why a workload cannot be used.
+/// The reason why a workload cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WorkloadError(pub String);
@@ -131,22 +132,22 @@ pub struct WorkloadError(pub String);
 #[derive(Clone, Debug)]
 pub struct Workload {
     keys: u64,
-    listed: Option<Arc<Listed>>,
+    key_file: Option<Arc<KeyFile>>,
     population_seed: u64,
     popularity: Popularity,
     table: Arc<Table>,
-    key_size: Drawn,
+    key_size: SampledLaw,
     key_prefix: String,
-    value_size: Drawn,
+    value_size: SampledLaw,
     size_per_request: bool,
     mix: Mix,
     is_dealt: bool,
     sets_oldest: bool,
     per_connection: bool,
-    batch: Drawn,
+    batch: SampledLaw,
     gap: Gap,
-    pace: Pace,
-    ttl: Drawn,
+    gap_sampler: GapSampler,
+    ttl: SampledLaw,
     cache_aside: bool,
     trace: Option<Arc<Replay>>,
     trace_requests: u64,
@@ -154,26 +155,26 @@ pub struct Workload {
 }
 
 impl Default for Workload {
-    /// The base that presets and files change.
+    /// The settings that presets and files start from.
     fn default() -> Workload {
         Workload {
             keys: 1_000_000,
-            listed: None,
+            key_file: None,
             population_seed: 1,
             popularity: Popularity::Uniform,
             table: Arc::new(Table::Uniform),
-            key_size: Drawn::fixed(32),
+            key_size: SampledLaw::fixed(32),
             key_prefix: String::new(),
-            value_size: Drawn::fixed(128),
+            value_size: SampledLaw::fixed(128),
             size_per_request: false,
             mix: Mix([9.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
             is_dealt: false,
             sets_oldest: false,
             per_connection: false,
-            batch: Drawn::fixed(1),
+            batch: SampledLaw::fixed(1),
             gap: Gap::Exponential,
-            pace: Pace::Exponential,
-            ttl: Drawn::fixed(0),
+            gap_sampler: GapSampler::Exponential,
+            ttl: SampledLaw::fixed(0),
             cache_aside: false,
             trace: None,
             trace_requests: 0,
@@ -193,20 +194,20 @@ impl Workload {
         Some(workload)
     }
 
-    /// Reads a TOML file of settings; with `preset = "NAME"`, the others change that preset. Paths
-    /// in it are relative to its folder.
+    /// Reads a TOML file of settings. If the file has `preset = "NAME"`, its other settings change
+    /// that preset. Paths in the file are relative to the file's folder.
     ///
     /// # Errors
-    /// It cannot be read, or a setting in it is unknown or wrong; the message names the line.
+    /// The file cannot be read, or a setting is unknown or wrong; the message names the line.
     pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
         file::read(path)
     }
 
-    /// Reads the output of `to_toml`, with the files that it names.
+    /// Reads the output of `to_toml`, and the files that the output names.
     ///
     /// # Errors
-    /// A file is not there, or has changed its kind.
-    pub(crate) fn of_toml(text: &str) -> Result<Workload, WorkloadError> {
+    /// A named file is missing, or its contents are no longer valid.
+    pub(crate) fn from_toml(text: &str) -> Result<Workload, WorkloadError> {
         file::parse(text, Path::new("/")).map_err(|(_, why)| WorkloadError(why))
     }
 
@@ -214,7 +215,7 @@ impl Workload {
     /// directory.
     ///
     /// # Errors
-    /// There is no such setting, or it cannot have that value; then nothing has changed.
+    /// There is no such setting, or it cannot have that value. The workload is then unchanged.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
         self.set_from(name, value, Path::new(""))
     }
@@ -222,12 +223,12 @@ impl Workload {
     fn set_from(&mut self, name: &str, value: &str, base: &Path) -> Result<(), WorkloadError> {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
             let names: Vec<_> = settings::names().collect();
-            let (names, meant) = (names.join(", "), meant(name, settings::names()));
+            let (names, meant) = (names.join(", "), suggestion(name, settings::names()));
             return Err(WorkloadError(format!(
                 "{name}: no such setting; there are {names}{meant}"
             )));
         };
-        // A manifest names its files by absolute paths, so that it can be read anywhere.
+        // A manifest names files by absolute paths, so that it can be read from any folder.
         let base = std::path::absolute(base.join("."));
         let base = base.map_err(|error| WorkloadError(format!("{name}: {value}: {error}")))?;
         (setting.set)(self, value.trim(), &base)
@@ -244,36 +245,35 @@ impl Workload {
             return Err(WorkloadError(why.to_owned()));
         }
         let chosen = [
-            ("key-file", self.listed.is_some()),
+            ("key-file", self.key_file.is_some()),
             ("keys-per", self.per_connection),
             ("set-order", self.sets_oldest),
         ];
         if let Some((name, _)) = chosen.iter().find(|(_, is)| *is && self.trace.is_some()) {
-            let why =
-                format!("{name}: the trace says which keys are asked for, and in which order");
+            let why = format!("{name}: cannot be set with a trace, which gives all keys in order");
             return Err(WorkloadError(why));
         }
         Ok(())
     }
 
-    /// Returns all settings for a manifest; `read` of them gives the same workload.
+    /// Returns all settings as TOML for a manifest. Reading them back gives the same workload.
     #[must_use]
     pub fn to_toml(&self) -> String {
         file::print(self)
     }
 
-    /// Number of keys; they are numbered from 0.
+    /// The number of keys. Keys are numbered from 0.
     #[must_use]
     pub fn keys(&self) -> u64 {
         self.trace.as_ref().map_or_else(|| self.drawn_keys(), |trace| u64::from(trace.keys))
     }
 
-    /// Number of keys to draw from.
+    /// The number of keys from which requests are drawn if there is no trace.
     fn drawn_keys(&self) -> u64 {
-        self.listed.as_ref().map_or(self.keys, |listed| listed.keys())
+        self.key_file.as_ref().map_or(self.keys, |file| file.keys())
     }
 
-    /// The keys that a thread stores when the cache is filled.
+    /// The range of keys that a thread stores when the cache is filled.
     pub(crate) fn share(&self, thread: u32, threads: u32) -> Range<u64> {
         let (keys, threads) = (u128::from(self.keys()), u128::from(threads.max(1)));
         // An edge is at most the number of keys, which is at most 2^40.
@@ -282,9 +282,10 @@ impl Workload {
         u64::try_from(from).unwrap_or(0)..u64::try_from(to).unwrap_or(0)
     }
 
-    /// The seed that shuffles keys over ranks of popularity; none if a file's lines give the ranks.
+    /// The seed by which keys are shuffled over ranks of popularity; none if the lines of a key
+    /// file give the ranks.
     fn order_seed(&self) -> Option<u64> {
-        self.listed.is_none().then_some(self.population_seed)
+        self.key_file.is_none().then_some(self.population_seed)
     }
 
     /// True if each connection has a part of the keys to itself.
@@ -299,8 +300,8 @@ impl Workload {
         self.cache_aside
     }
 
-    /// The share of each verb in the requests, in the order of `VERBS`; none if a trace decides
-    /// that.
+    /// The share of each verb in the requests, in the order of `VERBS`; none if a trace records the
+    /// verbs.
     #[must_use]
     pub fn shares(&self) -> Option<[f64; VERBS.len()]> {
         let is_recorded = self.trace.as_ref().is_some_and(|trace| trace.details.is_some());
@@ -313,7 +314,7 @@ impl Workload {
         draw::mean(&self.batch.law).max(1.0)
     }
 
-    /// Most seconds to live of an item written; 0: for ever.
+    /// The longest time to live of written items, in seconds; 0 if all of them live for ever.
     #[must_use]
     pub fn exptime_s_max(&self) -> u32 {
         let recorded = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
@@ -322,20 +323,21 @@ impl Workload {
         longest.max(draw::greatest(&self.ttl.law))
     }
 
-    /// Number of requests of a trace over all its loops; none without a trace or an end.
+    /// The number of requests of the trace over all its loops; none if there is no trace, or if the
+    /// trace is repeated without end.
     #[must_use]
     pub fn trace_requests(&self) -> Option<f64> {
         let trace = self.trace.as_ref().filter(|_| self.trace_loops > 0)?;
         Some(trace.requests.len() as f64 * self.trace_loops as f64)
     }
 
-    /// The mean size of values in bytes, as drawn.
+    /// The mean of the drawn value sizes, in bytes.
     #[must_use]
     pub fn value_bytes_mean(&self) -> f64 {
         draw::mean(&self.value_size.law)
     }
 
-    /// The bytes of all keys and values together, if each key has its value.
+    /// The bytes of all keys and their values together.
     #[must_use]
     pub fn items_bytes(&self) -> f64 {
         if let Some(details) = self.trace.as_ref().and_then(|trace| trace.details.as_ref()) {
@@ -343,12 +345,13 @@ impl Workload {
             return keys + details.value_bytes.iter().map(|bytes| f64::from(*bytes)).sum::<f64>();
         }
         let made = || self.keys() as f64 * draw::mean(&self.key_size.law);
-        let names = self.listed.as_ref().map_or_else(made, |listed| listed.bytes() as f64);
+        let names = self.key_file.as_ref().map_or_else(made, |file| file.bytes() as f64);
         names + self.keys() as f64 * self.value_bytes_mean()
     }
 
-    /// The mean gap in ns between the requests of one of `threads` threads, if the workload decides
-    /// it: a distribution applies to each thread, a trace to all together.
+    /// The mean gap in ns between the requests of one of `threads` threads, if the workload itself
+    /// sets the gaps. A distribution of gaps applies to each thread by itself, a trace to all
+    /// threads together.
     #[must_use]
     pub fn own_gap_ns(&self, threads: u32) -> Option<f64> {
         if self.gap == Gap::Trace {
@@ -356,10 +359,10 @@ impl Workload {
             let each = trace.length_ns()? as f64 / trace.requests.len().max(1) as f64;
             return Some(each * f64::from(threads));
         }
-        self.pace.own_ns()
+        self.gap_sampler.own_ns()
     }
 
-    /// Number of a trace's operations that have no verb here and are replaced by the nearest one.
+    /// The number of operations in the trace that `Verb` lacks; the nearest verb replaces each.
     #[must_use]
     pub fn replaced_operations(&self) -> u64 {
         let details = self.trace.as_ref().and_then(|trace| trace.details.as_ref());

@@ -1,12 +1,12 @@
 //! Runs with several agents, as a user starts them: real processes against the null server.
 //!
-//! Where: outside of everything. Invariant: as in `run.rs`, no assertion depends on the machine's
-//! speed; no process outlives its test.
+//! Where: tests of the whole program. Invariant: as in `run.rs`, no assertion depends on the
+//! machine's speed. No process outlives its test.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 use blaster::measure::{Tally, Times};
-use blaster::reflect::{self, Running};
+use blaster::reflect::{self, RunningServer};
 use blaster::result::RunResult;
 use blaster::target::Place;
 use blaster::workload::Verb;
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use testing::{is_alive, skip};
 
 const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
-/// Longer than a loaded machine takes for anything.
+/// The deadline for an agent to end, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn server() -> (Running, String) {
+fn server() -> (RunningServer, String) {
     let place = Place::Tcp("127.0.0.1:0".parse().unwrap());
     let plan = reflect::Plan { places: vec![place], ..Default::default() };
     let running = reflect::serve(&plan).expect("a port");
@@ -31,7 +31,7 @@ fn server() -> (Running, String) {
     (running, address.to_string())
 }
 
-/// The command of an agent that is a child process here.
+/// The command of an agent that runs on this machine, as a child process of kvblaster.
 fn plain() -> String {
     format!("{KVBLASTER} agent")
 }
@@ -83,7 +83,8 @@ fn agents_do_together_what_one_process_does_and_their_parts_add_up() {
     let answers = || running.counts().answers.swap(0, Ordering::Relaxed);
     assert_eq!(answers(), 1001 + 1001 + 1001 + 4 + 4);
     let alone = result(words, &[], &target).merged.unwrap().tally;
-    // A single process flushes a server that was empty; it asks for its state in ten requests.
+    // A single process flushes a server that was empty before, with one request. Ten more requests
+    // ask for the server's state.
     assert_eq!(answers(), 1001 + 1001 + 1 + 5 * 2);
     for verb in [Verb::Get, Verb::Set] {
         let asked = |tally: &Tally| (tally.verb(verb).sent, tally.verb(verb).keys);
@@ -129,7 +130,7 @@ fn a_search_whose_agent_dies_while_it_warms_keeps_what_it_found() {
     let pids = Pids::new("warms");
     let words = "capacity --keys 100 --start 500 --populate-once --warm 2s --schedule 0s+1x10ms \
                  -O p50<10s";
-    // The agent dies during the next trial's warm-up of two seconds.
+    // Kill the agent during the second trial's warm-up, which takes two seconds.
     let (child, said) = told(words, &pids, &target, ("/s asked ", 1));
     kill_process(pids.get(1), Signal::KILL).unwrap();
     let said: Vec<String> = said.collect();
@@ -192,13 +193,14 @@ impl Drop for Pids {
     }
 }
 
-/// Starts kvblaster with two agents.
+/// Starts kvblaster with two agents that write their process ids to `pids`.
 fn started(words: &str, pids: &Pids, target: &str) -> Child {
     let mut command = kvblaster(words, &pids.agents().each_ref().map(String::as_str), target);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kvblaster starts")
 }
 
-/// Like `started`, but waits for `lines` lines with `what` in them. Returns the later lines too.
+/// Like `started`, but waits until `lines` lines of stderr contain `what`. Also returns the lines
+/// that follow.
 fn told(
     words: &str,
     pids: &Pids,
@@ -223,7 +225,7 @@ fn an_agent_that_dies_is_named_and_what_was_whole_counts() {
     let pids = Pids::new("dies");
     let (child, said) = running(&pids, &target, 2);
     kill_process(pids.get(1), Signal::KILL).unwrap();
-    // Reads on, or kvblaster would block on a full pipe.
+    // Read the rest of stderr; otherwise kvblaster would block on a full pipe.
     said.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
@@ -248,7 +250,8 @@ fn when_nothing_is_whole_that_an_agent_did_the_result_is_not_to_be_trusted() {
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{out}");
-    assert!(out.contains("Not to be trusted") && out.contains("INVALID: what the agent"), "{out}");
+    let is_told = out.contains("The result is invalid") && out.contains("INVALID: the figures of");
+    assert!(is_told, "{out}");
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn an_agent_that_says_nothing_is_named_soon_and_given_up_then() {
     let (_running, target) = server();
     let (output, out, err) = output("run", &[&plain(), "sleep 1000"], &target);
     assert_eq!((output.status.code(), out.as_str()), (Some(3), ""), "{err}");
-    let named = "agent 2 (sleep 1000) has said nothing for 2 s; it is waited for 10 s in all\n";
+    let named = "agent 2 (sleep 1000) has sent nothing for 2 s; kvblaster waits for 10 s in all\n";
     assert!(err.starts_with(named), "{err}");
     let given_up = "kvblaster: agent 2 (sleep 1000): nothing was heard for 10s";
     assert!(err.contains(given_up), "{err}");
@@ -307,7 +310,7 @@ fn an_agent_needs_the_files_that_the_workload_names() {
     for (setting, content, change, why) in [
         ("--value-size file:", "10 1\n20 1\n", "echo 30 1 >", "file: md5 of value-size's"),
         ("--value-size file:", "10 1\n20 1\n", "rm", "value-size: "),
-        // The same number of requests and keys, but other contents.
+        // Another trace with the same number of requests and keys.
         ("--trace ", "1,k,1,9,1,set,0\n", "echo 1,k,1,8,1,set,0 >", "file: the trace: 1 requests"),
     ] {
         fs::write(path, content).unwrap();
@@ -322,7 +325,8 @@ fn an_agent_needs_the_files_that_the_workload_names() {
     fs::remove_file(path).unwrap();
 }
 
-/// A shell script: networks for two hosts, linked to the server's. They end with the shell.
+/// A shell script that makes network namespaces for two hosts, linked to the server's namespace.
+/// They vanish when the shell ends.
 const NETWORKS: &str = r#"
 set -e
 mount -t tmpfs none /run
@@ -370,9 +374,9 @@ fn two_agents_in_networks_of_their_own_drive_one_server_at_the_sum_of_their_rate
     let asked: Vec<_> = parts.iter().map(|part| part.asked_per_s).collect();
     let whole = done.merged.as_ref().unwrap();
     assert_eq!((asked, whole.asked_per_s), (vec![Some(1000.0); 2], Some(2000.0)));
-    // The schedule takes a second. The gaps are random, which moves it by a few percent.
+    // 2,000 requests at 2,000 a second take about a second; random gaps vary it by a few percent.
     assert!(whole.seconds > 0.8, "{}", whole.seconds);
-    // Host b has a network of its own, without the interface names of this one.
+    // `to-b` is an interface in the server's namespace, which the agents do not see.
     let nics = |part: &blaster::result::agent::AgentPart| {
         part.machine.nics.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>()
     };

@@ -1,7 +1,7 @@
 //! `kvblaster compare` as a user runs it, with null servers that it starts itself.
 //!
-//! Where: outside of everything. Invariant: no assertion depends on the machine's speed: a server
-//! that waits 200 ms before each answer is the slower one on any machine.
+//! Where: tests of the whole program. Invariant: no assertion depends on the machine's speed. A
+//! server that waits 200 ms before each answer is the slower one on any machine.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -75,7 +75,7 @@ fn a_slower_server_is_found_and_its_results_can_be_read() {
 #[test]
 fn what_comes_near_a_null_servers_rate_is_marked_as_bound_by_the_generator() {
     let starts = ["", "--delay 5ms"].map(|more| null("127.0.0.1:{port}", more));
-    // Every server is faster than the first rate, and slower than the second.
+    // Any server is faster than 0.001 requests a second, and slower than 1,000 million.
     for (reflected, is_bound) in [("0.001", true), ("1000m", false)] {
         let words = format!("-q --json {SHORT} --reflected {reflected}");
         let [out, err] = texts(&compare(&words, &starts).output().unwrap());
@@ -222,7 +222,7 @@ fn a_server_stands_still_goes_on_and_goes_with_its_owner() {
     assert!(!is_alive(pid) && !Path::new(&path).exists());
 }
 
-/// Waits for the process with this word on its command line. Fails if `kvblaster` ends first.
+/// Waits until a process has this word on its command line. Fails if `kvblaster` ends first.
 fn process_of(word: &str, kvblaster: &mut Child) -> u32 {
     let has = |pid: u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -243,7 +243,8 @@ fn process_of(word: &str, kvblaster: &mut Child) -> u32 {
 fn no_server_outlives_a_kvblaster_that_is_killed() {
     // Each server is found by its delay, a word that no other process has.
     let delays = [1, 2].map(|nth| format!("{}{nth}us", std::process::id()));
-    // The kernel sends SIGHUP to the stopped first server's group, which `nohup` survives.
+    // When kvblaster dies, the kernel sends SIGHUP to the process groups of stopped servers. With
+    // `nohup` that does not end them, so the test shows that something else does.
     let null = |delay: &String| null("127.0.0.1:{port}", &format!("--delay {delay}"));
     let start = |delay: &String| format!("nohup {}", null(delay));
     let words = "-q --no-populate --schedule 1h+1x1h";

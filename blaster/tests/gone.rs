@@ -1,7 +1,7 @@
-//! Servers that go away under load, or come back as other processes, and what the user is told.
+//! Servers that end under load or are restarted, and how kvblaster reports it.
 //!
-//! Where: outside of everything. Invariant: requests that were due and never answered are in every
-//! figure they belong to, and the exit status says that something is wrong.
+//! Where: tests of the whole program. Invariant: requests that were due and never answered count in
+//! all figures of failures and lateness, and the exit status shows the failure.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -25,7 +25,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
     for signal in [Signal::KILL, Signal::TERM] {
         let null = format!("'{KVBLASTER}' reflect 127.0.0.1:{{port}}");
         let server = launch::start(&launch::shell(&null), &[]).expect("a server");
-        // The last reports outlast the time after which a request is given up.
+        // The remaining reports are longer than the timeout, so requests are given up in them.
         let words = "run --no-populate --keys 1000 -r 500 --timeout 300ms --schedule 0s+3x1s \
                      -a errors<1% -a rate>1 -a late<100% -o";
         let mut child = Command::new(KVBLASTER)
@@ -51,7 +51,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
             "errors<1% is not met",
             "rate>1 is met",
             " attempts failed",
-            "were never sent, for no connection took them",
+            "were never sent, because no connection accepted them",
         ] {
             assert!(words.contains(said), "{said}: {out}");
         }
@@ -64,7 +64,7 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
         let merged = done.merged.unwrap();
         let (total, offered) = (merged.tally.total(), merged.tally.offered);
         assert_eq!(total.sent, total.answered + total.timeouts, "{out}");
-        // All that was due in three seconds, but for a loaded machine's last moment.
+        // Each request that was due was sent or counted as unsent; one may be neither at the end.
         let ended = total.sent + total.unsent;
         assert!(total.unsent > 300 && offered.abs_diff(ended) <= 1, "{offered} {ended}: {out}");
         assert!(offered > 1300, "{offered}: {out}");
@@ -73,7 +73,8 @@ fn a_server_that_is_killed_is_told_and_what_it_did_not_answer_counts() {
     }
 }
 
-/// Starts a server without keys that answers `stats` with the first text once, then the second.
+/// Starts an empty server. It answers the first `stats` with the first text, and later ones with
+/// the second. Returns its address.
 fn saying(statistics: [&'static str; 2]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -108,6 +109,6 @@ fn a_server_that_came_back_as_another_process_is_told() {
         Command::new(KVBLASTER).args(words.split_whitespace()).arg(&target).output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{out}");
-    let told = format!("INVALID: {target} was started anew: its process was 7, and is 8");
+    let told = format!("INVALID: {target} was restarted: its process was 7, and is 8");
     assert!(flat(&out).contains(&told), "{out}");
 }

@@ -1,7 +1,7 @@
-//! Servers that already hold items, and what kvblaster leaves behind.
+//! Servers that already hold items, and the items that remain after a run.
 //!
-//! Where: outside of everything, against real servers. Invariant: others' items are never deleted
-//! unless the user asks for it; those that kvblaster stored are.
+//! Where: tests of the whole program against real servers. Invariant: kvblaster deletes the items
+//! that it has stored, and no others unless the user orders it.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -20,14 +20,14 @@ const KVBLASTER: &str = env!("CARGO_BIN_EXE_kvblaster");
 const STRANGE: u64 = 50;
 const SHORT: &str = "--keys 100 -n 50 --schedule 1h+1x1h --timeout 60s";
 
-/// True if the text says that nothing is left. memcached counts flushed items until they are read;
-/// there the keys are deleted instead.
+/// True if the text reports that the server is empty again. The second text is memcached's, which
+/// counts flushed items until they are read. So its keys are deleted one by one.
 fn is_gone(text: &str) -> bool {
     text.contains("was empty before, and was flushed")
-        || text.contains("was cleared of the 100 keys of this workload; it says that it holds 0")
+        || text.contains("was cleared of the 100 keys of this workload; it reports 0 items")
 }
 
-/// Starts each kind of server that is installed. Returns its target and itself.
+/// Starts each kind of server that is installed. Returns the targets and the servers.
 fn servers() -> Vec<(String, Server)> {
     let hypostyle = programs::hypostyle_program().display().to_string();
     let memcached = programs::memcached_program().into_string().unwrap();
@@ -49,7 +49,7 @@ fn servers() -> Vec<(String, Server)> {
     started.collect()
 }
 
-/// Sends a question. Returns the answer, which ends with `end`.
+/// Sends a command. Returns the answer, which ends with `end`.
 fn answer(server: &Server, question: &str, end: &str) -> String {
     let place = server.target.trim_start_matches("redis://");
     let mut stream = TcpStream::connect(place).unwrap();
@@ -75,7 +75,7 @@ fn store(target: &str, server: &Server) {
     }
 }
 
-/// Number of the keys, `prefix` and a number, that are there.
+/// Returns how many of the keys `prefix0`, `prefix1` and so on the server has, of `keys` keys.
 fn found(target: &str, server: &Server, prefix: &str, keys: u64) -> u64 {
     let is_redis = target.starts_with("redis");
     let is_there = |nth: &u64| match is_redis {
@@ -121,15 +121,15 @@ fn somebody_elses_items_are_not_filled_over_without_being_asked() {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(3), "{words}: {text}");
             assert!(text.contains(&format!("{target} holds {STRANGE} items")), "{words}: {text}");
-            assert!(text.contains("--force fills it all the same"), "{words}: {text}");
+            assert!(text.contains("--force fills the server all the same"), "{words}: {text}");
         }
         assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
-        // With `--force` it is filled, and afterwards cleared of those keys.
+        // With `--force` the server is filled, and cleared of the stored keys afterwards.
         let (output, text) = kvblaster(&format!("run {SHORT} --force"), &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(text.contains(&format!("filling {target}: 100 keys, ")), "{text}");
         assert!(text.contains("was cleared of the 100 keys of this workload"), "{text}");
-        let told = format!("it says that it holds {STRANGE} items, and held {STRANGE} before");
+        let told = format!("it reports {STRANGE} items, and {STRANGE} before the run");
         assert!(text.contains(&told), "{text}");
         assert_eq!(found(&target, &server, "other", STRANGE), STRANGE, "{target}");
         assert_eq!(items(&target, &server), STRANGE, "{target}");
@@ -154,9 +154,9 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(began.elapsed() > Duration::from_millis(400), "{text}");
         assert!(text.contains("at 200 a second (--fill-rate); kept (--keep)"), "{text}");
-        assert!(text.contains("is left with what was stored (--keep); it says"), "{text}");
+        assert!(text.contains("is left with what was stored (--keep); it reports"), "{text}");
         assert_eq!(items(&target, &server), 100, "{target}: {text}");
-        // Items of an earlier run do not stand in the way of the next one; others do.
+        // The next run accepts items of an earlier run, and refuses others.
         let (output, text) = kvblaster(&keep, &[&target]);
         assert_eq!(output.status.code(), Some(0), "{text}");
         store(&target, &server);
@@ -165,7 +165,7 @@ fn what_was_stored_is_gone_unless_it_is_kept_and_is_known_as_its_own() {
     }
 }
 
-/// Opens a pseudo-terminal: our end, and the child's.
+/// Opens a pseudo-terminal. Returns the test's end and the child's end.
 fn terminal() -> [File; 2] {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -185,10 +185,10 @@ fn at_a_terminal_a_yes_allows_it_and_nothing_else() {
         command.args(format!("run {SHORT} -q").split(' ')).arg(&target).stdout(Stdio::piped());
         command.stdin(theirs.try_clone().unwrap()).stderr(theirs);
         let child = command.spawn().unwrap();
-        // The command holds the child's end as well, so reading would never end.
+        // `command` also has the child's end open. Without this, reading would never end.
         drop(command);
         let (mut seen, mut part, mut is_said) = (String::new(), [0; 4096], false);
-        // Reading a terminal fails once nobody has its other end open.
+        // Reading fails once no process has the other end of the terminal open.
         while let Ok(bytes @ 1..) = ours.read(&mut part) {
             seen.push_str(&String::from_utf8_lossy(&part[..bytes]));
             if !is_said && seen.contains("Fill it all the same? [y/N]") {

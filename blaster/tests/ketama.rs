@@ -1,7 +1,8 @@
-//! Keys are distributed to servers as libmemcached distributes them.
+//! Keys are distributed over servers as libmemcached distributes them.
 //!
-//! Where: beside the servers; nobody is connected to. Invariant: for each list of servers all
-//! 10,000 keys agree with libmemcached, live (`make peers`) and as recorded.
+//! Where: tests of `Ring`, without connections. Invariant: for each list of servers, all 10,000
+//! keys have the same server as with libmemcached: the installed one (`make peers`) and as
+//! recorded.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,29 +21,30 @@ const NO_LIBRARY: i32 = 3;
 /// Servers as (host, port, weight); port 0 is a Unix socket.
 type Servers = &'static [(&'static str, u16, u32)];
 
-/// The recorded answers of libmemcached 1.1.4 (Debian's, by `tests/clients/python/ketama.py`): the
-/// servers of the first forty keys, and the MD5 sum of all keys' servers, one a line.
-struct Said {
+/// A recording of libmemcached 1.1.4 (Debian's, by `tests/clients/python/ketama.py`), for each
+/// setting: the servers of the first forty keys, and the MD5 sum of all keys' servers, one per
+/// line.
+struct Recording {
     name: &'static str,
     servers: Servers,
     weighted: (&'static str, &'static str),
     plain: (&'static str, &'static str),
 }
 
-const SAID: [Said; 6] = [
-    Said {
+const RECORDINGS: [Recording; 6] = [
+    Recording {
         name: "one server",
         servers: &[("10.0.0.1", 11211, 1)],
         weighted: ("0000000000000000000000000000000000000000", "535d3ba3e09ea0d8bfbb853d705773ca"),
         plain: ("0000000000000000000000000000000000000000", "535d3ba3e09ea0d8bfbb853d705773ca"),
     },
-    Said {
+    Recording {
         name: "two servers on memcached's port",
         servers: &[("10.0.0.1", 11211, 1), ("10.0.0.2", 11211, 1)],
         weighted: ("0101010010000101010001101000001010011001", "e7db594472692fe097c73886cf10ba25"),
         plain: ("0000010101010011101001000110110010000101", "35a2d9fb9e0af4825b32c592f84ce9cf"),
     },
-    Said {
+    Recording {
         name: "names and other ports",
         servers: &[
             ("localhost", 11211, 1),
@@ -54,7 +56,7 @@ const SAID: [Said; 6] = [
         weighted: ("3132232410202213002203130213233432310140", "69bacec1f5d2bf8545d23fdc9ce480e1"),
         plain: ("4134431302120120331012344334304210130213", "071a4769030fd86dabca106188a40058"),
     },
-    Said {
+    Recording {
         name: "weights, as in libmemcached's own test",
         servers: &[
             ("10.0.1.1", 11211, 600),
@@ -69,7 +71,7 @@ const SAID: [Said; 6] = [
         weighted: ("4630445546632405352643030404647167240417", "6973262be62ac437fe995a79e2d3d2e5"),
         plain: ("3603336014476660655330437646465356446624", "1849d907a613ea0bd8057421dfe57cc3"),
     },
-    Said {
+    Recording {
         name: "sockets, IPv6, and weights far apart",
         servers: &[
             ("/run/a.sock", 0, 1),
@@ -80,7 +82,7 @@ const SAID: [Said; 6] = [
         weighted: ("2222222222222222222222222222222222222222", "a1e22dde4224e20f1435359bd42caa15"),
         plain: ("2222222222222222222222222222222222222222", "b60f1aaa84e9c6602f6d8eb783827aed"),
     },
-    Said {
+    Recording {
         name: "the same server twice",
         servers: &[("10.0.0.1", 11211, 1), ("10.0.0.1", 11211, 1), ("10.0.0.3", 11211, 1)],
         weighted: ("0000022022002020000002200000002222220002", "21e37370c876f9270c79971caaded6f1"),
@@ -110,7 +112,7 @@ fn ours(ketama: Ketama, servers: Servers) -> Vec<usize> {
     keys().iter().map(|key| ring.place(key.as_bytes())).collect()
 }
 
-/// libmemcached's servers for the keys; none where it is not installed.
+/// Returns libmemcached's servers for the keys; none if it is not installed.
 fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients/python/ketama.py");
     let setting = if ketama == Ketama::Plain { "plain" } else { "weighted" };
@@ -127,7 +129,7 @@ fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
         return None;
     };
     let mut input = child.stdin.take().unwrap();
-    // A thread of its own writes: answers come while keys are still being written.
+    // Another thread writes the keys, because answers have to be read meanwhile.
     let writer = std::thread::spawn(move || input.write_all(keys().join("\n").as_bytes()));
     let output = child.wait_with_output().unwrap();
     let written = writer.join().unwrap();
@@ -140,7 +142,7 @@ fn theirs(ketama: Ketama, servers: Servers) -> Option<Vec<usize>> {
     Some(said.lines().map(|line| line.parse().unwrap()).collect())
 }
 
-/// The servers of the first forty keys, and the MD5 sum of all.
+/// Returns the servers of the first forty keys, and the MD5 sum of all keys' servers.
 fn summary(places: &[usize]) -> (String, String) {
     let first: Vec<String> = places[..40].iter().map(usize::to_string).collect();
     let all: Vec<String> = places.iter().map(|place| format!("{place}\n")).collect();
@@ -150,23 +152,29 @@ fn summary(places: &[usize]) -> (String, String) {
 
 #[test]
 fn keys_are_placed_as_libmemcached_said() {
-    for said in &SAID {
-        for (ketama, expected) in [(Ketama::Weighted, said.weighted), (Ketama::Plain, said.plain)] {
-            let (first, sum) = summary(&ours(ketama, said.servers));
-            assert_eq!((first.as_str(), sum.as_str()), expected, "{}, {ketama:?}", said.name);
+    for recording in &RECORDINGS {
+        for (ketama, expected) in
+            [(Ketama::Weighted, recording.weighted), (Ketama::Plain, recording.plain)]
+        {
+            let (first, sum) = summary(&ours(ketama, recording.servers));
+            assert_eq!((first.as_str(), sum.as_str()), expected, "{}, {ketama:?}", recording.name);
         }
     }
 }
 
 #[test]
 fn keys_are_placed_as_libmemcached_places_them() {
-    for said in &SAID {
+    for recording in &RECORDINGS {
         for ketama in [Ketama::Weighted, Ketama::Plain] {
-            let Some(theirs) = theirs(ketama, said.servers) else { return };
+            let Some(theirs) = theirs(ketama, recording.servers) else { return };
             assert_eq!(theirs.len(), KEYS);
-            let ours = ours(ketama, said.servers);
+            let ours = ours(ketama, recording.servers);
             let differ = (0..KEYS).filter(|n| ours[*n] != theirs[*n]).count();
-            assert_eq!(differ, 0, "{}, {ketama:?}: of {KEYS} keys so many differ", said.name);
+            assert_eq!(
+                differ, 0,
+                "{}, {ketama:?}: number of keys, of {KEYS}, with another server",
+                recording.name
+            );
         }
     }
 }
@@ -176,7 +184,7 @@ fn weights_share_the_keys_out() {
     let weights = [600, 300, 200, 350, 1000, 800, 950, 100];
     let all: u32 = weights.iter().sum();
     let mut counts = [0_u32; 8];
-    ours(Ketama::Weighted, SAID[3].servers).into_iter().for_each(|place| counts[place] += 1);
+    ours(Ketama::Weighted, RECORDINGS[3].servers).into_iter().for_each(|place| counts[place] += 1);
     for (count, weight) in counts.iter().zip(weights) {
         let expected = f64::from(weight) / f64::from(all);
         let share = f64::from(*count) / KEYS as f64;

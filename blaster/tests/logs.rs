@@ -1,12 +1,12 @@
 //! A result's logs, read by HdrHistogram's own Java tool, agree with its JSON.
 //!
-//! Where: outside of everything. Invariant: every figure that HistogramLogProcessor prints is that
-//! of the histogram in `result.json`. Without Java or its library the test is a skip, in CI a
-//! failure.
+//! Where: tests of the files of a result. Invariant: each figure that HistogramLogProcessor prints
+//! agrees with the histogram in `result.json`. Without Java or the library the test is skipped; in
+//! CI that is a failure.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
-use blaster::measure::schedule::Merged;
+use blaster::measure::schedule::MergedTally;
 use blaster::measure::watch::Usage;
 use blaster::measure::{Interval, Tally, Times};
 use blaster::result::manifest::Manifest;
@@ -38,9 +38,9 @@ fn is_installed() -> bool {
     false
 }
 
-/// HistogramLogProcessor's output for a log, in nanoseconds.
+/// Returns HistogramLogProcessor's output for a log, with times in nanoseconds.
 fn processed(log: &Path, options: &[&str]) -> String {
-    // One compiler tier only: Java starts faster.
+    // With one compiler tier only, Java starts faster.
     let mut java = Command::new("java");
     java.args(["-XX:TieredStopAtLevel=1", "-cp", JAR, "org.HdrHistogram.HistogramLogProcessor"]);
     java.arg("-i").arg(log).args(["-outputValueUnitRatio", "1"]).args(options);
@@ -50,7 +50,7 @@ fn processed(log: &Path, options: &[&str]) -> String {
     out.into_owned()
 }
 
-/// Compares each row of a percentile table, and the figures below it.
+/// Asserts that each row of a percentile table, and the figures below it, agree with `times`.
 fn assert_told(printed: &str, times: &Times, what: &str) {
     let histogram = times.histogram().unwrap_or_else(|| panic!("{what}: nothing"));
     let mut rows = 0;
@@ -58,7 +58,7 @@ fn assert_told(printed: &str, times: &Times, what: &str) {
         let cells: Vec<f64> = line.split_whitespace().map_while(|cell| cell.parse().ok()).collect();
         let [value, _, count, ..] = cells[..] else { continue };
         rows += 1;
-        // Java prints the highest of the values that count as this one.
+        // Java prints the highest value of a bucket, so the count includes the whole bucket.
         let ns = std::time::Duration::from_secs_f64(value / 1e9).as_nanos().try_into().unwrap();
         assert_eq!(histogram.count_between(0, ns) as f64, count, "{what}: {line}");
     }
@@ -79,21 +79,21 @@ fn assert_told(printed: &str, times: &Times, what: &str) {
     }
 }
 
-/// Returns a result, written and read back: three one-second reports of a server that slows down.
+/// Writes a result of three one-second reports, in which times grow, and returns it as read back.
 fn measured(folder: &Path) -> RunResult {
     let report = |nth: u32| {
         let mut tally = Tally::new(1_000_000);
         for request in 0..20_000_u64 {
             let verb = if request.is_multiple_of(4) { Verb::Set } else { Verb::Get };
             let sent_ns = request * 50_000;
-            // Times from 20 us to 130 ms; the longer, the rarer.
+            // Times from 20 µs to 130 ms; longer times are rarer.
             let spread = 20_000 * (1 + request % 97) * (1 + (request % 6700) / 6600 * 67);
             let took_ns = spread + u64::from(nth) * 7_000;
             let intended_ns = sent_ns - (request % 3) * 10_000.min(sent_ns / 3);
             tally.sent(verb, 1, intended_ns, sent_ns);
             tally.answered(verb, false, intended_ns, sent_ns, sent_ns + took_ns);
         }
-        let merged = Merged { tally, busiest: 0.5 };
+        let merged = MergedTally { tally, busiest: 0.5 };
         Interval::new(merged, f64::from(nth), 1.0, Usage::default())
     };
     let reports: Vec<Interval> = (0..3).map(report).collect();

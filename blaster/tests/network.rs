@@ -1,7 +1,7 @@
 //! Runs against a server on another machine: over a link, by sockets and past the kernel.
 //!
-//! Where: outside of everything; both ends are network namespaces of this machine.
-//! Invariant: no figure is asserted that a slow machine could change.
+//! Where: tests of the whole program; both ends are network namespaces of this machine.
+//! Invariant: no asserted figure depends on the machine's speed.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 mod programs;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 use testing::skip;
 
-/// The longest wait for anything that is sure to happen.
+/// The deadline for a server to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const REQUESTS: u64 = 4000;
 
@@ -40,16 +40,17 @@ impl Drop for Server {
 fn serve(machine: &Namespace, place: &str) -> Server {
     let start = || kvblaster(&format!("reflect {place}")).stdout(Stdio::piped()).spawn().unwrap();
     let mut server = Server(machine.on(start));
-    // The server prints its address once it answers.
+    // The server prints its address when it can answer.
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("answering on "), "{line}");
     server
 }
 
-/// Starts a cache of two threads with UDP at every address; none where it is not installed.
-/// Stealing must be off: over a veth a reply takes the queue the server chose, and a thief's reply
-/// would take its own, which may be that of another client thread.
+/// Starts a cache with two threads and UDP at all addresses; none if it is not installed. With
+/// `--xdp`, work stealing must be off: a reply arrives in the client's queue of the same number as
+/// the queue that the server thread sends by. A thief sends by its own queue, and the reply may
+/// reach another client thread.
 fn start(machine: &Namespace, program: &OsStr, words: &[&str]) -> Option<Server> {
     let every = ["-p", "11211", "-U", "11211", "-t", "2"];
     let mut command = Command::new(program);
@@ -110,7 +111,8 @@ fn assert_whole(machine: &Namespace, words: &str) {
 #[test]
 fn what_a_server_in_another_network_namespace_takes_is_told() {
     let Some([near, far]) = pair(Veth::default()) else { return };
-    // Other tests' servers use the same address in networks of their own, but other ports.
+    // Servers of other tests have the same address, in other network namespaces. The port differs
+    // from theirs, so that only this server is found by it.
     let _server = serve(&far, "udp://0.0.0.0:11300");
     let told = ran(&near, &format!("udp://{}:11300", far.v4));
     assert!(told.contains("; kvblaster, pid "), "{told}");
@@ -163,7 +165,7 @@ fn answers_come_to_the_thread_that_asked_whatever_queue_the_server_sends_them_by
     }
 }
 
-/// The file with the set of CPUs whose packets leave by a queue.
+/// The file with the set of CPUs that send by a queue (transmit packet steering, XPS).
 fn xps(queue: u32) -> String {
     format!("/sys/class/net/{WIRE}/queues/tx-{queue}/xps_cpus")
 }
@@ -173,7 +175,7 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let at = format!("{}:11211", far.v4);
     let server = serve(&far, &format!("udp://{at}"));
-    // Packets of every CPU leave by the second queue.
+    // All CPUs send by the second queue.
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
     let last: usize = possible.trim().rsplit(['-', ',']).next().unwrap().parse().unwrap();
     let words = (0..=last / 32).rev().map(|word| match last - word * 32 {
@@ -192,7 +194,7 @@ fn a_server_whose_answers_come_by_one_queue_alone_is_told_with_the_queue() {
     drop(server);
     let _silent = far.on(|| UdpSocket::bind((far.v4, 11211)).unwrap());
     let told = driven(&near, &format!("-t 2 -c 4 xdp://{WIRE}/{at}")).unwrap_err();
-    assert!(told.contains("answers nothing"), "{told}");
+    assert!(told.contains("does not answer"), "{told}");
 }
 
 #[test]
@@ -204,7 +206,7 @@ fn packets_are_taken_where_the_mode_says() {
         let shown = far.ip("-details link show wire");
         assert_eq!(shown.contains("xdpgeneric"), mode == "generic", "{shown}");
         for client in ["native", "generic"] {
-            // In generic mode the packets of both queues of a veth arrive by one.
+            // In generic mode the packets of both queues of a veth arrive in one queue.
             let threads = if (mode, client) == ("native", "native") { 2 } else { 1 };
             assert_whole(&near, &format!("-t {threads} -c 6 xdp://{WIRE}/{at}?mode={client}"));
         }

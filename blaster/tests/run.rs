@@ -1,12 +1,13 @@
 //! `kvblaster run` and `capacity` as a user runs them, against the null server.
 //!
-//! Where: outside of everything. Invariant: tests assert exit status and words, by which scripts
-//! and people go, and no figure that depends on the machine's speed. Most runs are cut short during
-//! their warm-up by a number of requests, and then report everything they did.
+//! Where: tests of the whole program. Invariant: tests assert the exit status and the words of
+//! reports, on which scripts and users rely, and no figure that depends on the machine's speed.
+//! Most runs have a number of requests that ends them before their first report; they then report
+//! all requests.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
-use blaster::reflect::{self, Running};
+use blaster::reflect::{self, RunningServer};
 use blaster::target::Place;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,32 +16,32 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// Longer than a loaded machine takes to answer.
+/// A timeout within which a loaded machine answers.
 const PATIENCE: &str = "--timeout 60s";
 
-fn server() -> (Running, String) {
+fn server() -> (RunningServer, String) {
     serving_at(Place::Tcp("127.0.0.1:0".parse().unwrap()), reflect::Faults::default())
 }
 
 /// Starts a null server over UDP, with these faults.
-fn udp_server(faults: reflect::Faults) -> (Running, String) {
+fn udp_server(faults: reflect::Faults) -> (RunningServer, String) {
     serving_at(Place::Udp("127.0.0.1:0".parse().unwrap()), faults)
 }
 
-fn serving_at(place: Place, faults: reflect::Faults) -> (Running, String) {
+fn serving_at(place: Place, faults: reflect::Faults) -> (RunningServer, String) {
     let plan = reflect::Plan { places: vec![place], value_bytes: 64, faults, ..Default::default() };
     let running = reflect::serve(&plan).expect("a port");
     let target = match &running.addresses()[0] {
         Place::Tcp(address) => address.to_string(),
         Place::Udp(address) => format!("udp://{address}"),
-        Place::Xdp(bypass, address) => bypass.to(address),
+        Place::Xdp(bypass, address) => bypass.target_text(address),
         Place::Unix(path) => panic!("{}", path.display()),
     };
     (running, target)
 }
 
 /// Number of requests that the server has answered.
-fn answers(running: &Running) -> u64 {
+fn answers(running: &RunningServer) -> u64 {
     running.counts().answers.load(Ordering::Relaxed)
 }
 
@@ -93,17 +94,17 @@ fn requests_over_udp_are_steered_and_what_cannot_be_steered_is_refused() {
         format!("run -q --keep --keys 1000 -n 3000 -t 2 -c 4 --schedule 1h+1x1h {PATIENCE}");
     let (steered, out, err) = output(&format!("{words} --steer round-robin --columns 3"), &udp);
     assert!(steered.status.success(), "{out}{err}");
-    let reached = running.counts().reached().concat();
-    // Filling and requests come from two threads each. Six more datagrams ask for the version and
-    // the statistics: before, after, and when the server is asked what is left.
+    let reached = running.counts().received().concat();
+    // Two threads fill the server, and two send requests. Six more datagrams ask for the version
+    // and the statistics: before the run, after it, and for the number of items left.
     let (least, most) = (reached.iter().min().unwrap(), reached.iter().max().unwrap());
     assert!(most - least <= 10 && reached.iter().sum::<u64>() >= 4000, "{reached:?}");
     assert_eq!(running.counts().misrouted.load(Ordering::Relaxed), 0);
     let (_tcp, tcp) = server();
     for (flags, target, told) in [
         ("--steer key --columns 3", tcp.as_str(), "over UDP only (udp://HOST:PORT)"),
-        ("--steer key", &udp, "does not say so over TCP"),
-        ("--steer ports --columns 65535", &udp, "65535 columns have no ports"),
+        ("--steer key", &udp, "does not report its number of columns over TCP"),
+        ("--steer ports --columns 65535", &udp, "65535 columns need more ports"),
         ("--steer ports --columns 5", &udp, "fewer connections than columns"),
     ] {
         let (refused, out, err) = output(&format!("{words} {flags}"), target);
@@ -123,8 +124,8 @@ fn what_is_printed_as_json_ends_its_last_line() {
     }
 }
 
-/// The exit status of a run with assertions. A machine too busy for kvblaster makes the result
-/// invalid, which is status 2.
+/// Returns the expected exit status of a run with assertions. On a machine that is too busy for
+/// kvblaster the result is invalid, which is status 2.
 fn judged(out: &str, status: i32) -> i32 {
     if out.contains("INVALID: ") { 2 } else { status }
 }
@@ -138,7 +139,8 @@ fn what_is_asserted_sets_the_exit_status() {
     let (failed, out, _) = output(&format!("{run} -a errors<1% -a p99<1ns"), &target);
     assert_eq!(failed.status.code(), Some(judged(&out, 1)), "{out}");
     assert!(out.contains("p99<1ns is not met"), "{out}");
-    // A null server that answers no more than was measured: the generator was the limit.
+    // `--reflected 1`: the null server's rate is below the measured one, so the generator is the
+    // limit.
     let bound = format!("{run} --reflected 1");
     for (more, status, told) in [
         ("", 0, "INVALID: generator-bound"),
@@ -158,11 +160,11 @@ fn so_many_requests_and_no_more() {
         format!("run -q --no-populate --keys 1000 -n 500 -t 2 --schedule 1h+1x1h {PATIENCE}");
     let (output, out, err) = output(&words, &target);
     assert!(output.status.success(), "{out}{err}");
-    // Four more: the version and the statistics, before and after.
+    // Four more requests ask for the version and the statistics, before and after.
     assert_eq!(answers(&running), 504);
 }
 
-/// Sends what Ctrl-C does.
+/// Sends SIGINT, as Ctrl-C does.
 fn interrupt(child: &Child) {
     signal(child, rustix::process::Signal::INT);
 }
@@ -205,8 +207,8 @@ fn ctrl_c_ends_a_sizing_with_what_was_found() {
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(out.contains("/s answered: p50") && out.contains("1 of the servers: stopped"), "{out}");
-    // It was only asked what it holds.
+    assert!(out.contains("/s answered: p50") && out.contains("1 of the servers: Ctrl-C"), "{out}");
+    // The second server was not driven; two requests asked for the number of its items.
     assert_eq!(answers(&second), 2, "{out}");
 }
 
@@ -229,12 +231,12 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let mut command = kvblaster(&words, &target);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    // It handles the signal from before it fills the server.
+    // Wait until the server is filled; kvblaster handles SIGUSR1 since before that.
     assert!(told.any(|line| line.starts_with("populated ")));
-    // The start of each report, and the number of requests sent.
+    // For each requested report: its start in seconds, and the number of requests sent.
     let reports = [(); 2].map(|()| {
         signal(&child, rustix::process::Signal::USR1);
-        let head = told.find(|line| line.starts_with("asked for: ")).expect("a report");
+        let head = told.find(|line| line.starts_with("on demand: ")).expect("a report");
         let all = told.find(|line| line.starts_with("all ")).expect("a line of all types");
         let from = head.split(' ').nth(5).unwrap().parse::<f64>().unwrap();
         (from, all.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap())
@@ -249,7 +251,7 @@ fn a_report_is_told_when_it_is_asked_for_and_the_run_goes_on() {
     let all = |row: &&Vec<&str>| row[4] == "all";
     let kept: Vec<(&str, &str)> = rows.iter().filter(all).map(|row| (row[1], row[7])).collect();
     assert_eq!(kept, [("1", &first.to_string()[..]), ("2", &second.to_string())], "{asked}");
-    // A report asked for in between does not split the scheduled one.
+    // A requested report does not split the scheduled one.
     let result = blaster::result::RunResult::read(&folder).unwrap();
     let sent: u64 = result.reports[0].tally.verbs.iter().map(|verb| verb.sent).sum();
     assert!(result.reports.len() == 1 && sent >= first + second, "{sent} of {reports:?}");
@@ -264,7 +266,7 @@ fn a_search_finds_a_capacity() {
     let (output, out, err) = output(words, &target);
     assert!(output.status.success(), "{out}{err}");
     assert!(out.contains("Cap_p50"), "{out}");
-    // Each trial's line says how many more to expect, and for how long.
+    // Each trial's line gives the expected number of further trials and their expected time.
     let trials: Vec<&str> = err.lines().filter(|line| line.contains("/s asked ")).collect();
     let left = |line: &&str| line.contains("; about ") && line.contains(" more, ");
     assert!(trials.len() > 1 && trials[..trials.len() - 1].iter().all(left), "{err}");
@@ -283,7 +285,7 @@ fn cpus_that_are_not_there_are_told_before_anything_is_asked() {
 
 #[test]
 fn where_nobody_listens_it_says_so() {
-    // The port is held, so that nobody else listens there.
+    // The port is reserved, so that no other process listens there.
     let hold = net::ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
     let target = hold.address().to_string();
     let (output, _, err) = output("run -q", &target);
@@ -291,7 +293,7 @@ fn where_nobody_listens_it_says_so() {
     assert!(err.contains(&target) && err.contains("is a server running there?"), "{err}");
 }
 
-/// The error of a run that ends before anything is measured.
+/// Runs kvblaster, which must end with status 3 and without a report. Returns stderr.
 fn refused(words: &str, target: &str) -> String {
     let (output, out, err) = output(words, target);
     assert_eq!((output.status.code(), out.as_str()), (Some(3), ""), "{words}: {err}");
@@ -300,7 +302,8 @@ fn refused(words: &str, target: &str) -> String {
 
 #[test]
 fn over_udp_too_it_is_told_that_nobody_is_there() {
-    // The port is held by a socket connected elsewhere: the kernel tells others that it is free.
+    // The socket that has the port is connected to another address. So the kernel answers other
+    // senders with "port unreachable".
     let hold = UdpSocket::bind("127.0.0.1:0").unwrap();
     hold.connect("127.0.0.1:9").unwrap();
     let target = format!("udp://{}", hold.local_addr().unwrap());
@@ -314,8 +317,8 @@ fn servers_that_never_answer_are_told_within_seconds_whether_filled_or_driven() 
     let target = format!("udp://{}", silent.local_addr().unwrap());
     for words in ["run --timeout 1s", "run -q --no-populate --schedule 0s+1x1h --timeout 100ms"] {
         let err = refused(words, &target);
-        let told = format!("kvblaster: {target}: nothing was answered for ");
-        assert!(err.contains(&told) && err.contains("speak text over UDP?"), "{words}: {err}");
+        let told = format!("kvblaster: {target}: no answer came for ");
+        assert!(err.contains(&told) && err.contains("support text over UDP?"), "{words}: {err}");
         let progress = err.contains("\npopulate ") && err.contains(" of 1000000 keys: 0 %");
         assert_eq!(progress, !words.contains("-q"), "{words}: {err}");
     }
@@ -332,8 +335,8 @@ fn of_several_servers_the_one_that_never_answers_is_named() {
     assert!(err.contains(&told) && err.contains("not answered in time"), "{err}");
 }
 
-/// Starts a server that answers each command with `answer`'s line. If there is none it stays
-/// silent; if the line is empty it goes away.
+/// Starts a server that answers each command with the line that `answer` returns. For none it does
+/// not answer; for an empty line it closes the connection and accepts no other.
 fn serving(answer: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -376,7 +379,7 @@ fn what_cannot_fit_is_told_before_it_is_filled() {
     let words = "run -w thesis -n 100 --schedule 1h+1x1h --keys";
     let (output, _, err) = output(&format!("{words} 20k"), &target);
     assert!(output.status.success(), "{err}");
-    let told = format!("before filling: {target} may hold 1.00 MB, and its keys and values alone ");
+    let told = format!("before filling: {target} may hold 1.00 MB, but its keys and values alone ");
     assert!(err.starts_with(&format!("{told}are 1.60 MB")), "{err}");
     let (_, _, err) = self::output(&format!("{words} 10k"), &target);
     assert!(!err.contains("before filling"), "{err}");
@@ -393,13 +396,13 @@ fn a_server_that_stops_while_it_is_filled_is_told_within_seconds() {
         });
         let err = refused("run -q --timeout 500ms", &target);
         assert!(err.contains(&target) && err.contains("stopped answering while it was"), "{err}");
-        assert!(err.contains("of 1,000,000 keys: nothing came for "), "{err}");
+        assert!(err.contains("of 1,000,000 keys: no answer came for "), "{err}");
     }
 }
 
 #[test]
 fn what_was_not_stored_before_the_traffic_is_told() {
-    // Each lost request blocks its connection until the timeout: there are few, in parallel.
+    // Each lost request delays its connection until the timeout, so only a few requests are lost.
     let faults = reflect::Faults { drop_every: 50, ..Default::default() };
     let (_running, target) = udp_server(faults);
     let words = "run -q --keys 200 -n 200 --schedule 1h+1x1h --timeout 3s";
@@ -407,7 +410,7 @@ fn what_was_not_stored_before_the_traffic_is_told() {
     assert!(output.status.success(), "{out}{err}");
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("of 200 keys could not be stored: "), "{out}");
-    assert!(flat.contains(" not answered in time. Misses come of that too"), "{out}");
+    assert!(flat.contains(" not answered in time. They cause misses too"), "{out}");
 }
 
 #[test]
@@ -450,8 +453,8 @@ fn one_run_speaks_one_protocol() {
     assert!(err.contains("one protocol"), "{err}");
 }
 
-/// Runs a command on a terminal of `columns` columns and presses Ctrl-C once all `words` are shown.
-/// Returns what was shown then, what was shown in the end, and stdout.
+/// Runs a command on a terminal of `columns` columns, and sends SIGINT once all `words` are shown.
+/// Returns the screen at that time, the screen at the end, and stdout.
 fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String; 3] {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
@@ -463,7 +466,8 @@ fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String
     let theirs = File::options().read(true).write(true).open(name).unwrap();
     command.env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::piped()).stderr(theirs);
     let child = command.spawn().expect("kvblaster starts");
-    // The command holds the terminal's other end open, so reading would never end.
+    // `command` also has the child's end of the terminal open. Without this, reading would never
+    // end.
     command.stderr(Stdio::null());
     let (mut ours, mut part) = (File::from(ours), [0; 4096]);
     let mut terminal = vt100::Parser::new(24.try_into().unwrap(), columns.try_into().unwrap(), 0);
@@ -476,7 +480,7 @@ fn on_a_terminal(command: &mut Command, columns: u16, words: &[&str]) -> [String
             .to_owned()
     };
     let mut meanwhile = None;
-    // Reading a terminal fails once nobody has its other end open.
+    // Reading fails once no process has the other end of the terminal open.
     while let Ok(bytes @ 1..) = ours.read(&mut part) {
         terminal.process(&part[..bytes]);
         let seen = shown(&terminal);
@@ -501,7 +505,7 @@ fn on_a_terminal_it_is_seen_how_a_run_goes_and_nothing_of_that_stays() {
             [&names[..], &["answered", "p99", "failed", " left", "machine idle"]].concat();
         let [meanwhile, in_the_end, out] =
             on_a_terminal(&mut kvblaster(words, &target), columns, &awaited);
-        // Each name begins a line; figures that do not fit go on below.
+        // Each name begins a line; figures that do not fit follow on the next line.
         let begins = |name: &&str| meanwhile.lines().any(|line| line.starts_with(*name));
         assert!(names.iter().all(begins), "{columns}: {meanwhile}");
         // The lines about filling stay on the screen.
@@ -521,10 +525,10 @@ fn elsewhere_each_report_is_a_line_without_control_characters() {
         .spawn()
         .expect("kvblaster starts");
     let mut told = Vec::new();
-    // Ends with the third report.
+    // The run is interrupted after the third report.
     for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
         assert!(!line.chars().any(char::is_control), "{line:?}");
-        // A slow machine prints more lines in between.
+        // Other lines, which a slow machine prints, are ignored.
         told.extend(
             Some(line).filter(|line| line.contains("populated") || line.contains("/s answered")),
         );
@@ -553,7 +557,8 @@ fn a_result_is_never_written_over_and_is_told_even_if_it_cannot_be_kept() {
     assert!(err.contains("a result is there already"), "{err}");
     assert_eq!(std::fs::read(folder.join("result.json")).unwrap(), kept);
     std::fs::remove_file(folder.join("result.json")).unwrap();
-    // The folder is in the way of a file that is written last: like a disk that is full by then.
+    // A folder has the name of a file that is written last, so writing fails late, as on a full
+    // disk.
     std::fs::remove_file(folder.join("reports.csv")).unwrap();
     std::fs::create_dir(folder.join("reports.csv")).unwrap();
     let (third, out, err) = output(&words, &target);
@@ -574,11 +579,11 @@ fn where_no_result_can_be_written_it_says_so_at_once() {
 
 #[test]
 fn a_server_of_another_kind_is_told_as_such() {
-    // Answers every line as memcached answers an unknown command.
+    // The server answers each line like memcached answers an unknown command.
     let target = format!("redis://{}", serving(|_| Some("ERROR\r\n")));
     let (output, _, err) = output(&format!("run -q --keys 100 {PATIENCE}"), &target);
     assert_eq!(output.status.code(), Some(3));
-    assert!(err.contains("makes no sense in the protocol resp"), "{err}");
+    assert!(err.contains("are not of the protocol resp"), "{err}");
 }
 
 #[test]
@@ -597,7 +602,7 @@ fn a_wrong_word_says_where_to_look() {
 #[test]
 fn help_manual_and_completions_go_to_stdout() {
     for (words, last, told) in [
-        ("run", "--help", "What is asked:"),
+        ("run", "--help", "Requests and items:"),
         ("man", "run", ".TH kvblaster-run 1"),
         ("completions", "bash", "complete -F _kvblaster"),
     ] {
@@ -615,18 +620,19 @@ fn a_server_that_goes_away_is_told_and_sets_the_exit_status() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("kvblaster starts");
-    // Wait for a report with answers; after the server's end, for eight without.
+    // Wait for a report with answers; after the server has ended, for eight reports without
+    // answers.
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let is_silent = |line: &String| line.contains(": 0/s answered");
     assert!(told.any(|line| line.starts_with("report ") && !is_silent(&line)));
     drop(running);
     assert_eq!(told.by_ref().filter(is_silent).take(8).count(), 8);
     interrupt(&child);
-    // Reads on, or kvblaster would block on a full pipe.
+    // Read the rest of stderr; otherwise kvblaster would block on a full pipe.
     told.for_each(drop);
     let output = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{out}");
     assert!(out.contains("INVALID: in ") && out.contains("the server went away"), "{out}");
-    assert!(out.contains("next: look after the server first"), "{out}");
+    assert!(out.contains("next: check the server first"), "{out}");
 }

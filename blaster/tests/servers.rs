@@ -1,7 +1,8 @@
 //! The drive against real servers: Hypostyle, memcached, Redis.
 //!
-//! Where: client side. Invariant: dropping a `Server` kills and reaps it. A server that is not
-//! installed is a skip, and in CI a failure. No assertion depends on the machine's speed.
+//! Where: client side. Invariant: dropping a `Server` kills and reaps its process. Tests of a
+//! server that is not installed are skipped; in CI that is a failure. No assertion depends on the
+//! machine's speed.
 //!
 //! `MEMCACHED=path` names a memcached to use instead of the one on `PATH`.
 
@@ -9,10 +10,10 @@
 
 mod programs;
 
-use blaster::drive::{self, Drive, Mode, Pace, Until};
+use blaster::drive::{self, Drive, EndCondition, Mode, Pace};
 use blaster::measure::Tally;
 use blaster::target::{self, Family, Target};
-use blaster::wire::Speech;
+use blaster::wire::Protocol;
 use blaster::workload::{Names, Verb, Workload};
 use std::ffi::OsStr;
 use std::io;
@@ -27,16 +28,16 @@ use testing::skip;
 
 use programs::{as_root, hypostyle_program, memcached_program};
 
-/// The longest wait for anything that is sure to happen.
+/// The deadline for a server to start, and the timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
 const KEYS: u64 = 500;
-const MEMCACHED_SPEECHES: [Speech; 3] = [Speech::Text, Speech::Meta, Speech::Binary];
+const MEMCACHED_SPEECHES: [Protocol; 3] = [Protocol::Text, Protocol::Meta, Protocol::Binary];
 
 /// A running server.
 struct Server {
     child: Child,
     folder: PathBuf,
-    /// Targets in the form in which users give them.
+    /// The targets, written as a user writes them.
     targets: Vec<String>,
 }
 
@@ -76,20 +77,20 @@ fn start(program: &OsStr, args: &[&str], folder: PathBuf) -> Option<Server> {
 }
 
 impl Server {
-    /// Polls until `done`, or fails if the server ends or the time is up.
+    /// Polls until `done` returns a value. Fails if the server ends or after `PATIENCE`.
     fn wait<T>(&mut self, what: &str, mut done: impl FnMut(&Path) -> Option<T>) -> T {
-        let until = Instant::now() + PATIENCE;
+        let end = Instant::now() + PATIENCE;
         loop {
             if let Some(done) = done(&self.folder) {
                 return done;
             }
             assert!(self.child.try_wait().unwrap().is_none(), "the server ended: no {what}");
-            assert!(Instant::now() < until, "no {what} in {PATIENCE:?}");
+            assert!(Instant::now() < end, "no {what} in {PATIENCE:?}");
             std::thread::park_timeout(Duration::from_millis(2));
         }
     }
 
-    /// The port in the file that memcached and Hypostyle write.
+    /// Returns the port from the file that memcached and Hypostyle write.
     fn port(&mut self, kind: &str) -> u16 {
         self.wait(kind, |folder| {
             let said = std::fs::read_to_string(folder.join("ports")).unwrap_or_default();
@@ -151,15 +152,15 @@ fn redis() -> Option<Server> {
             ["--dir", folder.to_str().unwrap()],
         ];
         let mut server = start(OsStr::new("redis-server"), args.as_flattened(), folder.clone())?;
-        let until = Instant::now() + PATIENCE;
-        // If another process has taken the port, Redis ends, and the next port is tried.
+        let end = Instant::now() + PATIENCE;
+        // If another process has taken the port, Redis ends, and the outer loop tries another port.
         while server.child.try_wait().unwrap().is_none() {
             if TcpStream::connect(free).is_ok() && UnixStream::connect(&socket).is_ok() {
                 server.targets.push(format!("redis://{free}"));
                 server.targets.push(format!("unix:{}", socket.display()));
                 return Some(server);
             }
-            assert!(Instant::now() < until, "redis-server does not listen");
+            assert!(Instant::now() < end, "redis-server does not listen");
             std::thread::park_timeout(Duration::from_millis(2));
         }
     }
@@ -176,20 +177,20 @@ fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
     Arc::new(workload)
 }
 
-fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, speech: Speech) -> Drive {
-    let until = Until {
+fn plan(workload: &Arc<Workload>, targets: Arc<[Target]>, protocol: Protocol) -> Drive {
+    let end = EndCondition {
         stop: Arc::default(),
         deadline: Some(Instant::now() + 3 * PATIENCE),
         requests: Some(2000),
     };
     let pace = Pace::Closed { connections: 2, depth: 4 };
-    let drive = Drive::new(Arc::clone(workload), targets, speech, pace);
-    Drive { timeout: PATIENCE, verify: true, until, ..drive }
+    let drive = Drive::new(Arc::clone(workload), targets, protocol, pace);
+    Drive { timeout: PATIENCE, verify: true, end, ..drive }
 }
 
 fn run(drive: Drive) -> Tally {
     let (sink, tallies) = mpsc::channel();
-    let what = format!("{:?} at {}", drive.speech, drive.targets[0].name);
+    let what = format!("{:?} at {}", drive.protocol, drive.targets[0].name);
     drive::run(drive, Instant::now(), &AtomicU32::new(0), &sink).unwrap();
     drop(sink);
     let mut all = Tally::default();
@@ -200,21 +201,21 @@ fn run(drive: Drive) -> Tally {
 }
 
 fn populate(drive: &Drive) {
-    let until = Until { requests: None, ..drive.until.clone() };
-    let tally = run(Drive { mode: Mode::Populate, until, ..drive.clone() });
+    let end = EndCondition { requests: None, ..drive.end.clone() };
+    let tally = run(Drive { mode: Mode::Populate, end, ..drive.clone() });
     let set = tally.verb(Verb::Set);
     assert_eq!((set.sent, set.answered, set.errors, set.not_done), (KEYS, KEYS, 0, 0));
 }
 
 /// Checks all verbs, over each target of the server.
-fn check(server: &Server, speeches: &[Speech]) {
+fn check(server: &Server, speeches: &[Protocol]) {
     for name in &server.targets {
-        for &speech in speeches {
-            let what = format!("{} at {name}", speech.name());
-            // A prefix of its own: no other check's keys are found.
+        for &protocol in speeches {
+            let what = format!("{} at {name}", protocol.name());
+            // Each check has its own key prefix, so that it does not find keys of other checks.
             let prefix = format!("{what}-").replace([' ', ':', '/', '.'], "-");
             let plain = workload(&[("key-prefix", &prefix)]);
-            let drive = plan(&plain, server.target(name), speech);
+            let drive = plan(&plain, server.target(name), protocol);
             populate(&drive);
             let get = run(drive.clone());
             let get = get.verb(Verb::Get);
@@ -229,13 +230,13 @@ fn check(server: &Server, speeches: &[Speech]) {
     }
 }
 
-/// Multigets that miss half of their keys; then the misses are filled in.
+/// Sends multigets that miss half of their keys, and fills the misses.
 fn several(drive: &Drive, prefix: &str, what: &str) {
     let twice = (2 * KEYS).to_string();
     let workload = workload(&[("keys", &twice), ("batch", "7"), ("key-prefix", prefix)]);
-    let until = Until { requests: Some(300), ..drive.until.clone() };
+    let end = EndCondition { requests: Some(300), ..drive.end.clone() };
     let names = Names::new(&workload);
-    let drive = Drive { workload, names, until, ..drive.clone() };
+    let drive = Drive { workload, names, end, ..drive.clone() };
     let seen = run(drive.clone());
     let get = seen.verb(Verb::Get);
     assert_eq!((get.answered, get.keys, get.corrupt, get.errors), (300, 2100, 0, 0), "{what}");
@@ -244,8 +245,8 @@ fn several(drive: &Drive, prefix: &str, what: &str) {
     let filled = run(Drive { fill_on_miss: true, ..drive.clone() });
     let (get, set) = (filled.verb(Verb::Get), filled.verb(Verb::Set));
     assert_eq!((set.answered, set.errors), (get.misses, 0), "{what}");
-    let until = Until { requests: Some(2000), ..drive.until.clone() };
-    run(Drive { fill_on_miss: true, until, ..drive.clone() });
+    let end = EndCondition { requests: Some(2000), ..drive.end.clone() };
+    run(Drive { fill_on_miss: true, end, ..drive.clone() });
     let after = run(drive);
     let get = after.verb(Verb::Get);
     assert_eq!((get.hits, get.misses, get.corrupt), (2100, 0, 0), "{what}");
@@ -263,11 +264,12 @@ fn every_verb(drive: &Drive, prefix: &str, what: &str) {
     assert!(get.hits > 0 && get.misses > 0, "{what}: {} {}", get.hits, get.misses);
     assert!(delete.not_done > 0 && delete.not_done < delete.sent, "{what}");
     // Redis creates a missing item on append, memcached does not.
-    let is_redis = drive.speech == Speech::Resp;
+    let is_redis = drive.protocol == Protocol::Resp;
     assert_eq!(seen.verb(Verb::Append).not_done == 0, is_redis, "{what}");
 }
 
-/// ADD and REPLACE: each is answered, stored or not, and none counts as an error or a miss.
+/// Checks ADD and REPLACE: each is answered, whether it stores the item or not, and counts as
+/// neither an error nor a miss.
 fn conditional(drive: &Drive, prefix: &str, what: &str) {
     let prefix = format!("{prefix}-anew");
     let each = |mix: &str, verify| {
@@ -288,13 +290,14 @@ fn conditional(drive: &Drive, prefix: &str, what: &str) {
     assert_eq!(each("get", true), (0, 2000, 0), "{what}: what was replaced is there");
 }
 
-/// The paper's mix of gets, sets and deletes. The last write of any key is one of 25 sets or one of
-/// 5 deletes, so a sixth of the keys is not found (16 to 17 % in the paper).
+/// Checks the paper's mix of gets, sets and deletes. The last write to a key is a set with a
+/// probability of 25/30 or a delete with one of 5/30. So a sixth of the keys is not found; in the
+/// paper, 16 to 17 %.
 fn not_found(drive: &Drive, prefix: &str, what: &str) {
     let mix = ("mix", "get=70,set=25,delete=5");
     let workload = workload(&[mix, ("value-size", "10"), ("key-prefix", prefix)]);
-    let until = Until { requests: Some(10_000), ..drive.until.clone() };
-    let drive = Drive { names: Names::new(&workload), workload, until, ..drive.clone() };
+    let end = EndCondition { requests: Some(10_000), ..drive.end.clone() };
+    let drive = Drive { names: Names::new(&workload), workload, end, ..drive.clone() };
     populate(&drive);
     run(drive.clone());
     let seen = run(Drive { seed: 2, ..drive });
@@ -330,5 +333,5 @@ fn memcached_over_tcp_udp_and_unix_in_text_meta_and_binary() {
 
 #[test]
 fn redis_over_tcp_and_unix() {
-    redis().iter().for_each(|server| check(server, &[Speech::Resp]));
+    redis().iter().for_each(|server| check(server, &[Protocol::Resp]));
 }

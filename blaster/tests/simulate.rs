@@ -1,7 +1,7 @@
-//! `kvblaster simulate` as its user sees it, run on files made here.
+//! `kvblaster simulate` as a user runs it, on files made here.
 //!
-//! Where: outermost. Invariant: stdout gets the report and nothing else; an error is told on stderr
-//! with the file's name, and by the exit status.
+//! Where: tests of the whole program. Invariant: stdout gets the report and nothing else. An error
+//! is reported on stderr with the file's name, and by the exit status.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -20,7 +20,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// Makes a trace of this name: skewed, and longer than any cache.
+    /// Makes a trace file with skewed popularity.
     fn trace(&self, name: &str, keys: u64, count: u64) -> PathBuf {
         let request = |at| {
             let random = mix(at);
@@ -76,7 +76,8 @@ fn a_simulation_prints_a_table_and_draws_a_plot() {
     }
     assert!(text(&out.stderr).contains("66 of 66 simulations"));
     let svg = std::fs::read_to_string(svg).unwrap();
-    // Each policy has a line for each trace, and one in the legend. Colours need no page's styles.
+    // 11 policies have a line for each of two traces, and as many in the legends. The colours do
+    // not depend on the styles of a page.
     assert_eq!(svg.matches("<path class=\"line ").count(), 2 * 22);
     assert!(!svg.contains("var(") && svg.contains(".k0 { stroke: #"));
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));

@@ -1,7 +1,7 @@
 //! Fuzzes the parser of a connection that speaks any protocol, with any bytes, cut anywhere.
 //!
 //! Where: `cargo fuzz run --sanitizer none binary -- -dict=fuzz/binary.dict -max_total_time=20`.
-//! The first two bytes of the input say how it is cut, the rest is the stream.
+//! The first two bytes of the input give the lengths of the pieces; the rest is the stream.
 //! Invariant: no panic; a step consumes only bytes that are there; the requests in a binary stream
 //! do not depend on the cuts at all; a request that was parsed and written again is parsed as the
 //! same.
@@ -15,26 +15,26 @@ mod stream;
 
 use libfuzzer_sys::fuzz_target;
 use protocol::binary::MAGIC_REQUEST;
-use protocol::{LINE_BYTES_MAX, Session, Speak, Step};
+use protocol::{LINE_BYTES_MAX, ProtocolMode, Session, Step};
 use stream::feed;
 
 fuzz_target!(|data: &[u8]| {
     let [first, second, stream @ ..] = data else { return };
-    for speak in [Speak::Binary, Speak::Auto] {
+    for speak in [ProtocolMode::Binary, ProtocolMode::Auto] {
         let whole = feed(speak, [stream]);
-        let framed = speak == Speak::Binary || stream.first() == Some(&MAGIC_REQUEST);
+        let framed = speak == ProtocolMode::Binary || stream.first() == Some(&MAGIC_REQUEST);
         for piece_bytes in [usize::from(*first) + 1, usize::from(*second) * 16 + 1] {
             let cut = feed(speak, stream.chunks(piece_bytes));
             let same = whole.agrees(&cut) && (!framed || cut.agrees(&whole));
             assert!(same || !framed && stream.len() >= LINE_BYTES_MAX);
         }
     }
-    if let Step::Request(request, _) = Session::new(Speak::Binary).next(stream)
+    if let Step::Request(request, _) = Session::new(ProtocolMode::Binary).next(stream)
         && request.tag().is_some()
     {
         let mut bytes = Vec::new();
         encode::request(&request, &mut bytes);
-        let again = Session::new(Speak::Binary).next(&bytes);
+        let again = Session::new(ProtocolMode::Binary).next(&bytes);
         assert_eq!(again, Step::Request(request, bytes.len()));
     }
 });

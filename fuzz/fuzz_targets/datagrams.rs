@@ -12,7 +12,7 @@ mod script;
 
 use libfuzzer_sys::fuzz_target;
 
-/// First parts of as many requests as may wait: fifteen each from nine hosts.
+/// The first parts of the maximum number of waiting requests: fifteen from each of nine hosts.
 fn flood() -> impl Iterator<Item = u8> {
     (0..135).flat_map(|at| [at % 9 * 2 + 1, at / 9 << 4, 0, 2, 1])
 }

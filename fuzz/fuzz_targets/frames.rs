@@ -1,8 +1,8 @@
 //! Fuzzes the reading of packets, with any bytes as an Ethernet frame of IPv4 or IPv6 and UDP.
 //!
 //! Where: `cargo fuzz run --sanitizer none frames -- -max_total_time=20`.
-//! Invariant: no panic; the packet that is read lies within the frame; its checksums are right by
-//! another way of summing up; its addresses, written before its payload, are read as the same.
+//! Invariant: no panic; the packet that is read lies within the frame; a second implementation
+//! accepts its checksums; its addresses, written before its payload, are read as the same.
 //! Source: the invariant of `net/src/wire.rs`; RFC 1071, section 1.
 #![no_main]
 
@@ -13,7 +13,7 @@ const ETHERNET_BYTES: usize = wire::ETHERNET_BYTES;
 const UDP_BYTES: usize = 8;
 
 fuzz_target!(|data: &[u8]| {
-    // Random bytes have no right checksum: the first byte says which checksums are put right.
+    // Random bytes rarely have a correct checksum: the first byte selects the checksums to correct.
     let Some((right, data)) = data.split_first() else { return };
     let mut frame = data.to_vec();
     if right & 1 != 0 {
@@ -36,10 +36,10 @@ fuzz_target!(|data: &[u8]| {
     let mut written = [&vec![0xaa; ends.header_bytes()][..], payload].concat();
     assert!(wire::write(&mut written, &ends));
     assert_eq!(wire::read(&written, Sums::Whole), Ok(Packet { ends, payload_bytes }));
-    assert_eq!(ends.turned().turned(), ends);
+    assert_eq!(ends.reversed().reversed(), ends);
 });
 
-/// The Internet checksum, added up 16 bits at a time as the RFC first describes it.
+/// The Internet checksum, added up 16 bits at a time: the first method of RFC 1071.
 fn sum(parts: &[&[u8]]) -> u16 {
     let bytes = parts.concat();
     bytes.chunks(2).fold(0_u16, |sum, pair| {
@@ -49,7 +49,7 @@ fn sum(parts: &[&[u8]]) -> u16 {
     })
 }
 
-/// The sum over a frame's UDP packet, its pseudo header before it.
+/// The sum over the pseudo header and the UDP packet of a frame.
 fn udp_sum(frame: &[u8], ends: &Ends, payload_bytes: usize) -> u16 {
     let at = ends.header_bytes() - UDP_BYTES;
     let packet = &frame[at..at + UDP_BYTES + payload_bytes];
@@ -79,7 +79,7 @@ fn put_right_header(frame: &mut [u8]) {
     header[10..12].copy_from_slice(&right.to_be_bytes());
 }
 
-/// Puts UDP's checksum right, of a packet without options or extensions.
+/// Corrects the UDP checksum of a packet without IP options or extension headers.
 fn put_right_udp(frame: &mut [u8]) {
     let (ips, at) = match frame.get(12..14) {
         Some([0x86, 0xdd]) => (22..54, 54),

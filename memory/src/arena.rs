@@ -10,13 +10,14 @@
 //! ```
 //!
 //! Where: under the rings of an interface, which receive into the arena and send from it, and under
-//! the store, which keeps values there. It is a mapping of its own beside the region of segments:
-//! the kernel pins the pages that were there at registration, so nothing of the arena may be given
-//! back to the system, as parts of the region are.
-//! Invariant: a chunk belongs to a ring, is free, or is in a chain. If the arena keeps, received
-//! bytes may stay in their chunk as a value's; the ring then gets a free chunk in exchange, so that
-//! rings and values always have the same number of chunks. Whoever holds a reference to a chunk may
-//! read its value's bytes; only the chunk's taker writes them, before they are published.
+//! the store, which keeps values there. The arena is a mapping apart from the region of segments:
+//! the kernel pins its pages at registration, so no part of the arena may be given back to the
+//! system. Parts of the region may.
+//! Invariant: a chunk belongs to a ring, is free, or is in a chain. If `keeps` is true, received
+//! bytes may stay in their chunk and become a value's; the ring then gets a free chunk in exchange,
+//! so that the numbers of the rings' and the values' chunks never change. Each holder of a
+//! reference to a chunk may read its value's bytes; only the thread that took the chunk writes
+//! them, before they are published.
 //! Source: the KV-Cache paper, section 4 (packet buffers that are values).
 
 #![allow(unsafe_code, reason = "hands out addresses in the mapping")]
@@ -29,7 +30,7 @@ mod tests;
 #[cfg(all(test, loom))]
 mod under_loom;
 
-pub use kept::Kept;
+pub use kept::KeptBytes;
 
 use crate::chains::Chains;
 use crate::map::Map;
@@ -42,14 +43,14 @@ use std::ptr::NonNull;
 
 /// Number of chunks in a group; each has a bit in the group's word.
 const GROUP: u32 = 64;
-/// Most chunks: the store's frame numbers need one bit to mark the arena's chunks.
+/// Maximum number of chunks: the store's frame numbers need one bit to mark the arena's chunks.
 const CHUNKS_MAX: u32 = 1 << 30;
 /// The sizes that a chunk may have: those of the kernel's ring chunks.
 pub const CHUNK_BYTES: [usize; 2] = [2048, 4096];
 /// Offset at which a value begins in its chunk. The bytes before it are for metadata, which the
 /// kernel may expect before everything that it sends.
 pub const VALUE_AT: usize = 16;
-/// The byte that debug builds fill a free chunk with, so that tests notice who still reads it.
+/// The byte with which debug builds fill a freed chunk, so that tests notice a late read.
 const OVERWRITTEN: u8 = 0xdd;
 
 /// A mapping, cut into chunks.
@@ -60,7 +61,7 @@ pub struct Arena {
     chunk_bytes: usize,
     chunks: u32,
     ring_chunks: u32,
-    /// True if received bytes may stay in their chunk as a value's.
+    /// True if received bytes may stay in their chunk and become a value's.
     keeps: bool,
     chains: Chains,
     vacant: Vacant,
@@ -83,8 +84,8 @@ impl Arena {
         let bytes = (chunks as usize).checked_mul(chunk_bytes);
         let map = Map::new(bytes.ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?)?;
         map.want_huge(map.bytes());
-        // A ring's chunk has no references, and is in no list of free ones. The tables have room
-        // for all chunks, because a value's chunk may become a ring's.
+        // A ring's chunk has no references and is not free. The tables have room for all chunks,
+        // because a value's chunk may become a ring's.
         let arena = Arena {
             map,
             chunk_bytes,
@@ -104,14 +105,14 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Sets if received bytes may stay in their chunk; at first they may not.
+    /// Sets whether received bytes may stay in their chunk. By default they may not.
     #[must_use]
     pub fn keeping(self, keeps: bool) -> Arena {
         Arena { keeps, ..self }
     }
 
     /// True if received bytes may stay in their chunk. The receiver then gives each chunk that it
-    /// has finished with to `let_go`, and receives into the chunk that `let_go` returns.
+    /// has finished with to `recycle`, and receives into the chunk that `recycle` returns.
     #[inline]
     #[must_use]
     pub fn keeps(&self) -> bool {
@@ -161,7 +162,7 @@ impl Arena {
         8 * (2 * self.chunks as usize + self.chunks.div_ceil(GROUP) as usize)
     }
 
-    /// Number of free chunks. A hint, counted anew.
+    /// Counts the free chunks. The result is a hint: other threads may take or free chunks.
     #[must_use]
     pub fn free(&self) -> u32 {
         (0..self.chunks.div_ceil(GROUP)).map(|group| self.vacant.free(group).count_ones()).sum()
@@ -174,7 +175,7 @@ impl Arena {
         Some(chunk)
     }
 
-    /// Takes a free chunk without adding a reference, like a ring's chunk.
+    /// Takes a free chunk without adding a reference: a ring's chunk has none.
     fn take_free(&self) -> Option<u32> {
         let (group, chunk) = self.vacant.take_below(self.chunks.div_ceil(GROUP))?;
         Some(group * GROUP + chunk)
@@ -195,8 +196,8 @@ impl Arena {
         })
     }
 
-    /// Has the chain at `next` follow `chunk` in a chain that is not published yet; with `None`,
-    /// `chunk` is the last one. The caller's reference to `next` becomes that of `chunk`.
+    /// Links the chain at `next` behind `chunk`, whose chain is not published yet. With `None`,
+    /// `chunk` ends its chain. The caller's reference to `next` passes to `chunk`.
     pub fn chain(&self, chunk: u32, next: Option<u32>) {
         self.chains.chain(chunk, next.unwrap_or(NONE));
     }
@@ -209,8 +210,8 @@ impl Arena {
     pub fn set_extent(&self, chunk: u32, offset: usize, bytes: usize) {
         assert!(offset <= self.chunk_bytes && bytes <= self.chunk_bytes - offset, "within a chunk");
         let word = self.extents.word(chunk as usize);
-        // Relaxed, both, paired with the loads in `extent` and `let_go`: the chain is published
-        // with Release, and the upper half does not change.
+        // Both accesses are Relaxed and pair with the loads in `extent` and `recycle`: the chain is
+        // published with Release, and the word's upper half does not change.
         let upper = word.load(Ordering::Relaxed) & !u64::from(u32::MAX);
         word.store(upper | (offset as u64) << 16 | bytes as u64, Ordering::Relaxed);
     }
@@ -219,7 +220,8 @@ impl Arena {
     /// reference.
     #[must_use]
     pub fn extent(&self, chunk: u32) -> (usize, usize) {
-        let extent = low(self.extents.word(chunk as usize).load(Ordering::Relaxed)); // as it is set
+        // Relaxed: see `set_extent`.
+        let extent = low(self.extents.word(chunk as usize).load(Ordering::Relaxed));
         ((extent >> 16) as usize, (extent & 0xffff) as usize)
     }
 
@@ -238,7 +240,7 @@ impl Arena {
     /// value's (it has references).
     #[must_use]
     pub fn value_chunk_of(&self, at: *const u8) -> Option<(u32, usize)> {
-        self.chunk_of(at).filter(|(chunk, _)| self.chains.seen(*chunk).0 > 0)
+        self.chunk_of(at).filter(|(chunk, _)| self.chains.snapshot(*chunk).0 > 0)
     }
 
     /// Returns the chunk in which an address lies, and the address's offset in it.
@@ -262,8 +264,8 @@ impl Arena {
     fn overwrite(&self, chunk: u32) {
         if cfg!(all(debug_assertions, not(loom))) {
             plain_access(self.at(chunk), self.chunk_bytes, true);
-            // SAFETY: the last reference has gone and the chunk is not free yet: nobody reads or
-            // takes it.
+            // SAFETY: the last reference was dropped and the chunk is not free yet, so that nobody
+            // reads or takes the chunk.
             unsafe { self.at(chunk).write_bytes(OVERWRITTEN, self.chunk_bytes) };
         }
     }

@@ -16,7 +16,7 @@ use crate::sync::Ordering;
 use crate::words::{Words, low};
 use std::io;
 
-/// One reference, as a number to add to a piece's word.
+/// The number that adds one reference to a piece's word.
 pub(crate) const ONE_REF: u64 = 1 << 32;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Chains {
         Ok(Self { words: Words::new(pieces)? })
     }
 
-    /// Most pieces.
+    /// Number of pieces.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn len(&self) -> usize {
         self.words.len()
@@ -43,8 +43,8 @@ impl Chains {
         self.words.word(piece as usize).store(ONE_REF | u64::from(NONE), Ordering::Release);
     }
 
-    /// Makes a piece that has no reference a chain of its own with two: one for the caller, and one
-    /// for whoever had the piece before. False if the piece has a reference.
+    /// Makes a piece without references a chain of its own with two references: one for the caller
+    /// and one for the piece's previous owner. False if the piece has a reference.
     #[must_use]
     pub(crate) fn begin_shared(&self, piece: u32) -> bool {
         let refs = if plant::is(Fault::KeptReleasedEarly) { 1 } else { 2 };
@@ -54,13 +54,12 @@ impl Chains {
         word.fetch_update(Ordering::Release, Ordering::Relaxed, begun).is_ok()
     }
 
-    /// Has the chain at `next` follow `piece` in a chain that is not published yet; with `NONE`,
-    /// `piece` is the last one. The caller's reference to `next` becomes that of `piece`. The
-    /// former successor of `piece` becomes a chain of its own again, whose reference the caller
-    /// gets.
+    /// Links the chain at `next` behind `piece`, whose chain is not published yet. With `NONE`,
+    /// `piece` ends its chain. The caller's reference to `next` passes to `piece`. The former
+    /// successor of `piece` becomes a chain of its own again, whose reference passes to the caller.
     ///
-    /// Only the link in the piece's word changes, and its references stay: a reader that has the
-    /// piece's number from a former item may hold a reference for a moment.
+    /// The link in the piece's word changes, but not the number of references: a reader that has
+    /// the piece's number from a former item may hold a reference for a moment.
     pub(crate) fn chain(&self, piece: u32, next: u32) {
         let link = |word: u64| Some((word & !u64::from(u32::MAX)) | u64::from(next));
         // Relaxed: only the chain's builder follows links until the chain is published with
@@ -70,8 +69,8 @@ impl Chains {
         debug_assert!(linked.is_ok(), "link never refuses");
     }
 
-    /// Adds a reference to a piece; false if it has none, and so is free. The piece may have become
-    /// another chain's since the caller read its number.
+    /// Adds a reference to a piece; false if the piece has no reference, and so is free. The piece
+    /// may belong to another chain than when the caller read its number.
     #[must_use]
     pub(crate) fn hold(&self, piece: u32) -> bool {
         let held = |word: u64| word >= ONE_REF || plant::is(Fault::EmptyChainHeld);
@@ -81,8 +80,9 @@ impl Chains {
         word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Drops a reference to a piece. The last one drops the piece's reference to the next, and so
-    /// on; `free` gets each piece without references. Returns the number of pieces freed.
+    /// Drops a reference to a piece. If it was the last, drops the piece's reference to the next
+    /// piece, and so on; `free` gets each piece without references. Returns the number of pieces
+    /// freed.
     pub(crate) fn release(&self, piece: u32, free: impl Fn(u32)) -> u32 {
         let (mut piece, mut freed) = (piece, 0);
         while piece != NONE {
@@ -108,7 +108,7 @@ impl Chains {
     }
 
     /// Returns the number of references and the successor of a piece at this moment.
-    pub(crate) fn seen(&self, piece: u32) -> (u64, u32) {
+    pub(crate) fn snapshot(&self, piece: u32) -> (u64, u32) {
         // Acquire pairs with the Release stores of this file.
         let word = self.words.word(piece as usize).load(Ordering::Acquire);
         (word / ONE_REF, low(word))

@@ -7,8 +7,9 @@
 //! and readers hold references to the first one.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 //!
-//! The top bit of a frame's number tells its place: if clear, a segment of the region; if set, the
-//! arena, whose chunk it is. All frames of a chain are in the same one of the two.
+//! The top bit of a frame's number gives the frame's place. If the bit is clear, the frame lies in
+//! a segment of the region; if it is set, the frame is a chunk of the arena. The frames of a chain
+//! are either all in the region or all in the arena.
 
 #![allow(unsafe_code, reason = "reads and writes frames in the mapping")]
 
@@ -18,7 +19,7 @@ mod pinned;
 
 pub use pinned::{Pieces as PinnedPieces, Pinned};
 
-use crate::arena::{Arena, Kept, VALUE_AT};
+use crate::arena::{Arena, KeptBytes, VALUE_AT};
 use crate::chains::Chains;
 use crate::nodes::Nodes;
 use crate::quiescence::Quiescence;
@@ -31,11 +32,12 @@ use std::sync::Arc;
 
 /// Size of the largest frame, except in segments of more than 64 times that size.
 const FRAME_BYTES_MAX: u32 = 16 << 10;
-/// Most frames of a segment; each has a bit in the segment's word.
+/// Maximum number of frames in a segment; each has a bit in the segment's word.
 const FRAMES_PER_SEGMENT_MAX: u32 = 64;
-/// Most segments that `scattered` looks at: 128 GiB of the largest.
-const LOOKS_MAX: u32 = 1 << 16;
-/// The bit of a frame's number that marks a chunk of the arena; the others are the chunk's number.
+/// Maximum number of segments that `scattered` examines: 128 GiB in segments of the largest size.
+const SCATTERED_SEGMENTS_MAX: u32 = 1 << 16;
+/// The bit of a frame's number that marks a chunk of the arena; the other bits are the chunk's
+/// number.
 const ARENA: u32 = 1 << 31;
 
 /// True if this frame number is that of a chunk of the arena.
@@ -68,16 +70,21 @@ impl Memory {
     /// # Errors
     /// `bytes` is out of range, or the system refuses the address space.
     pub fn new(bytes: usize, growth: usize, columns: usize) -> io::Result<Self> {
-        Memory::on(Nodes::default(), bytes, growth, columns)
+        Memory::with_nodes(Nodes::default(), bytes, growth, columns)
     }
 
-    /// Like `new`, but divides the memory between nodes; `place` tells the system.
+    /// Like `new`, but divides the memory between nodes. `prefer_nodes` applies the division.
     ///
     /// # Errors
     /// Like `new`.
-    pub fn on(nodes: Nodes, bytes: usize, growth: usize, columns: usize) -> io::Result<Self> {
+    pub fn with_nodes(
+        nodes: Nodes,
+        bytes: usize,
+        growth: usize,
+        columns: usize,
+    ) -> io::Result<Self> {
         let region = Region::new(bytes, growth)?;
-        let segments = Segments::on(nodes, region.segments(), region.segments_max())?;
+        let segments = Segments::with_nodes(nodes, region.segments(), region.segments_max())?;
         let frames = Frames::new(&region)?;
         let allowed = CachePadded(AtomicU32::new(region.segments()));
         Ok(Self {
@@ -95,7 +102,7 @@ impl Memory {
     ///
     /// # Errors
     /// The system does not know the nodes, or does not allow it.
-    pub fn place(&self) -> io::Result<()> {
+    pub fn prefer_nodes(&self) -> io::Result<()> {
         if self.segments.nodes().count() == 1 {
             return Ok(());
         }
@@ -116,7 +123,7 @@ impl Memory {
 
     /// Takes a free frame, as a chain of its own with one reference. If no segment has a free
     /// frame, cuts a free segment into frames, but only if more than `keep` segments are free. The
-    /// segment is one of the node `node` if possible, or else of a near one.
+    /// segment belongs to the node `node` if possible, or else to the nearest node that has one.
     pub fn take_frame(&self, keep: u32, node: usize) -> Option<u32> {
         self.frames.take(&self.segments, (keep, node)).map(|frame| self.begin_chain(frame))
     }
@@ -139,9 +146,9 @@ impl Memory {
     ///
     /// # Panics
     /// The bytes lie in another arena.
-    pub fn frame_of(&self, kept: Kept) -> u32 {
+    pub fn frame_of(&self, kept: KeptBytes) -> u32 {
         let is_ours = self.arena.as_ref().is_some_and(|arena| Arc::ptr_eq(arena, kept.arena()));
-        assert!(is_ours, "of the memory's own arena");
+        assert!(is_ours, "kept in the memory's own arena");
         kept.into_chunk() | ARENA
     }
 
@@ -155,7 +162,7 @@ impl Memory {
         self.arena.as_deref().filter(|_| is_chunk(frame)).map(|arena| (arena, frame & !ARENA))
     }
 
-    /// Returns the chains that this frame belongs to, and its number there.
+    /// Returns the reference words of the frame's place, and the frame's index in them.
     fn chains(&self, frame: u32) -> (&Chains, u32) {
         self.chunk(frame)
             .map_or((&self.frames.chains, frame), |(arena, chunk)| (arena.chains(), chunk))
@@ -178,26 +185,25 @@ impl Memory {
         }
     }
 
-    /// Has the chain at `next` follow `frame` in a chain that is not published yet; with `NONE`,
-    /// `frame` is the last one. The caller's reference to `next` becomes that of `frame`. The
-    /// former successor of `frame` becomes a chain of its own again, whose reference the caller
-    /// gets.
+    /// Links the chain at `next` behind `frame`, whose chain is not published yet. With `NONE`,
+    /// `frame` ends its chain. The caller's reference to `next` passes to `frame`. The former
+    /// successor of `frame` becomes a chain of its own again, whose reference passes to the caller.
     pub fn chain(&self, frame: u32, next: u32) {
         let (chains, at) = self.chains(frame);
         let next = if next == NONE { NONE } else { self.chains(next).1 };
         chains.chain(at, next);
     }
 
-    /// Adds a reference to the chain at `head`; false if it has none, and so is free. The frame may
-    /// have become the head of another chain since the caller read its number.
+    /// Adds a reference to the chain at `head`; false if the chain has no reference, and so is
+    /// free. The frame may have become the head of another chain since the caller read its number.
     #[must_use]
     fn hold(&self, head: u32) -> bool {
         let (chains, at) = self.chains(head);
         chains.hold(at)
     }
 
-    /// Drops a reference to the chain at `head`. The last one frees the frame and drops its
-    /// reference to the next one, and so on. Returns the number of frames freed.
+    /// Drops a reference to the chain at `head`. If it was the last, frees the frame and drops its
+    /// reference to the next frame, and so on. Returns the number of frames freed.
     pub fn release(&self, head: u32) -> u32 {
         match self.chunk(head) {
             Some((arena, chunk)) => arena.release(chunk),
@@ -271,8 +277,8 @@ impl Frames {
         self.in_flight.load(Ordering::Relaxed) // as in `count_in_flight`
     }
 
-    /// Counts `frames` taken for an arriving value (`true`), or no longer arriving (`false`),
-    /// because the value was published or given up.
+    /// Adds the size of `frames` frames of an arriving value to `in_flight`; with `arriving` false
+    /// subtracts it, because the value was published or given up.
     pub fn count_in_flight(&self, arriving: bool, frames: u32) {
         let bytes = self.frame_bytes as usize * frames as usize;
         // Relaxed, paired with the load in `in_flight_bytes`: a sum that orders nothing.
@@ -287,16 +293,16 @@ impl Frames {
         u64::MAX >> (64 - self.per_segment)
     }
 
-    /// Tells how scattered the frames in use are. Returns `(n, from)`: if the frames in use of
-    /// segments from `from` on moved to free frames of segments below `from`, `n` segments would
-    /// become free. Segments without a free frame are not counted; their frames stay. A hint, which
-    /// considers only the first `LOOKS_MAX` segments.
+    /// Measures how scattered the frames in use are. Returns `(n, from)`: if the frames in use in
+    /// segments from `from` on moved to free frames in segments below `from`, `n` segments would
+    /// become free. Segments without a free frame are not counted; their frames stay. The result is
+    /// a hint from only the first `SCATTERED_SEGMENTS_MAX` segments.
     pub fn scattered(&self, segments: &Segments) -> Option<(u32, u32)> {
-        let looks = segments.count().min(LOOKS_MAX);
+        let examined = segments.count().min(SCATTERED_SEGMENTS_MAX);
         let free = |segment: u32| self.vacant.free(segment).count_ones();
-        let mut room: u32 = (0..looks).map(free).sum();
+        let mut room: u32 = (0..examined).map(free).sum();
         let (mut spare, mut from, mut used) = (0, NONE, 0);
-        for segment in (0..looks).rev() {
+        for segment in (0..examined).rev() {
             let there = free(segment);
             if there == 0 {
                 continue;
@@ -311,15 +317,15 @@ impl Frames {
         (spare > 0).then_some((spare, from))
     }
 
-    /// True if the frame lies in a segment that `scattered` has counted, given its `from`: one from
-    /// `from` on that has free frames.
+    /// True if the frame lies in a segment that `scattered` counted when it returned `from`: a
+    /// segment from `from` on that has free frames.
     fn is_scattered(&self, frame: u32, from: u32) -> bool {
         let segment = frame / self.per_segment;
         frame & ARENA == 0 && segment >= from && self.vacant.free(segment) != 0
     }
 
-    /// Takes a frame from the lowest segment below `before` that has one, so that higher ones
-    /// empty.
+    /// Takes a frame from the lowest segment below `before` that has a free one, so that higher
+    /// segments become empty.
     fn take_cut(&self, segments: &Segments, before: u32) -> Option<u32> {
         let (segment, frame) = self.vacant.take_below(before.min(segments.count()))?;
         segments.get(segment).touch((frame + 1) * self.frame_bytes);
@@ -370,7 +376,7 @@ mod tests {
             assert_eq!(memory.release(*frame), 1);
         }
         assert_eq!(memory.segments.free(), free - 1);
-        assert_eq!(memory.take_frame(0, 0), Some(0), "the segment given back last is cut anew");
+        assert_eq!(memory.take_frame(0, 0), Some(0), "the segment given back last is cut again");
     }
 
     #[test]
@@ -379,11 +385,11 @@ mod tests {
         let per_segment = memory.frames.per_segment;
         assert_eq!(memory.frames.table_bytes(10), 10 * (per_segment as usize + 1) * 8);
         let scattered = || memory.frames.scattered(&memory.segments);
-        assert_eq!((scattered(), memory.take_frame_before(1)), (None, None), "none is cut");
+        assert_eq!((scattered(), memory.take_frame_before(1)), (None, None), "no segment is cut");
         let taken: Vec<u32> =
             (0..per_segment * 3).map(|_| memory.take_frame(0, 0).expect("room")).collect();
         assert_eq!((scattered(), memory.take_frame_before(3)), (None, None), "all are full");
-        // All but one of the last segment, which has no room for that one's place in its turn.
+        // Frees all frames of the highest segment but the first.
         taken[2 * per_segment as usize + 1..].iter().for_each(|&frame| {
             memory.release(frame);
         });
@@ -473,7 +479,7 @@ mod tests {
                 reads += 1;
             }
             assert!(read == expected, "by {step}");
-            // One step for each piece asked for, and one for each frame passed.
+            // `next` is called once for each piece requested and once for each frame passed.
             assert_eq!(STEPS.get() - before, reads + frames.len(), "steps in {reads} reads");
         }
         assert_eq!(memory.release(frames[0]), 40);
@@ -549,8 +555,8 @@ mod under_loom {
         });
     }
 
-    /// One column finds a segment without free frames and clears its hint, while another gives one
-    /// of its frames back. The next look finds that frame.
+    /// One column finds a segment without free frames and clears its hint, while another column
+    /// gives a frame of the segment back. The next `take_frame` finds that frame.
     #[test]
     fn a_frame_given_back_during_a_look_is_found_by_the_next() {
         model(|| {

@@ -12,7 +12,7 @@ use crate::region::REGION_BYTES_MAX;
 use crate::sync::Ordering;
 use std::io;
 
-/// Most segments that one call withholds or frees again; each takes at most one system call.
+/// Most segments that one call of `adjust` withholds or adds; each takes at most one system call.
 const CHANGED_MAX: u32 = 16;
 
 impl Memory {
@@ -58,15 +58,15 @@ impl Memory {
         self.present().saturating_sub(self.allowed())
     }
 
-    /// Brings the number of segments present closer to the number allowed, by a few: withholds free
-    /// segments, as long as more than `keep` are free, or adds free ones. True if the numbers are
-    /// now equal, or if nothing more can be done at present.
+    /// Brings the number of segments present closer to the number allowed by at most `CHANGED_MAX`:
+    /// withholds free segments, as long as more than `keep` are free, or adds free ones. True if
+    /// the numbers are now equal, or if nothing more can be done at present.
     pub fn adjust(&self, keep: u32) -> bool {
         for _ in 0..CHANGED_MAX {
             let (present, allowed) = (self.present(), self.allowed());
             let changed = match present.cmp(&allowed) {
                 std::cmp::Ordering::Less => {
-                    let admit = |segment| self.region.admit(segment);
+                    let admit = |segment| self.region.lock_on_fault(segment);
                     self.segments.restore(allowed, admit) || self.segments.add(allowed, admit)
                 }
                 std::cmp::Ordering::Equal => false,
@@ -100,7 +100,7 @@ impl Memory {
 
     /// Gives the memory of a free segment back to the system, preferably of a populated one. False
     /// if no more than `keep` segments are free.
-    pub fn cool_one(&self, keep: u32) -> bool {
+    pub fn give_back_one(&self, keep: u32) -> bool {
         let Some(segment) = self.segments.take_warm(keep) else { return false };
         self.give_memory_back(segment);
         self.segments.give(segment);
@@ -155,14 +155,14 @@ mod tests {
         // `take_without_memory` takes a segment without memory first.
         segments.give(1);
         assert_eq!((memory.take_without_memory(0), segments.warm()), (Some(4), 1));
-        assert!(!memory.populate_one(124).unwrap(), "as few are free as are to be kept");
+        assert!(!memory.populate_one(124).unwrap(), "only `keep` segments are free");
     }
 
     #[test]
     fn each_node_has_its_own_free_segments_and_lends_to_the_nearest() {
         // Three nodes in a row; columns 0 and 3 are on the first.
         let nodes = Nodes::new(&[0, 1, 2, 0], |from, to| u32::try_from(from.abs_diff(to)).unwrap());
-        let memory = Memory::on(nodes, 1 << 20, 2, 4).expect("address space");
+        let memory = Memory::with_nodes(nodes, 1 << 20, 2, 4).expect("address space");
         let segments = &memory.segments;
         assert_eq!((segments.count(), segments.free(), segments.fresh()), (128, 128, 128));
         let nodes_of = |taken: &[u32]| {
@@ -170,7 +170,7 @@ mod tests {
         };
         let node = segments.nodes().of_column(2);
         let taken: Vec<u32> = (0..128).filter_map(|_| segments.take_near(0, node)).collect();
-        // Each node has 43 segments but the last, which has 42 and is nearest to the second.
+        // The first two nodes have 43 segments each. The last has 42; its nearest is the second.
         assert_eq!(nodes_of(&taken), [43, 43, 42]);
         assert_eq!(nodes_of(&taken[..42]), [0, 0, 42]);
         assert_eq!(nodes_of(&taken[..85]), [0, 43, 42]);
@@ -188,7 +188,7 @@ mod tests {
             segments.give(segment);
         }
         // A fresh segment of the column's own node is taken before a warm one of another.
-        (0..43).for_each(|_| assert!(memory.cool_one(0)));
+        (0..43).for_each(|_| assert!(memory.give_back_one(0)));
         assert_eq!((segments.warm(), segments.fresh()), (85, 43));
         let first_fresh = segments.take_near(0, 0).unwrap();
         assert_eq!(segments.node_of(first_fresh), 0);
@@ -205,11 +205,11 @@ mod tests {
 
     #[test]
     fn memory_is_of_the_node_that_is_named() {
-        let memory = Memory::on(Nodes::new(&[0, 0], |_, _| 10), 1 << 20, 1, 1).unwrap();
-        memory.place().expect("nothing is to be done");
+        let memory = Memory::with_nodes(Nodes::new(&[0, 0], |_, _| 10), 1 << 20, 1, 1).unwrap();
+        memory.prefer_nodes().expect("nothing is to be done");
         let policies = || std::fs::read_to_string("/proc/self/numa_maps");
         if policies().is_err() {
-            return; // the system has one node and no word for it
+            return; // the system has one node and no `numa_maps`
         }
         match memory.region.prefer(0..128, 0) {
             // Some containers forbid the call.

@@ -58,7 +58,7 @@ pub struct Map {
     mapped: (NonNull<u8>, usize),
     /// True if pages in use are locked: the system does not swap them out.
     is_locked: AtomicBool,
-    /// True if huge pages were asked for.
+    /// True if huge pages were requested.
     wants_huge: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ impl Map {
         let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page_bytes = page_bytes();
         let align = if bytes < HUGE_BYTES { page_bytes } else { HUGE_BYTES };
-        // The system aligns to its pages, so this much more suffices to align to `align`.
+        // The system aligns to its pages, so `more` extra bytes suffice to align to `align`.
         let more = align - rustix::param::page_size().min(align);
         let length = bytes.max(1).checked_next_multiple_of(page_bytes).ok_or_else(too_much)?;
         let whole = length.checked_add(more).ok_or_else(too_much)?;
@@ -125,10 +125,10 @@ impl Map {
     /// Asks for huge pages under the first `bytes`. A kernel without huge pages ignores that.
     pub fn want_huge(&self, bytes: usize) {
         self.advise(bytes, Advice::LinuxHugepage);
-        self.wants_huge.store(true, Ordering::Relaxed); // a flag by itself, read by `wants_huge`
+        self.wants_huge.store(true, Ordering::Relaxed); // orders nothing; see `wants_huge`
     }
 
-    /// True if huge pages were asked for.
+    /// True if huge pages were requested.
     #[must_use]
     pub fn wants_huge(&self) -> bool {
         self.wants_huge.load(Ordering::Relaxed) // as in `want_huge`
@@ -222,7 +222,7 @@ impl Map {
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        // Relaxed, paired with the stores in `lock` and `lock_no_more`: the flag orders nothing,
+        // Relaxed, paired with the stores in `lock` and `stop_locking`: the flag orders nothing,
         // and a thread that sees it late leaves a page unlocked.
         self.is_locked.load(Ordering::Relaxed)
     }
@@ -240,13 +240,13 @@ impl Map {
         Ok(())
     }
 
-    /// Stops locking ranges when they are populated.
-    pub fn lock_no_more(&self) {
+    /// From now on, populated ranges are not locked. Locked ranges stay locked.
+    pub fn stop_locking(&self) {
         self.is_locked.store(false, Ordering::Relaxed); // as in `is_locked`
     }
 
     /// If the map is locked, has the pages of a range locked when they are touched.
-    pub fn admit(&self, at: usize, bytes: usize) {
+    pub fn lock_on_fault(&self, at: usize, bytes: usize) {
         if self.is_locked() {
             let start = self.start_of(at, bytes);
             // If the system refuses, the range is used without being locked.
@@ -269,29 +269,29 @@ impl Drop for Map {
 }
 
 /// Unmaps a range that `Map::new` mapped. Nobody holds a pointer into the range: `new` unmaps only
-/// parts that it does not hand out, and `drop` a map that has no users left.
+/// parts that it does not hand out, and `drop` unmaps a map without users.
 fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
-        // SAFETY: `new` mapped the range, and nobody uses it, as said above.
+        // SAFETY: `new` mapped the range, and nobody uses it, as the function's comment shows.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
     }
 }
 
-/// True if the system gives a huge page when asked for one. It may have switched them off, or have
-/// none left. Call it before much memory is in use, because the system walks through all of it.
+/// True if the system grants a huge page on request. Huge pages may be switched off, or none may be
+/// free. Call this before much memory is in use, because the system walks through all of it.
 #[must_use]
 pub fn huge_pages_are_given() -> bool {
     let Ok(map) = Map::new(HUGE_BYTES) else { return false };
     map.want_huge(HUGE_BYTES);
     // SAFETY: the byte is the first of a mapping that nobody else knows.
     unsafe { map.base.as_ptr().write_volatile(1) };
-    let huge = told_of(map.base.as_ptr().addr(), "AnonHugePages:");
+    let huge = smaps_value(map.base.as_ptr().addr(), "AnonHugePages:");
     huge.is_some_and(|huge| huge.split_whitespace().next() != Some("0"))
 }
 
 /// Returns the value that the system reports under `name` for the mapping that contains `address`.
-fn told_of(address: usize, name: &str) -> Option<String> {
+fn smaps_value(address: usize, name: &str) -> Option<String> {
     let all = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let mut here = false;
     for line in all.lines() {
@@ -299,20 +299,20 @@ fn told_of(address: usize, name: &str) -> Option<String> {
         let range = range.map(|(from, to)| [from, to].map(|at| usize::from_str_radix(at, 16)));
         if let Some([Ok(from), Ok(to)]) = range {
             here = (from..to).contains(&address);
-        } else if here && let Some(told) = line.strip_prefix(name) {
-            return Some(told.to_owned());
+        } else if here && let Some(value) = line.strip_prefix(name) {
+            return Some(value.to_owned());
         }
     }
     None
 }
 
-/// The flags, in the kernel's letters, of the mapping that contains `address`.
+/// The kernel's two-letter flags (`VmFlags`) of the mapping that contains `address`.
 #[cfg(all(test, not(loom)))]
 fn flags_at(address: usize) -> Option<String> {
-    told_of(address, "VmFlags:").map(|flags| format!("{flags} "))
+    smaps_value(address, "VmFlags:").map(|flags| format!("{flags} "))
 }
 
-/// Is the page of this address locked, or will be when it is touched?
+/// True if the page at this address is locked, or will be locked when it is touched.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn is_locked(address: usize) -> bool {
     flags_at(address).is_some_and(|flags| flags.contains(" lo "))
@@ -373,7 +373,7 @@ mod tests {
         map.want_huge(HUGE_BYTES);
         let after = [0, HUGE_BYTES].map(|at| flags_at(address + at).unwrap());
         assert!(!after[0].contains(" nh "), "{after:?}");
-        assert_eq!(after[1], before, "behind them");
+        assert_eq!(after[1], before, "behind the requested range");
         map.want_huge(usize::MAX);
         assert_eq!(flags_at(address + HUGE_BYTES).unwrap(), after[0]);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! segments   | node 0's ... | node 1's ... | node 0's ... | node 1's ... | ...
-//!            |    as many as at the start  |  what a higher limit adds: the same again
+//!            |   initial segments          |  segments that a higher limit adds
 //! ```
 //!
 //! Where: given when a store is made. A column takes a free segment of its own node, or of the
@@ -11,7 +11,7 @@
 //! kind, and no system call is made.
 //! Source: mbind(2); the KV-Cache paper, section 4.1.3.
 
-/// The nodes, and the columns on them. A node's place is its index here.
+/// The nodes, and the columns on them. A node's place is its index in `numbers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     /// The system's number of each node.
@@ -23,15 +23,15 @@ pub struct Nodes {
 }
 
 impl Default for Nodes {
-    /// One node, with all columns and no number.
+    /// One node, on which all columns are.
     fn default() -> Nodes {
         Nodes { numbers: vec![0], nearest: vec![vec![0]], of_columns: vec![0] }
     }
 }
 
 impl Nodes {
-    /// Makes the nodes of columns on these node numbers; `distance` returns how far the second
-    /// node's memory is from the first node.
+    /// Makes the nodes of columns, given the system's node number of each column.
+    /// `distance(from, to)` returns how far the memory of node `to` is from node `from`.
     #[must_use]
     pub fn new(of_columns: &[usize], distance: impl Fn(usize, usize) -> u32) -> Nodes {
         let mut numbers = of_columns.to_vec();
@@ -64,7 +64,7 @@ impl Nodes {
         self.of_columns[column % self.of_columns.len()]
     }
 
-    /// Returns the places of all nodes, in order of their distance from the one at `place`.
+    /// Returns the places of all nodes, in order of their distance from the node at `place`.
     #[inline]
     pub(crate) fn nearest(&self, place: usize) -> &[usize] {
         &self.nearest[place]
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn columns_have_nodes_and_nodes_the_nearest_first() {
-        // Node 7 is nearer to 2 than 4 is.
+        // Node 7 is nearer to node 2 than node 4 is.
         let distance = |from: usize, to: usize| match (from, to) {
             (2, 7) | (7, 2) => 15,
             _ if from == to => 10,

@@ -3,9 +3,10 @@
 //! Where: in test builds with `--cfg plant`. The environment variable `HYPOSTYLE_PLANT` names the
 //! fault that is planted in the process. In any other build `is` is constantly false, and the
 //! compiler removes the faults.
-//! Invariant: each fault breaks what its comment says. The tests named behind it catch it; the
-//! fastest stands first. A test is written `KIND CRATE FILE FILTER`, as `tests/plant` reads it;
-//! those of the kinds `address`, `thread`, `memcheck` and `miri` are planted by `tests/sanitize`.
+//! Invariant: each fault has the effect that its comment describes. The tests named behind a fault
+//! catch it, and the fastest test is first. A test is written `KIND CRATE FILE FILTER`, the format
+//! that `tests/plant` reads; faults with tests of the kinds `address`, `thread`, `memcheck` and
+//! `miri` are planted by `tests/sanitize`.
 //! Source: mutation testing (DeMillo, Lipton and Sayward, 1978), with faults chosen by hand.
 
 /// From one list, makes `Fault` and `FAULTS`. An entry is a comment on what the fault breaks, the
@@ -35,7 +36,7 @@ faults! {
     /// A sealed segment is drained before all bytes reserved in it are committed.
     UncommittedDrained: "loom memory lib segments",
     /// A column that shortens an item's life lowers the segment's earliest exptime without a fence:
-    /// a walk may reset that exptime later and still read the item's old one.
+    /// a walk may reset that earliest exptime later and still read the item's old exptime.
     ShortenedUnfenced: "loom memory lib segments",
     /// A column may read before other threads see its quiescent point.
     PassUnfenced: "loom memory lib quiescence",
@@ -49,30 +50,29 @@ faults! {
     /// changed and the key has another address.
     WidthNotCompared: "loom store lib index::tests::under_loom::a_group",
     /// A reader does not check whether the slot has changed since it read the item.
-    UnchangedNotAsked: "loom store lib index::tests::under_loom::a_copy",
+    UnchangedNotChecked: "loom store lib index::tests::under_loom::a_copy",
     /// A reader checks the slot without a fence: it may read the item after the check.
     UnchangedUnfenced: "loom store lib index::tests::under_loom::a_copy",
     /// A rewrite in place does not set the slot's busy bit.
     BusyNotSet: "loom store lib index::tests::under_loom::a_copy",
-    /// An item is rewritten in place although the slot's version is the last one, whose successor
-    /// is the first one again.
+    /// An item is rewritten in place although the slot's version then wraps to the first one.
     LastVersionRewritten: "plain store basics a_working_set",
     /// A group's version stays even while its slots move.
     VersionStaysEven: "loom store lib index::tests::under_loom::a_removal",
-    /// A line does not note that an item at home there has its slot in another line.
+    /// An index line does not note that an item of its keys has its slot in another line.
     SpillNotNoted: "plain store lib index",
     /// Giving an overflow line back loses the lines behind it in its chain.
     ChainCut: "plain store lib index",
     /// Like `FreeTagKept`, but for the free list of overflow lines.
     OverflowTagKept: "loom store lib index::overflow",
-    /// The memory of lines beyond the index's width goes back while columns may read it.
+    /// The memory of lines beyond the index's width is given back while columns may read it.
     GivenBackAtOnce: "plain store lib index",
     /// The index contracts while a pass goes through it.
     ContractedInPass: "loom store lib index::tests::under_loom::a_pass",
     /// A hit writes the slot even if its use counter is saturated.
     SaturatedWritten: "shuttle store lib shared_writes",
     /// A drain drops an item that it took for dead, although the item is alive under the lock.
-    DrainDropsTheLiving: "plain store stress clocks",
+    DrainDropsLiveItems: "plain store stress clocks",
     /// A segment is retired although its walk ended halfway.
     RetiredHalfway: "plain store basics a_working_set",
     /// An item lives one second longer than its exptime.
@@ -83,7 +83,7 @@ faults! {
     FlushInTwoSteps: "loom store lib log::epoch",
     /// The calendar reports a segment due one second late.
     DueOneLate: "plain store lib calendar",
-    /// A due second noted during a walk of its segment, while the calendar passes over it, is lost.
+    /// A due second is lost if it is noted while its segment is walked and the calendar passes it.
     DueUnannounced: "plain store lib calendar",
     /// A segment that a pass has left uncounted is sealed again like any other.
     PassForgotten: "plain store expiry what_dies_together",
@@ -92,13 +92,13 @@ faults! {
     /// A flushed item is moved into a segment of items stored after the flush.
     FlushedMoved: "plain store lib verdict",
     /// A verb's condition that held before the lock was taken is not checked again under it.
-    ConditionNotAskedAgain: "plain store stress sums::under_each_policy::every_acknowledged_cas",
+    ConditionNotRechecked: "plain store stress sums::under_each_policy::every_acknowledged_cas",
     /// `incr` does not check under the lock that the number it read is still the item's.
     NumberNotCompared: "shuttle store explore with_room_for",
     /// `append` of a value in frames does not check under the lock that the value it read is still
     /// the item's.
     ExtensionNotCompared: "plain store stress sums::under_each_policy::every_acknowledged_append",
-    /// A column uses its own next CAS unique although the item has a later one.
+    /// A column uses its own next CAS unique although the item's CAS unique is later.
     CasBlockKept: "plain store stress sums::under_each_policy::every_acknowledged_cas",
     /// The last frame of a value stays in the chain although its bytes go into the log.
     RestChained: "plain store basics a_draft",
@@ -110,8 +110,8 @@ faults! {
     ItemStaysCounted: "plain store contraction what_lookups",
     /// A walk that is given up does not return its token, its right to drain.
     TokenKept: "plain store limit large_values",
-    /// The ghost is told the wrong queue of an evicted item.
-    GhostMisled: "plain store policies who_comes",
+    /// The ghost records the wrong queue for an evicted item.
+    GhostQueueWrong: "plain store policies who_comes",
     /// The processor-specific copy of a value omits the last bytes; the portable copy does not.
     LastPieceNotCopied: "plain store lib whole_and_cut",
     /// The comparison of all tags of a line at once misses the last slot.
@@ -130,35 +130,35 @@ faults! {
     FullRingOverwritten: "plain net lib what_one_end_publishes",
     /// The kernel is shown a ring's entry before the entry is written.
     EntryShownEarly: "shuttle net lib under_shuttle::of_an_owner",
-    /// A count of the kernel's of more entries taken than were written is believed.
-    TakenBelieved: "plain net lib counts_that_lie",
-    /// A count of the kernel's of more entries written than the ring holds is believed.
-    WrittenBelieved: "plain net lib counts_that_lie",
+    /// The kernel's count of taken entries is accepted although it exceeds the number written.
+    TakenCountTrusted: "plain net lib counts_that_lie",
+    /// The kernel's count of written entries is accepted although it exceeds the ring's size.
+    WrittenCountTrusted: "plain net lib counts_that_lie",
     /// A chunk that the kernel names is taken although it was not lent to the kernel.
     StrayTaken: "plain net lib descriptors_that_name",
     /// The first chunk of a frame is taken for the whole frame.
     HalfFrameTaken: "plain net lib frames_in_pieces",
     /// A driver that ran out of chunks is not woken when it gets some.
     DriverNotWoken: "plain net lib a_driver_that_ran_out",
-    /// One receive looks at frames that are not ours without a limit.
+    /// One receive examines any number of rejected frames.
     FloodTakenWhole: "plain net lib a_flood_of_what",
-    /// A frame longer than the maximum is shown as far as it was copied.
+    /// The copied beginning of a frame longer than the maximum is shown.
     CutFrameTaken: "plain net lib frames_in_pieces",
-    /// The chunk of a frame that is not ours is neither held nor lent again.
+    /// The chunk of a rejected frame is neither held nor lent again.
     RefusedChunkLost: "plain net lib descriptors_that_name",
     /// The last chunk of a frame in several chunks is neither held nor lent again.
     LastPieceLost: "plain net lib of_a_frame_in_several",
     /// The chunks of stolen datagrams are not lent to the kernel again.
     StolenChunksKept: "plain net lib what_another_column_steals",
     /// A kernel that does not report what it took is called only once.
-    UntoldNotAwaited: "plain net lib a_kernel_that_does_not_tell",
+    SilentKernelCalledOnce: "plain net lib a_kernel_that_does_not_tell",
     /// Values' chunks stay held when the socket that sends them is closed.
-    FlyingKeptAtClose: "plain net lib a_port_that_is_closed",
+    SentChunksKeptAtClose: "plain net lib a_port_that_is_closed",
     /// A packet with a wrong UDP checksum is read.
     ChecksumNotCompared: "plain net lib a_bit_that_flips",
-    /// A UDP checksum that comes to zero is written as zero, which says that there is none.
+    /// A UDP checksum whose sum is zero is written as zero, which means that there is no checksum.
     ZeroSumWritten: "plain net lib a_checksum_that_comes",
-    /// Bytes behind an odd number of bytes are summed like bytes behind an even number.
+    /// A part that begins at an odd offset is added to the checksum as if the offset were even.
     OddPieceNotTurned: "plain net lib words_of_four_bytes",
     /// A fragment of an IPv4 packet is read as a whole packet.
     FragmentRead: "plain net lib what_is_not_ours_is_told",
@@ -166,29 +166,29 @@ faults! {
     SelfAnswered: "plain net lib whom_nobody",
     /// The beginning of a datagram that is longer than its slot is shown.
     CutDatagramShown: "plain net lib what_is_longer",
-    /// The address that a datagram was sent to is not recorded: the answer leaves from any address.
-    AskedForgotten: "plain net lib a_socket_at_every_address",
+    /// The destination address of a datagram is not recorded: the answer leaves from any address.
+    DestinationNotRecorded: "plain net lib a_socket_at_every_address",
     /// One refused datagram has all datagrams behind it dropped.
     RefusedStopsAll: "plain net lib what_the_system_refuses",
     /// Datagrams to several peers are sent as one run to the first peer.
     RunOfTwoPeers: "plain net lib letters_of_many_pieces",
     /// The kernel's report that it copied bytes sent by reference is ignored.
-    CopiedNotTold: "plain net lib what_the_kernel_tells",
-    /// A thief takes from any column that is behind, not from the busiest.
+    CopyReportIgnored: "plain net lib what_the_kernel_tells",
+    /// A thief takes from the first column that is behind, not from the busiest column.
     BusiestPassedOver: "plain hypostyle lib the_busiest",
     /// A thief that finds nothing keeps looking and never sleeps.
     ThiefNeverRests: "plain hypostyle lib a_thief_that_finds",
-    /// A column that is behind wakes another in each loop.
+    /// A column that is behind wakes another column in each loop.
     WokenTooOften: "plain hypostyle lib a_sleeper",
-    /// A sleeper that one column is about to wake is woken by another as well.
+    /// Two columns wake the same sleeping column.
     WokenByTwo: "shuttle hypostyle lib each_sleeper",
     /// A column that others steal from keeps receiving as much as it can.
     HelpNotNoted: "plain hypostyle lib a_column_receives_few",
-    /// The system is told that a piece of a datagram is a byte longer than it is.
+    /// The length of a datagram's piece that the system gets is one byte too large.
     PieceReadBeyond: "address net lib what_is_longer",
-    /// A copy by the processor's own instructions goes on behind its last byte.
+    /// A copy by processor-specific instructions continues beyond its last byte.
     PieceCopiedBeyond: "memcheck store lib read_nothing_beyond",
-    /// A copy by atomics of all sizes loads what is behind its last byte.
+    /// A copy by atomics of all sizes loads bytes beyond its last byte.
     PieceLoadedBeyond: "miri store lib read_nothing_beyond",
     /// A counter is written as if no other thread read it.
     CounterWrittenPlainly: "thread memory lib a_counter",
@@ -196,7 +196,7 @@ faults! {
     ClaimedByTwo: "plain hypostyle lib several_saturated",
     /// The last load of a sleeping column is taken for its present load.
     OldLoadKept: "plain hypostyle lib who_has_told_nothing",
-    /// A connection moves to a column that becomes more loaded than the one that it left.
+    /// A connection moves to a column that thereby gets more load than the connection's old column.
     WholeWorkMoved: "plain hypostyle lib a_connection_that_is_all",
     /// A column gives connections away after a single period of saturation.
     BurstMoved: "plain hypostyle lib a_burst_moves",
@@ -204,19 +204,19 @@ faults! {
     PinNotMoved: "plain hypostyle lib settled_or_not",
     /// A value that left the log before it was copied is not noticed.
     LossNotSeen: "plain hypostyle lib a_value_that_was_settled_too_late",
-    /// A request behind an unfinished one counts as several.
+    /// A request behind an unfinished request counts several times.
     RestCountsMany: "plain hypostyle lib sampled_loops",
-    /// For keys that were asked for once, the past counts as much as the present.
+    /// For keys that were requested once, past requests count as much as present ones.
     PastNotHalved: "plain hypostyle lib what_was_hot",
-    /// A thief looks at columns in their order, regardless of their memory's distance.
+    /// A thief examines columns in the order of their numbers, not of their memory's distance.
     FarAsNear: "plain hypostyle lib the_nearest_column",
     /// An exptime of 30 days is taken for a Unix time.
     MonthAbsolute: "plain hypostyle lib exptimes_are_relative",
     /// `stats reset` leaves out a column.
     LastColumnNotReset: "plain hypostyle lib counters_of_all",
-    /// The token of a closed connection finds the one that has its entry.
+    /// The token of a closed connection finds the connection that now has its table entry.
     TokenNotCompared: "plain hypostyle lib a_token_finds",
-    /// Listeners that rest are taken for watched ones.
+    /// Listeners whose watching is suspended are taken for watched ones.
     RestNotNoted: "plain hypostyle lib a_listener_that_could_not",
     /// A value in frames keeps its offset when a part of the replies before it has been sent.
     RestPinnedLater: "plain hypostyle lib bytes_come_out",
@@ -229,18 +229,18 @@ faults! {
     /// A request completed by a last datagram is taken out in a second step: a datagram that
     /// arrives again between the two steps completes it at another column as well.
     WholeTakenLater: "shuttle hypostyle lib each_request",
-    /// A dump or a count continues although its place was given to another.
+    /// A dump or a count continues although its place was given to another dump or count.
     PlaceOfTwo: "shuttle hypostyle lib a_place",
-    /// Some of those that asked a column are answered, and the column is not woken for the others.
-    AsksBehindForgotten: "shuttle hypostyle lib whoever_asks",
-    /// The column that asked another is not woken for the answer.
-    AskerNotWoken: "shuttle hypostyle lib whoever_asks",
-    /// A watcher that comes or goes makes columns overlook those that ask.
-    AskedUnsetByWatcher: "shuttle hypostyle lib whoever_asks",
+    /// A column answers some of the requests from other columns and is not woken for the rest.
+    LaterRequestsForgotten: "shuttle hypostyle lib whoever_asks",
+    /// A column that sent a request to another column is not woken for the answer.
+    RequesterNotWoken: "shuttle hypostyle lib whoever_asks",
+    /// When a watcher is added or removed, columns overlook the requests of other columns.
+    RequestsHiddenByWatcher: "shuttle hypostyle lib whoever_asks",
     /// The events of the last watcher stay marked as watched when it leaves.
     SeatStaysWatched: "shuttle hypostyle lib who_watches",
-    /// Events that a column has told its watchers are told again.
-    ToldTwice: "shuttle hypostyle lib who_watches",
+    /// Events that a column has sent to its watchers are sent again.
+    EventsSentTwice: "shuttle hypostyle lib who_watches",
     /// A connection that moves to another column is read by its old one as well.
     GivenConnectionKept: "plain hypostyle migration what_moves",
 }
@@ -256,7 +256,7 @@ pub const fn is(_: Fault) -> bool {
 /// True if this fault is planted.
 ///
 /// # Panics
-/// `HYPOSTYLE_PLANT` names no fault.
+/// The value of `HYPOSTYLE_PLANT` is not the name of a fault.
 #[cfg(plant)]
 #[must_use]
 pub fn is(fault: Fault) -> bool {
@@ -275,6 +275,7 @@ pub fn is(fault: Fault) -> bool {
 #[cfg(all(plant, not(any(loom, shuttle))))]
 #[allow(unsafe_code, reason = "a race, for a sanitizer to report")]
 pub(crate) fn write_plainly(number: &crate::sync::AtomicU64, value: u64) {
-    // SAFETY: the number is there and aligned. That others may read it meanwhile is the fault.
+    // SAFETY: the pointer is valid and aligned. Other threads may read the number meanwhile: that
+    // race is the fault.
     unsafe { number.as_ptr().write(value) };
 }

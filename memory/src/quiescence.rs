@@ -27,7 +27,7 @@ pub struct Quiescence {
 }
 
 impl Quiescence {
-    /// Makes the epochs of columns `0..columns`, all offline.
+    /// Makes the epochs of `columns` columns, which are all offline.
     #[must_use]
     pub fn new(columns: usize) -> Self {
         let column = || CachePadded(AtomicU64::new(OFFLINE));
@@ -70,14 +70,14 @@ impl Quiescence {
         self.columns[column].store(OFFLINE, Ordering::Release);
     }
 
-    /// Begins a new epoch. When all columns have announced it, memory that the caller unlinked
-    /// before this call may be reused.
+    /// Begins a new epoch and returns it. When `passed` is true for the epoch, memory that the
+    /// caller unlinked before this call may be reused.
     pub fn retire(&self) -> u64 {
         // AcqRel: Release pairs with the Acquire in `pass`; Acquire orders retirements.
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Plants a fault: from now on `passed` is always true. For a test that must catch it.
+    /// Plants a fault for a test that must catch it: from now on `passed` is always true.
     #[cfg(debug_assertions)]
     pub fn plant_early_reuse(&self) {
         self.early_reuse.store(true, std::sync::atomic::Ordering::Relaxed);

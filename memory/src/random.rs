@@ -1,4 +1,4 @@
-//! Random numbers of a column's own, such as the first segment to look at.
+//! Each column's own random numbers, which choose for example the first segment to examine.
 //!
 //! Where: beside the path of requests: when room is made, and when loops to sample are chosen.
 //! Invariant: two columns draw different numbers. The numbers are not secret.

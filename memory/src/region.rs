@@ -12,13 +12,14 @@ use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
 
-/// Most segments of a region of medium size, which has more than half of them: the few that are
-/// open or half empty are then a small part of it.
+/// Maximum number of segments in a region of medium size. Such a region has more than half as many,
+/// so that its few open or half-empty segments are a small part of it.
 const SEGMENTS_MAX: usize = 1024;
-/// A larger region has segments of the largest size, however few, so that each fills a huge page.
+/// Size of the largest medium region. A larger region has segments of the largest size, each of
+/// which fills a huge page.
 const MEDIUM_BYTES_MAX: usize = 341 << 20;
-/// A smaller region has at most half of `SEGMENTS_MAX`: a column that makes room has fewer and
-/// larger segments to choose from, and chooses less often.
+/// Size of the smallest medium region. A smaller region has at most half of `SEGMENTS_MAX`
+/// segments: a column that makes room chooses from fewer and larger segments, and less often.
 const MEDIUM_BYTES_MIN: usize = 64 << 20;
 /// A region of up to this size has segments of the smallest size.
 const SMALL_BYTES_MAX: usize = 2 << 20;
@@ -64,7 +65,7 @@ impl Region {
         } else {
             SEGMENT_BYTES_MAX
         };
-        // At least a page, so that each segment's memory can go back to the system by itself.
+        // At least a page, so that each segment's memory can be given back separately.
         let segment_bytes = segment_bytes.max(page_bytes().next_power_of_two());
         let shift = segment_bytes.ilog2();
         let bytes_max = bytes.saturating_mul(growth.max(1)).min(REGION_BYTES_MAX);
@@ -72,8 +73,8 @@ impl Region {
         let count = |bytes: usize| u32::try_from(bytes >> shift).map_err(too_many);
         let (segments, segments_max) = (count(bytes)?, count(bytes_max)?);
         let map = Map::new((segments_max as usize) << shift)?;
-        // Not for smaller segments: if a huge page held several, the kernel would give memory again
-        // to segments whose memory went back.
+        // Smaller segments get no huge pages: if a huge page held several segments, the kernel
+        // would back it again with segments whose memory was given back.
         if segment_bytes == SEGMENT_BYTES_MAX {
             map.want_huge(map.bytes());
         }
@@ -81,12 +82,12 @@ impl Region {
     }
 
     /// Asks for huge pages whatever the size of segments. A segment's memory then comes with that
-    /// of its neighbours, and goes back to the system late.
+    /// of its neighbours, and goes back to the system later.
     pub fn want_huge(&self) {
         self.map.want_huge(self.map.bytes());
     }
 
-    /// True if huge pages were asked for.
+    /// True if huge pages were requested.
     #[must_use]
     pub fn wants_huge(&self) -> bool {
         self.map.wants_huge()
@@ -188,15 +189,15 @@ impl Region {
         self.map.lock(0, 1 << self.shift)
     }
 
-    /// Like `Map::lock_no_more`.
-    pub fn lock_no_more(&self) {
-        self.map.lock_no_more();
+    /// Like `Map::stop_locking`.
+    pub fn stop_locking(&self) {
+        self.map.stop_locking();
     }
 
-    /// Call it before using a segment whose memory was given back: if the region is locked, the
-    /// segment's pages will be locked when they are touched.
-    pub fn admit(&self, segment: u32) {
-        self.map.admit((segment as usize) << self.shift, 1 << self.shift);
+    /// If the region is locked, has the segment's pages locked when they are touched. Call this
+    /// before using a segment whose memory was given back.
+    pub fn lock_on_fault(&self, segment: u32) {
+        self.map.lock_on_fault((segment as usize) << self.shift, 1 << self.shift);
     }
 
     /// Has the processor fetch the cache line at `loc`.
@@ -260,18 +261,18 @@ mod tests {
         }
     }
 
-    /// A few KiB, which any system lets a process lock.
+    /// The test locks a few KiB, which any system permits.
     #[test]
     fn a_segment_of_a_locked_region_is_locked_once_it_is_admitted() {
         let region = Region::new(1 << 20, 1).expect("address space");
         let is_locked = |segment| is_locked(region.at(region.start(segment)).addr());
-        region.admit(3);
+        region.lock_on_fault(3);
         region.lock().expect("a segment may be locked");
         assert_eq!([0, 1, 3].map(is_locked), [true, false, false]);
-        region.admit(3);
+        region.lock_on_fault(3);
         assert_eq!([2, 3, 4].map(is_locked), [false, true, false]);
-        region.lock_no_more();
-        region.admit(5);
+        region.stop_locking();
+        region.lock_on_fault(5);
         assert!(!is_locked(5));
     }
 

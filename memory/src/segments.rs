@@ -22,7 +22,7 @@ mod audit;
 mod segment;
 mod table;
 
-pub use segment::{Opening, Reserved, Segment, State, UNSEALED};
+pub use segment::{Opening, Reservation, Segment, State, UNSEALED};
 
 use crate::nodes::Nodes;
 use crate::plant::{self, Fault};
@@ -33,7 +33,7 @@ use std::io;
 use std::ops::Range;
 use table::Table;
 
-/// The number that stands for no segment.
+/// The number of no segment.
 pub const NONE: u32 = u32::MAX;
 
 /// All segments, and the lists of free, retired and withheld ones.
@@ -48,7 +48,7 @@ pub struct Segments {
     /// The lists of free segments, one pair per node.
     heads: Box<[Heads]>,
     free: CachePadded<Free>,
-    /// Turn of the node whose segment is populated next.
+    /// Counter that selects the node whose segment is populated next.
     turn: AtomicU32,
     limbo: CachePadded<AtomicU64>,
     limbo_count: AtomicU32,
@@ -59,20 +59,21 @@ pub struct Segments {
 /// The lists of free segments of a node.
 #[derive(Debug)]
 struct Heads {
-    /// Head of the list of warm ones: {changes: 32, segment: 32}. The head counts its changes so
-    /// that a stalled pop recognises a head that was popped and pushed again.
+    /// Head of the list of warm segments: {changes: 32, segment: 32}. The head counts its changes
+    /// so that a stalled pop recognises a head that was popped and pushed again.
     warm: CachePadded<AtomicU64>,
-    /// Head of the list of fresh ones: never touched, or given back to the system.
+    /// Head of the list of fresh segments, which were never touched or whose memory was given back.
     fresh: CachePadded<AtomicU64>,
 }
 
 /// Numbers of free segments of all nodes together.
 #[derive(Debug)]
 struct Free {
-    /// Segments in all lists, without those about to be popped: never more than there are.
+    /// Number of segments in all lists except those about to be popped. Never more than the lists
+    /// hold.
     all: AtomicU32,
-    /// Segments in the lists of fresh ones, and those about to be pushed: never fewer than there
-    /// are.
+    /// Number of segments in the lists of fresh segments and of those about to be pushed. Never
+    /// less than the lists hold.
     fresh: AtomicU32,
 }
 
@@ -83,14 +84,14 @@ impl Segments {
     /// # Errors
     /// The system refuses the address space.
     pub fn new(count: u32, count_max: u32) -> io::Result<Self> {
-        Segments::on(Nodes::default(), count, count_max)
+        Segments::with_nodes(Nodes::default(), count, count_max)
     }
 
     /// Like `new`, but divides the segments between nodes.
     ///
     /// # Errors
     /// The system refuses the address space.
-    pub fn on(nodes: Nodes, count: u32, count_max: u32) -> io::Result<Self> {
+    pub fn with_nodes(nodes: Nodes, count: u32, count_max: u32) -> io::Result<Self> {
         let list = || CachePadded(AtomicU64::new(u64::from(NONE)));
         let of_nodes = u32::try_from(nodes.count()).unwrap_or(u32::MAX);
         let segments = Self {
@@ -189,7 +190,8 @@ impl Segments {
         self.withheld_count.load(Ordering::Relaxed) // a hint
     }
 
-    /// Adds a free segment if there are fewer than `count_max`. Calls `admit` before it is free.
+    /// Adds a free segment if there are fewer than `count_max` segments. Calls `admit` with the
+    /// segment before it is free.
     pub(crate) fn add(&self, count_max: u32, admit: impl FnOnce(u32)) -> bool {
         let count_max = count_max.min(self.count_max());
         let more = |count: u32| (count < count_max).then(|| count + 1);
@@ -212,8 +214,8 @@ impl Segments {
     /// Frees a withheld segment if fewer than `present_max` segments are not withheld. Calls
     /// `admit` before the segment is free.
     pub(crate) fn restore(&self, present_max: u32, admit: impl FnOnce(u32)) -> bool {
-        // The count is lowered first, as in `promise`: if several threads find that one segment is
-        // lacking, only one of them restores one.
+        // The count is lowered first, as in `reserve_one`: if several threads find that one segment
+        // is lacking, only one of them restores a segment.
         let count = self.count();
         let lower = |withheld: u32| {
             let lacks = count.saturating_sub(withheld) < present_max;
@@ -224,7 +226,7 @@ impl Segments {
         if lowered.is_err() {
             return false;
         }
-        let segment = self.pop_counted(|| self.pop(&self.withheld));
+        let segment = self.pop_reserved(|| self.pop(&self.withheld));
         admit(segment);
         self.give(segment);
         true
@@ -235,32 +237,32 @@ impl Segments {
         self.take_near(keep, 0)
     }
 
-    /// Takes a free segment if more than `keep` are free: of this node if it has any, else of the
-    /// nearest that has; a warm one of that node if there is any.
+    /// Takes a free segment if more than `keep` are free. Prefers the nearest node that has free
+    /// segments, beginning with `node` itself, and a warm segment of that node to a fresh one.
     pub fn take_near(&self, keep: u32, node: usize) -> Option<u32> {
-        self.promise(keep)?;
+        self.reserve_one(keep)?;
         let of_node = |at: &usize| {
             let heads = &self.heads[*at];
             self.pop(&heads.warm).or_else(|| self.pop_fresh(heads))
         };
-        Some(self.pop_counted(|| self.nodes.nearest(node).iter().find_map(of_node)))
+        Some(self.pop_reserved(|| self.nodes.nearest(node).iter().find_map(of_node)))
     }
 
-    /// Takes a free segment of any node, preferably fresh; the caller gives its memory back anyway.
+    /// Takes a free segment of any node, preferably a fresh one: the caller gives its memory back.
     pub(crate) fn take_cold(&self, keep: u32) -> Option<u32> {
-        self.promise(keep)?;
-        Some(self.pop_counted(|| self.fresh_of_any().or_else(|| self.warm_of_any())))
+        self.reserve_one(keep)?;
+        Some(self.pop_reserved(|| self.fresh_of_any().or_else(|| self.warm_of_any())))
     }
 
     /// Takes a free segment of any node, preferably a warm one.
     pub(crate) fn take_warm(&self, keep: u32) -> Option<u32> {
-        self.promise(keep)?;
-        Some(self.pop_counted(|| self.warm_of_any().or_else(|| self.fresh_of_any())))
+        self.reserve_one(keep)?;
+        Some(self.pop_reserved(|| self.warm_of_any().or_else(|| self.fresh_of_any())))
     }
 
-    /// Takes a fresh segment, of each node in turn.
+    /// Takes a fresh segment. Successive calls begin with successive nodes.
     pub(crate) fn take_fresh(&self, keep: u32) -> Option<u32> {
-        self.promise(keep)?;
+        self.reserve_one(keep)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize; // any turn will do
         let heads = self.heads.iter().cycle().skip(turn % self.heads.len());
         let fresh = heads.take(self.heads.len()).find_map(|heads| self.pop_fresh(heads));
@@ -270,8 +272,8 @@ impl Segments {
         fresh
     }
 
-    /// Lowers the count of free segments if more than `keep` are free: the caller may pop one.
-    fn promise(&self, keep: u32) -> Option<u32> {
+    /// If more than `keep` segments are free, reserves one for the caller, which may then pop it.
+    fn reserve_one(&self, keep: u32) -> Option<u32> {
         // The count is lowered before the pop, so that `keep` segments stay free whatever other
         // threads take meanwhile. Relaxed: the list itself orders the segment's contents.
         let keep = keep.saturating_sub(u32::from(plant::is(Fault::KeepOffByOne)));
@@ -293,14 +295,14 @@ impl Segments {
         Some(fresh)
     }
 
-    /// Pops a segment that a count has promised to the caller.
-    fn pop_counted(&self, mut pop: impl FnMut() -> Option<u32>) -> u32 {
+    /// Pops a segment that the caller has reserved by lowering a count.
+    fn pop_reserved(&self, mut pop: impl FnMut() -> Option<u32>) -> u32 {
         let mut rounds = 0;
         loop {
             if let Some(segment) = pop() {
                 return segment;
             }
-            // The count promised one, so another thread is about to make it available.
+            // A segment is reserved, so another thread is about to push one.
             wait_a_little(&mut rounds);
         }
     }
@@ -315,7 +317,7 @@ impl Segments {
         } else {
             self.push(&heads.warm, segment);
         }
-        self.free.all.fetch_add(1, Ordering::Relaxed); // after the push: see `promise`
+        self.free.all.fetch_add(1, Ordering::Relaxed); // after the push: see `reserve_one`
     }
 
     /// Retires a drained segment: `reclaim` frees it when all columns have passed a quiescent
@@ -330,8 +332,8 @@ impl Segments {
         self.push(&self.limbo, segment);
     }
 
-    /// Frees the retired segments since whose retirement all columns have passed a quiescent point.
-    /// Calls `each` with every such segment before it is free.
+    /// Frees each retired segment if all columns have passed a quiescent point since it was
+    /// retired. Calls `each` with the segment before it is free.
     pub fn reclaim(&self, quiescence: &Quiescence, mut each: impl FnMut(u32)) {
         // AcqRel takes the whole list. Acquire pairs with the Release in `push`, Release with the
         // Acquire in `pop` and in later calls.
@@ -339,15 +341,16 @@ impl Segments {
         let mut segment = low(head);
         while segment != NONE {
             let entry = self.get(segment);
-            let next = entry.appended.next.load(Ordering::Relaxed); // this call's since the swap
+            // Relaxed: the swap has made this call the list's owner.
+            let next = entry.appended.next.load(Ordering::Relaxed);
             // Acquire pairs with the Release in `retire`.
             let passed = quiescence.passed(entry.lived.retired.load(Ordering::Acquire));
             if passed || plant::is(Fault::LimboNotWaited) {
                 each(segment);
                 self.give(segment);
-                // Relaxed: a hint. For a moment the segment counts both as free and as retired. If
-                // it counted as neither, another column would see no segment to wait for, and
-                // refuse.
+                // Relaxed: a hint. After `give`, so that the segment briefly counts both as free
+                // and as retired. If it counted as neither, a column would see no segment to wait
+                // for, and refuse its request.
                 self.limbo_count.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.push(&self.limbo, segment);

@@ -32,8 +32,8 @@ pub use std::sync::atomic::{
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{sync::Mutex, sync::MutexGuard, thread::yield_now};
 
-/// Rounds of waiting for another thread after which this one yields the processor, because the
-/// other may not be running.
+/// Number of rounds after which a waiting thread yields the processor, because the thread that it
+/// waits for may not be running.
 const SPINS_MAX: u32 = 64;
 
 /// Waits one round for another thread to execute a few instructions; `rounds` counts the rounds.
@@ -59,8 +59,8 @@ pub fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Announces an access to `bytes` bytes at `at` other than through these types. Under shuttle the
-/// call is a scheduling point: another thread may run first.
+/// Announces an access to `bytes` bytes at `at` that does not go through these types. Under shuttle
+/// the call is a scheduling point: another thread may run first.
 #[inline(always)]
 pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     #[cfg(shuttle)]
@@ -69,7 +69,7 @@ pub fn plain_access(at: *const u8, bytes: usize, is_write: bool) {
     let _ = (at, bytes, is_write);
 }
 
-/// A value on a cache line of its own, so that writers of neighbours do not slow each other down.
+/// A value on a cache line of its own, so that writes to neighbouring values do not slow it down.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct CachePadded<T>(pub T);
@@ -127,23 +127,35 @@ mod tests {
 
     #[test]
     fn a_counter_of_one_thread_is_read_by_another_while_it_grows() {
-        const ALL: u64 = 10_000;
-        let counter = Counter::default();
-        std::thread::scope(|scope| {
-            scope.spawn(|| (0..ALL).for_each(|_| counter.add(1)));
-            let mut seen = 0;
-            while seen < ALL {
+        // Values that the reader must see change while the writer writes.
+        const CHANGES: usize = 100;
+        let (counter, is_over) = (Counter::default(), AtomicBool::new(false));
+        let written = std::thread::scope(|scope| {
+            // Relaxed, as below: the flag must not order the accesses to the counter.
+            let writer = scope.spawn(|| {
+                let mut written = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    counter.add(1);
+                    written += 1;
+                }
+                written
+            });
+            let (mut seen, mut changes) = (0, 0);
+            while changes < CHANGES {
                 let now = counter.get();
                 assert!(now >= seen, "{now} behind {seen}");
+                changes += usize::from(now > seen);
                 seen = now;
                 yield_now();
             }
+            is_over.store(true, Ordering::Relaxed);
+            writer.join().unwrap()
         });
-        assert_eq!(counter.get(), ALL);
-        counter.sub(ALL - 7);
+        assert_eq!(counter.get(), written);
+        counter.sub(written - 7);
         assert_eq!(counter.get(), 7);
         counter.set(5);
         counter.sub(6);
-        assert_eq!(counter.get(), u64::MAX, "another thread's has the rest of a gauge");
+        assert_eq!(counter.get(), u64::MAX, "another thread's counter completes the gauge");
     }
 }

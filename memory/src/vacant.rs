@@ -1,12 +1,12 @@
-//! Tells which pieces are free: a bit for each piece, and hints of where free pieces are.
+//! Records which pieces are free: a bit for each piece, and for each group a hint that it has some.
 //!
 //! ```text
 //!   group's word, u64:  one bit per piece, set = free
 //!   hint, one bit:      the group has free pieces
 //! ```
 //!
-//! Where: under the frames of the region, a group for each segment, and under the chunks of the
-//! arena, a group for each 64.
+//! Where: under the frames of the region, with a group for each segment, and under the chunks of
+//! the arena, with a group for each 64 chunks.
 //! Invariant: a hint is wrongly 0 only while another thread is about to set it. The thread that
 //! clears a piece's bit owns the piece.
 //! Source: none.
@@ -20,24 +20,24 @@ use std::io;
 #[derive(Debug)]
 pub(crate) struct Vacant {
     free: Words,
-    some: Words,
+    hints: Words,
 }
 
 impl Vacant {
     /// Makes groups in which no piece is free.
     pub(crate) fn new(groups: usize) -> io::Result<Self> {
-        Ok(Self { free: Words::new(groups)?, some: Words::new(groups.div_ceil(64))? })
+        Ok(Self { free: Words::new(groups)?, hints: Words::new(groups.div_ceil(64))? })
     }
 
-    /// Returns a group's free pieces, as bits. A hint.
+    /// Returns a group's free pieces as bits. Other threads may take or give pieces meanwhile.
     pub(crate) fn free(&self, group: u32) -> u64 {
-        self.free.word(group as usize).load(Ordering::Relaxed) // a number to look at
+        self.free.word(group as usize).load(Ordering::Relaxed) // a hint
     }
 
-    /// True if the group's hint says that it has free pieces.
+    /// True if the group's hint is set.
     #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
     pub(crate) fn is_hinted(&self, group: u32) -> bool {
-        let some = self.some.word(group as usize / 64).load(Ordering::Acquire); // as in `set_some`
+        let some = self.hints.word(group as usize / 64).load(Ordering::Acquire); // as in `set_hint`
         some & (1 << (group % 64)) != 0
     }
 
@@ -46,7 +46,7 @@ impl Vacant {
     pub(crate) fn take_below(&self, before: u32) -> Option<(u32, u32)> {
         for at in 0..before.div_ceil(64) as usize {
             loop {
-                let some = self.some.word(at).load(Ordering::Relaxed); // a hint
+                let some = self.hints.word(at).load(Ordering::Relaxed); // a hint
                 if some == 0 {
                     break;
                 }
@@ -58,7 +58,7 @@ impl Vacant {
                 if let Some(piece) = self.take_from(group) {
                     return Some((group, piece));
                 }
-                self.none_left(group);
+                self.clear_hint(group);
             }
         }
         None
@@ -76,7 +76,7 @@ impl Vacant {
     pub(crate) fn open(&self, group: u32, free: u64) {
         // Release pairs with the Acquire in `take_from`.
         self.free.word(group as usize).store(free, Ordering::Release);
-        self.set_some(group);
+        self.set_hint(group);
     }
 
     /// Gives a piece back. Returns the group's free pieces after that.
@@ -87,7 +87,7 @@ impl Vacant {
         let old = word.fetch_or(bit, Ordering::AcqRel);
         debug_assert!(old & bit == 0, "a piece given back twice");
         if old == 0 {
-            self.set_some(group);
+            self.set_hint(group);
         }
         old | bit
     }
@@ -98,25 +98,25 @@ impl Vacant {
         // Acquire pairs with the Release in `give` of all who gave pieces back.
         let closed = word.compare_exchange(all, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if closed {
-            self.none_left(group);
+            self.clear_hint(group);
         }
         closed
     }
 
-    fn set_some(&self, group: u32) {
+    fn set_hint(&self, group: u32) {
         let (at, bit) = (group as usize / 64, 1_u64 << (group % 64));
-        self.some.word(at).fetch_or(bit, Ordering::SeqCst); // pairs with the fence in `none_left`
+        self.hints.word(at).fetch_or(bit, Ordering::SeqCst); // pairs with the fence in `clear_hint`
     }
 
-    fn none_left(&self, group: u32) {
+    fn clear_hint(&self, group: u32) {
         let (at, bit) = (group as usize / 64, 1_u64 << (group % 64));
-        self.some.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_some`
-        // Either this thread sees a piece that another gives back meanwhile, or the other thread
-        // sets the bit after this one cleared it.
+        self.hints.word(at).fetch_and(!bit, Ordering::SeqCst); // pairs with `set_hint`
+        // If another thread gives a piece back meanwhile, either this thread sees the piece, or the
+        // other thread sets the hint after this thread cleared it.
         fence(Ordering::SeqCst);
         let free = self.free.word(group as usize).load(Ordering::Acquire);
         if free != 0 && !plant::is(Fault::FrameHintLost) {
-            self.set_some(group);
+            self.set_hint(group);
         }
     }
 }

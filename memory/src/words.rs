@@ -62,7 +62,7 @@ mod mapped {
             unsafe { self.base.add(at).as_ref() }
         }
 
-        /// Most words of the array.
+        /// Number of words.
         #[must_use]
         pub fn len(&self) -> usize {
             self.words
@@ -114,8 +114,8 @@ mod mapped {
             }
         }
 
-        /// Like `give_back`, but also gives back the page of byte `to`, if nothing from there on
-        /// was written.
+        /// Like `give_back`, but also gives back the whole page that contains byte `to`. The caller
+        /// has written nothing from `to` to the end of that page.
         pub fn give_back_rest(&self, from: usize, to: usize) {
             let end = to.next_multiple_of(self.page_bytes()).min(self.map.bytes());
             self.give_back(from, end);

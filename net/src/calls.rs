@@ -6,7 +6,7 @@
 
 use memory::sync::Counter;
 
-/// A column's number of system calls, by kind.
+/// Numbers of system calls that a column has made, by kind.
 #[derive(Debug, Default)]
 pub struct Calls {
     /// `epoll_wait`.

@@ -9,8 +9,8 @@
     reason = "rustix finds the vdso by itself, in a way that crashes under valgrind; libc's works"
 )]
 
-/// The time in nanoseconds since an unspecified moment, by the clock of `std::time::Instant`, which
-/// takes ten times the instructions.
+/// The time in nanoseconds since an unspecified moment, by the same clock as `std::time::Instant`
+/// at a tenth of its instructions.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {

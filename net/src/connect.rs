@@ -20,11 +20,11 @@ use crate::stream::Stream;
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 impl Stream {
-    /// Begins to connect to `endpoint`. TCP gets `TCP_NODELAY`: a small request must not wait until
-    /// the one before it is acknowledged.
+    /// Begins to connect to `endpoint`. TCP gets `TCP_NODELAY`, so that a small request does not
+    /// wait until the preceding request is acknowledged.
     ///
     /// # Errors
-    /// Nobody listens on the Unix socket or its backlog is full; no route; no descriptor left.
+    /// No process listens on the Unix socket, or its backlog is full; no route; no descriptor left.
     pub fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
         let (fd, begun) = match endpoint {
             Endpoint::Tcp(address) => {
@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// Returns the result of connecting. Ask once the stream is writable; asking clears the error.
+    /// Returns the result of connecting, once the stream is writable. The call clears the error.
     ///
     /// # Errors
     /// The reason why the connection could not be made.
@@ -59,10 +59,12 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Accepted, Calls, Epoll, Got, Interest, Listener, ReservedPort, Sent, Timeout};
+    use crate::{
+        Accepted, Calls, Epoll, Interest, Listener, ReadResult, ReservedPort, Timeout, WriteResult,
+    };
     use std::time::Duration;
 
-    /// Connects to `listener`, sends a word and reads it on the accepted side.
+    /// Connects to `listener`, sends a word, and reads it from the accepted stream.
     fn talks(listener: &Listener) {
         let calls = Calls::default();
         let mut epoll = Epoll::new(8).unwrap();
@@ -73,7 +75,7 @@ mod tests {
         while !writable || accepted.is_none() {
             let events: Vec<_> =
                 epoll.wait(Timeout::Within(Duration::from_secs(20)), &calls).unwrap().collect();
-            assert!(!events.is_empty(), "nothing happened");
+            assert!(!events.is_empty(), "no event within the timeout");
             writable |= events.iter().any(|event| event.token == 1 && event.writable);
             if accepted.is_none()
                 && let Accepted::Stream(stream) = listener.accept(&calls)
@@ -82,13 +84,13 @@ mod tests {
             }
         }
         client.outcome().unwrap();
-        assert_eq!(client.write(b"word", &calls), Sent::Bytes(4));
+        assert_eq!(client.write(b"word", &calls), WriteResult::Bytes(4));
         let (accepted, mut arrival) = (accepted.unwrap(), Epoll::new(8).unwrap());
         arrival.add(&accepted, 3, Interest::Read, &calls).unwrap();
         let limit = Timeout::Within(Duration::from_secs(20));
         assert_eq!(arrival.wait(limit, &calls).unwrap().len(), 1);
         let mut word = [0; 8];
-        assert_eq!(accepted.read(&mut word, &calls), Got::Bytes(4));
+        assert_eq!(accepted.read(&mut word, &calls), ReadResult::Bytes(4));
     }
 
     #[test]
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_refused_connection_says_so_once_it_is_writable() {
-        // The port is bound, but nobody listens on it: the kernel refuses to connect.
+        // The port is bound, but no socket listens on it: the kernel refuses the connection.
         let hold = ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
         let calls = Calls::default();
         let mut epoll = Epoll::new(8).unwrap();

@@ -1,10 +1,10 @@
-//! Waiting for sockets: epoll.
+//! Waits for sockets by epoll.
 //!
-//! Where: the head of a column's loop.
-//! Invariant: a stream is registered edge-triggered. Its reader reads until a read returns less
-//! than asked for, which on a stream socket means that the socket is drained, or remembers to read
-//! on. This way the kernel does not check a reported connection again at the next wait, and no
-//! registration changes while replies fit the socket.
+//! Where: the start of each iteration of a column's loop.
+//! Invariant: a stream is registered edge-triggered. Its reader reads until a read returns fewer
+//! bytes than requested, which on a stream socket means that the socket is drained, or remembers to
+//! read more later. Therefore the kernel does not check a reported connection again at the next
+//! wait, and no registration changes while replies fit the socket.
 //! Source: epoll(7), "Questions and answers", on short reads.
 #![allow(
     unsafe_code,
@@ -24,19 +24,18 @@ use crate::calls::Calls;
 /// The readiness that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// A stream has bytes to read, or its peer's end. Edge-triggered.
+    /// A stream has bytes to read, or its peer has shut down its side. Edge-triggered.
     Read,
-    /// A stream whose replies did not fit has room. Edge-triggered. Only a write shows a peer's
-    /// end.
+    /// A stream has room for replies that did not fit. Edge-triggered. A peer's shutdown is not
+    /// reported.
     Write,
-    /// A client's stream that is connecting, or whose requests did not fit, has bytes to read or
-    /// room to write. Edge-triggered.
+    /// A client's stream has connected, has bytes to read, or has room to write. Edge-triggered.
     Both,
-    /// A listener of this column alone has a connection. Level-triggered.
+    /// A listener that only this column watches has a connection. Level-triggered.
     Accept,
     /// An eventfd or a timerfd is readable. Level-triggered.
     Wake,
-    /// A listener that several columns share has a connection: the kernel wakes one of them.
+    /// A listener that several columns share has a connection; the kernel wakes one of the columns.
     /// Level-triggered.
     AcceptShared,
 }
@@ -74,7 +73,7 @@ pub enum Timeout {
 pub struct Event {
     /// The token given to `add` or `change`.
     pub token: u64,
-    /// True if there are bytes to read, or the peer's end.
+    /// True if there are bytes to read, or if a read would return the end or an error.
     pub readable: bool,
     /// True if there is room to write.
     pub writable: bool,
@@ -96,8 +95,7 @@ pub struct Epoll {
 unsafe impl Send for Epoll {}
 
 impl AsFd for Epoll {
-    /// The instance's own descriptor, readable when there are events; another instance may watch
-    /// it.
+    /// The instance's own descriptor, which another instance may watch: readable if events wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -153,10 +151,10 @@ impl Epoll {
     }
 
     /// Sleeps until there is an event or `timeout` is over. Returns the events, at most
-    /// `events_max`, and none after a signal.
+    /// `events_max`, and no events after a signal.
     ///
     /// # Errors
-    /// None that a correct program sees.
+    /// None in a correct program.
     pub fn wait(
         &mut self,
         timeout: Timeout,
@@ -237,8 +235,8 @@ fn decode(event: &epoll::Event) -> Event {
     }
 }
 
-/// `span` in whole milliseconds, so that rustix can use the older system call; rounded up, so that
-/// the sleep never ends too early.
+/// Rounds `span` up to whole milliseconds, with which rustix can use the older system call. By
+/// rounding up, the sleep does not end too early.
 fn timespec(span: Duration) -> Timespec {
     let up_ms = span.subsec_nanos().div_ceil(1_000_000);
     Timespec {

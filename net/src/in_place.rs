@@ -1,9 +1,10 @@
-//! Sends bytes of a stream in place: by a pipe, or by references that the socket holds.
+//! Sends bytes on a stream without copying them: by a pipe, or by `MSG_ZEROCOPY`, with which the
+//! socket keeps references to the bytes.
 //!
-//! Where: beside `stream`, for a server that compares these ways; the cache itself sends by
-//! `writev`, which has the kernel copy once.
-//! Invariant: only bytes that are never written and never freed are taken, because no event tells
-//! when the kernel has read the last of the bytes that a pipe gave to a socket. Nothing blocks.
+//! Where: beside `stream`, for a test server that compares these two ways. The cache itself sends
+//! by `writev`, with which the kernel copies the bytes once.
+//! Invariant: only bytes that are never written and never freed are sent, because no event reports
+//! when the kernel has read the last bytes that a pipe gave to a socket. Nothing blocks.
 //! Source: vmsplice(2), splice(2); `Documentation/networking/msg_zerocopy.rst` of Linux;
 //! `struct sock_extended_err` of its `errqueue.h`.
 #![allow(unsafe_code, reason = "vmsplice; a socket's option and errors that rustix does not know")]
@@ -20,13 +21,13 @@ use rustix::pipe::{
 
 use crate::calls::Calls;
 use crate::option::switch_on;
-use crate::stream::{Sent, Stream, sent};
+use crate::stream::{Stream, WriteResult, sent};
 use crate::udp::control::{CONTROL_BYTES, Control};
 
-/// Bytes of a pipe: 64 pages.
+/// Capacity of a pipe in bytes: 64 pages.
 const PIPE_BYTES: usize = 256 << 10;
-/// Most messages read from the kernel at once.
-const TOLD_MAX: usize = 64;
+/// Most completion messages that one call of `completions` reads.
+const COMPLETIONS_MAX: usize = 64;
 
 /// A pipe that feeds a socket.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Pipe {
     /// Makes an empty pipe.
     ///
     /// # Errors
-    /// No descriptors are left, or pipes have too much memory already.
+    /// No descriptors are left, or the user's pipes have reached their memory limit.
     pub fn new() -> io::Result<Pipe> {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         fcntl_setpipe_size(&writes, PIPE_BYTES)?;
@@ -53,15 +54,16 @@ impl Pipe {
         self.bytes
     }
 
-    /// Puts the first of these bytes, or all, into the pipe; returns the number of bytes.
+    /// Puts the first bytes of `from`, or all, into the pipe. Returns their number, 0 if the pipe
+    /// is full.
     ///
     /// # Errors
-    /// The system's; a full pipe is none.
+    /// Errors of the system.
     pub fn fill(&mut self, from: &'static [u8], calls: &Calls) -> io::Result<usize> {
         calls.writes.add(1);
         let pieces = [IoSliceRaw::from_slice(from)];
         // SAFETY: the pipe keeps references to the pages of `from`, which live as long as the
-        // process and which nobody writes to, for they are borrowed for ever.
+        // process and are never written to, because `from` is borrowed for ever.
         let filled = unsafe { vmsplice(&self.writes, &pieces, SpliceFlags::NONBLOCK) };
         match filled {
             Ok(bytes) => {
@@ -73,35 +75,35 @@ impl Pipe {
         }
     }
 
-    /// Moves bytes from the pipe to the socket. More must follow: until then, the kernel may keep
-    /// bytes that do not fill a packet.
+    /// Moves bytes from the pipe to the socket. More bytes must follow: until then, the kernel may
+    /// hold back bytes that do not fill a packet.
     #[must_use]
-    pub fn drain(&mut self, to: &Stream, calls: &Calls) -> Sent {
+    pub fn drain(&mut self, to: &Stream, calls: &Calls) -> WriteResult {
         calls.writes.add(1);
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MORE;
         match sent(splice(&self.reads, None, to, None, self.bytes, flags)) {
-            Sent::Bytes(bytes) => {
+            WriteResult::Bytes(bytes) => {
                 self.bytes -= bytes;
-                Sent::Bytes(bytes)
+                WriteResult::Bytes(bytes)
             }
             broken => broken,
         }
     }
 }
 
-/// The kernel's reports of completed sends by reference.
+/// Counts of the kernel's reports of completed sends by reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Number of sends.
-    pub referred: u64,
-    /// Number of those whose bytes the kernel copied nevertheless.
+pub struct Completions {
+    /// Number of completed sends.
+    pub sends: u64,
+    /// Number of these sends whose bytes the kernel has copied nevertheless.
     pub copied: u64,
 }
 
 impl Stream {
-    /// Like `write`, but more follows at once.
+    /// Like `write`, but tells the kernel that more bytes follow at once.
     #[must_use]
-    pub fn write_with_more(&self, bytes: &[u8], calls: &Calls) -> Sent {
+    pub fn write_with_more(&self, bytes: &[u8], calls: &Calls) -> WriteResult {
         calls.writes.add(1);
         sent(rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::MORE))
     }
@@ -114,10 +116,10 @@ impl Stream {
         switch_on(self, libc::SOL_SOCKET, libc::SO_ZEROCOPY)
     }
 
-    /// Sends from `bytes` by reference; more must follow. Copies if the kernel cannot report more
-    /// sends.
+    /// Sends from `bytes` by reference; more bytes must follow. Copies the bytes if the kernel has
+    /// no memory for another report.
     #[must_use]
-    pub fn refer(&self, bytes: &'static [u8], calls: &Calls) -> Sent {
+    pub fn refer(&self, bytes: &'static [u8], calls: &Calls) -> WriteResult {
         calls.writes.add(1);
         let by_reference = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY.cast_unsigned());
         let flags = SendFlags::NOSIGNAL | SendFlags::MORE | by_reference;
@@ -127,20 +129,20 @@ impl Stream {
         }
     }
 
-    /// Returns the kernel's reports since the last call, from at most `TOLD_MAX` messages.
+    /// Counts the kernel's reports since the last call, from at most `COMPLETIONS_MAX` messages.
     #[must_use]
-    pub fn told_of_references(&self, calls: &Calls) -> Told {
-        let mut told = Told::default();
-        for _ in 0..TOLD_MAX {
+    pub fn completions(&self, calls: &Calls) -> Completions {
+        let mut completions = Completions::default();
+        for _ in 0..COMPLETIONS_MAX {
             calls.reads.add(1);
-            let Some(more) = self.told_once() else { break };
-            told.referred += more.referred;
-            told.copied += more.copied;
+            let Some(more) = self.receive_completion() else { break };
+            completions.sends += more.sends;
+            completions.copied += more.copied;
         }
-        told
+        completions
     }
 
-    fn told_once(&self) -> Option<Told> {
+    fn receive_completion(&self) -> Option<Completions> {
         let mut control = Control::EMPTY;
         let mut message = libc::msghdr {
             msg_name: std::ptr::null_mut(),
@@ -158,17 +160,17 @@ impl Stream {
         if unsafe { libc::recvmsg(fd, &raw mut message, flags) } < 0 {
             return None;
         }
-        control.read(message.msg_controllen).find_map(|(_, _, value)| read_told(value))
+        control.read(message.msg_controllen).find_map(|(_, _, value)| read_completion(value))
     }
 }
 
-/// Reads a `sock_extended_err`.
+/// Reads a `sock_extended_err` with the numbers of the first and the last completed send.
 ///
 /// ```text
 /// 0       4        5      6      7     8       12
 /// | errno | origin | type | code | pad | first | last | an address ...
 /// ```
-fn read_told(error: &[u8]) -> Option<Told> {
+fn read_completion(error: &[u8]) -> Option<Completions> {
     const BY_REFERENCE: u8 = 5; // SO_EE_ORIGIN_ZEROCOPY
     const COPIED: u8 = 1; // SO_EE_CODE_ZEROCOPY_COPIED
     let number = |at: usize| Some(u32::from_ne_bytes(error.get(at..at + 4)?.try_into().ok()?));
@@ -176,11 +178,15 @@ fn read_told(error: &[u8]) -> Option<Told> {
         return None;
     }
     let (first, last) = (number(8)?, number(12)?);
-    // The numbers of sends wrap around.
+    // The kernel numbers sends with 32 bits, which wrap around.
     let referred = u64::from(last.wrapping_sub(first)) + 1;
-    Some(Told {
-        referred,
-        copied: if *error.get(6)? == COPIED && !is(Fault::CopiedNotTold) { referred } else { 0 },
+    Some(Completions {
+        sends: referred,
+        copied: if *error.get(6)? == COPIED && !is(Fault::CopyReportIgnored) {
+            referred
+        } else {
+            0
+        },
     })
 }
 
@@ -190,7 +196,7 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
-    /// Makes a stream of ours, and its peer.
+    /// Makes a connected stream. Returns its own end, and the peer's.
     fn pair() -> (Stream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -218,9 +224,9 @@ mod tests {
             at += pipe.fill(&value[at..], &calls).unwrap();
             assert!(pipe.bytes() <= PIPE_BYTES);
             match pipe.drain(&stream, &calls) {
-                Sent::Bytes(0) => std::thread::yield_now(),
-                Sent::Bytes(_) => {}
-                Sent::Broken => panic!("the peer is there"),
+                WriteResult::Bytes(0) => std::thread::yield_now(),
+                WriteResult::Bytes(_) => {}
+                WriteResult::Broken => panic!("the connection is broken"),
             }
         }
         stream.finish();
@@ -232,7 +238,7 @@ mod tests {
         let ((stream, mut peer), calls) = (pair(), Calls::default());
         let (mut pipe, value) = (Pipe::new().unwrap(), value(2 * PIPE_BYTES));
         assert_eq!((pipe.fill(&value[..1000], &calls).unwrap(), pipe.bytes()), (1000, 1000));
-        assert_eq!((pipe.drain(&stream, &calls), pipe.bytes()), (Sent::Bytes(1000), 0));
+        assert_eq!((pipe.drain(&stream, &calls), pipe.bytes()), (WriteResult::Bytes(1000), 0));
         let mut read = [0; 1000];
         peer.read_exact(&mut read).unwrap();
         assert!(read == value[..1000]);
@@ -251,21 +257,21 @@ mod tests {
             peer.read_to_end(&mut read).unwrap();
             read
         });
-        let (mut at, mut told) = (0, Told::default());
+        let (mut at, mut completions) = (0, Completions::default());
         while at < value.len() {
             match stream.refer(&value[at..], &calls) {
-                Sent::Bytes(0) => std::thread::yield_now(),
-                Sent::Bytes(bytes) => at += bytes,
-                Sent::Broken => panic!("the peer is there"),
+                WriteResult::Bytes(0) => std::thread::yield_now(),
+                WriteResult::Bytes(bytes) => at += bytes,
+                WriteResult::Broken => panic!("the connection is broken"),
             }
         }
         stream.finish();
         assert!(reader.join().unwrap() == value);
-        while told.referred == 0 {
-            told = stream.told_of_references(&calls);
+        while completions.sends == 0 {
+            completions = stream.completions(&calls);
             std::thread::yield_now();
         }
-        assert_eq!(told.copied, told.referred);
+        assert_eq!(completions.copied, completions.sends);
     }
 
     #[test]
@@ -274,13 +280,13 @@ mod tests {
         error[4..7].copy_from_slice(&[5, 0, 1]);
         error[8..12].copy_from_slice(&u32::MAX.to_ne_bytes());
         error[12..16].copy_from_slice(&2_u32.to_ne_bytes());
-        assert_eq!(read_told(&error), Some(Told { referred: 4, copied: 4 }));
+        assert_eq!(read_completion(&error), Some(Completions { sends: 4, copied: 4 }));
         error[6] = 0;
-        assert_eq!(read_told(&error), Some(Told { referred: 4, copied: 0 }));
+        assert_eq!(read_completion(&error), Some(Completions { sends: 4, copied: 0 }));
         error[4] = 2;
-        assert_eq!(read_told(&error), None);
+        assert_eq!(read_completion(&error), None);
         for bytes in 0..16 {
-            assert_eq!(read_told(&[5; 32][..bytes]), None);
+            assert_eq!(read_completion(&[5; 32][..bytes]), None);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! A network interface, as the kernel describes it.
 //!
-//! Where: when sockets are opened, for the longest datagram; under `xdp` at start, for the
-//! interface's abilities, and later for its state.
-//! Invariant: only reads. An interface is identified by its index, because its name may change and
-//! another interface may get it.
+//! Where: read when sockets are opened, for the length of the longest datagram; under `xdp` at
+//! start, for the interface's abilities, and later for its state.
+//! Invariant: nothing is changed. An interface is identified by its index, because its name may
+//! change and another interface may get the name.
 //! Source: rtnetlink(7); `linux/if_link.h`, `linux/if_addr.h`.
 
 use std::io;
@@ -25,8 +25,8 @@ const XDP: u16 = 43;
 const KIND: u16 = 1;
 const XDP_PLACE: u16 = 2;
 const XDP_PROGRAM: u16 = 4;
-/// Attributes of an IP address: a point-to-point link's other end, our own address, the broadcast
-/// address.
+/// Attributes of an IP address: the address, or the other end's of a point-to-point link; our own
+/// address on such a link; the broadcast address.
 const IP_ADDRESS: u16 = 1;
 const IP_LOCAL: u16 = 2;
 const IP_BROADCAST: u16 = 4;
@@ -50,8 +50,8 @@ pub struct OwnAddress {
     pub interface: String,
     /// Most bytes of an IP packet on that interface (its MTU).
     pub mtu: usize,
-    /// Broadcast addresses of its network: two if an operator has chosen another one than the last
-    /// address.
+    /// Broadcast addresses of the address's network: its last address, and the one that an operator
+    /// has chosen, if that is another.
     pub broadcasts: Vec<Ipv4Addr>,
 }
 
@@ -108,14 +108,14 @@ fn address(body: &[u8]) -> Option<(u32, IpAddr, Vec<Ipv4Addr>)> {
 pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// The Ethernet address; `None` if this is not an Ethernet interface.
+    /// The Ethernet address; `None` if the interface is not an Ethernet interface.
     pub(crate) mac: Option<Mac>,
     pub(crate) mtu: u32,
     /// The kind of a virtual interface, such as `veth`; empty for a network card.
     pub(crate) kind: String,
     /// True if the interface is switched on and has a carrier.
     pub(crate) is_up: bool,
-    /// The id of the XDP program on it; 0 for none.
+    /// The id of the attached XDP program; 0 if there is none.
     pub(crate) program: u32,
 }
 
@@ -168,7 +168,7 @@ impl Interface {
         Some(interface)
     }
 
-    /// Returns the names of the interfaces of a kind, such as `VLAN`, that are on it.
+    /// Returns the names of interfaces of a kind, such as `VLAN`, on top of this interface.
     pub(crate) fn above(&self, kind: &str, netlink: &Netlink) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         netlink.ask(libc::RTM_GETLINK, HowMany::All, &[0; LINK_BYTES], |_, body| {
@@ -183,23 +183,22 @@ impl Interface {
     }
 }
 
-/// Returns the name of an interface, if it is of this kind and on the one with this index.
+/// Returns an interface's name, if it is of this kind and on top of the interface `index`.
 fn name_on(index: u32, kind: &str, body: &[u8]) -> Option<String> {
     let below = Attributes(body.get(LINK_BYTES..)?).find(|(kind, _)| *kind == LINK);
     let is_on_it = below.is_some_and(|(_, value)| number(value) == index);
     Interface::read(body).filter(|it| is_on_it && it.kind == kind).map(|it| it.name)
 }
 
-/// Returns the id of an attached XDP program; 0 for none.
+/// Returns the id of an attached XDP program; 0 if there is none.
 fn program(value: &[u8]) -> u32 {
     let find = |wanted| Attributes(value).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
     let is_there = find(XDP_PLACE).and_then(<[u8]>::first).is_some_and(|place| *place != 0);
-    // If several programs are attached in several places, the kernel gives no id here.
+    // The attribute has no id if several programs are attached in several places.
     let id = find(XDP_PROGRAM).map(number);
     if is_there { id.unwrap_or(u32::MAX) } else { 0 }
 }
 
-/// Reads an IP address from an attribute's value.
 pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
@@ -218,7 +217,7 @@ mod tests {
     /// The message is the kernel's for `ip link add link wire name wire.5 type vlan id 5`.
     #[test]
     fn a_vlan_is_known_by_what_it_is_on() {
-        let told = |kind: &[u8]| {
+        let link_message = |kind: &[u8]| {
             let (mut message, mut info) = (vec![0; LINK_BYTES], Vec::new());
             put(&mut info, KIND, kind);
             put(&mut message, NAME, b"wire.5\0");
@@ -226,14 +225,14 @@ mod tests {
             put(&mut message, KIND_OF, &info);
             message
         };
-        assert_eq!(name_on(7, VLAN, &told(b"vlan\0")), Some("wire.5".to_owned()));
-        assert_eq!(name_on(8, VLAN, &told(b"vlan\0")), None);
-        assert_eq!(name_on(7, VLAN, &told(b"veth\0")), None);
+        assert_eq!(name_on(7, VLAN, &link_message(b"vlan\0")), Some("wire.5".to_owned()));
+        assert_eq!(name_on(8, VLAN, &link_message(b"vlan\0")), None);
+        assert_eq!(name_on(7, VLAN, &link_message(b"veth\0")), None);
         assert_eq!(name_on(7, VLAN, &[0; LINK_BYTES]), None);
         assert_eq!(name_on(7, VLAN, &[]), None);
     }
 
-    /// Two veth interfaces are each on the other. (Not every kernel has VLANs.)
+    /// Each interface of a veth pair is on top of the other one. (Not every kernel has VLANs.)
     #[test]
     fn the_interfaces_of_a_kind_on_another_are_told_by_name() {
         let Some([near, _far]) = pair(Veth::default()) else { return };
@@ -251,23 +250,28 @@ mod tests {
     /// The message is the kernel's for `ip address add 10.1.2.3/20 dev wire`.
     #[test]
     fn an_address_is_told_with_what_stands_for_all_of_its_network() {
-        let told = |bits: u8, local: [u8; 4], of_link: [u8; 4], broadcast: Option<[u8; 4]>| {
-            let mut message = vec![0; IP_BYTES];
-            (message[1], message[4]) = (bits, 7);
-            put(&mut message, IP_ADDRESS, &of_link);
-            put(&mut message, IP_LOCAL, &local);
-            broadcast.iter().for_each(|it| put(&mut message, IP_BROADCAST, it));
-            let (index, ip, broadcasts) = address(&message).unwrap();
-            assert_eq!((index, ip), (7, IpAddr::from(local)));
-            broadcasts.iter().map(Ipv4Addr::octets).collect::<Vec<_>>()
-        };
+        let broadcasts_of =
+            |bits: u8, local: [u8; 4], of_link: [u8; 4], broadcast: Option<[u8; 4]>| {
+                let mut message = vec![0; IP_BYTES];
+                (message[1], message[4]) = (bits, 7);
+                put(&mut message, IP_ADDRESS, &of_link);
+                put(&mut message, IP_LOCAL, &local);
+                broadcast.iter().for_each(|it| put(&mut message, IP_BROADCAST, it));
+                let (index, ip, broadcasts) = address(&message).unwrap();
+                assert_eq!((index, ip), (7, IpAddr::from(local)));
+                broadcasts.iter().map(Ipv4Addr::octets).collect::<Vec<_>>()
+            };
         let (ip, all, chosen) = ([10, 1, 2, 3], [10, 1, 15, 255], [10, 1, 2, 255]);
-        assert_eq!(told(20, ip, ip, None), [all]);
-        assert_eq!(told(20, ip, ip, Some(all)), [all]);
-        assert_eq!(told(20, ip, ip, Some(chosen)), [all, chosen]);
-        assert_eq!(told(31, ip, ip, None), [[0; 4]; 0]);
-        assert_eq!(told(32, ip, [10, 9, 9, 9], None), [[0; 4]; 0], "a link from point to point");
-        assert_eq!(told(255, ip, ip, None), [[0; 4]; 0]);
+        assert_eq!(broadcasts_of(20, ip, ip, None), [all]);
+        assert_eq!(broadcasts_of(20, ip, ip, Some(all)), [all]);
+        assert_eq!(broadcasts_of(20, ip, ip, Some(chosen)), [all, chosen]);
+        assert_eq!(broadcasts_of(31, ip, ip, None), [[0; 4]; 0]);
+        assert_eq!(
+            broadcasts_of(32, ip, [10, 9, 9, 9], None),
+            [[0; 4]; 0],
+            "a point-to-point link"
+        );
+        assert_eq!(broadcasts_of(255, ip, ip, None), [[0; 4]; 0]);
         let mut v6 = vec![0; IP_BYTES];
         put(&mut v6, IP_ADDRESS, &[0xfd; 16]);
         assert_eq!(address(&v6), Some((0, IpAddr::from([0xfd; 16]), Vec::new())));

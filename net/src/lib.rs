@@ -1,12 +1,12 @@
 //! The network: TCP and Unix sockets for servers and clients, UDP, AF_XDP, epoll.
 //!
-//! Where: the first and the last stop on a packet's path. A column sleeps in `epoll`, takes
-//! connections from its `listener`, reads requests from a `stream` and writes replies to it; `udp`
-//! has both for datagrams, and `xdp` for packets that bypass the kernel's stack, which `wire` reads
-//! and writes. `wake` ends the sleep from another thread, `timer` once a second. A load generator
-//! also uses `connect`, `clock` and `nic`, and its null server `in_place`.
-//! Invariant: nothing here blocks but `Epoll::wait`; no call raises SIGPIPE; every system call made
-//! for a connection is counted in the column's `Calls`.
+//! Where: the start and the end of a packet's path. A column sleeps in `epoll`, accepts connections
+//! from its `listener`, reads requests from a `stream` and writes replies to it. `udp` receives and
+//! sends datagrams; `xdp` receives and sends packets that bypass the kernel's stack, which `wire`
+//! reads and writes. `wake` ends the sleep from another thread, `timer` once a second. A load
+//! generator also uses `connect`, `clock` and `nic`, and its null server `in_place`.
+//! Invariant: only `Epoll::wait` blocks; no call raises SIGPIPE; every system call made for a
+//! connection is counted in the column's `Calls`.
 
 mod calls;
 mod clock;
@@ -29,15 +29,15 @@ pub mod xdp;
 pub use calls::Calls;
 pub use clock::{monotonic_ns, thread_time_ns};
 pub use epoll::{Epoll, Event, Interest, Timeout};
-pub use in_place::{Pipe, Told};
+pub use in_place::{Completions, Pipe};
 pub use interface::{OwnAddress, own_addresses};
 pub use listener::{Accepted, Endpoint, Listener, ReservedPort, own_endpoint};
 pub use nic::nic_settings;
 pub use pin::{pin_thread, thread_cpus};
-pub use stream::{Got, Sent, Stream};
+pub use stream::{ReadResult, Stream, WriteResult};
 pub use timer::SecondTimer;
 pub use udp::{
-    Arrived, BATCH_MAX, Datagram, Datagrams, HEAD_BYTES_MAX, Inbox, Letters, Obstacle, Outbox,
-    Peer, Posted, Received, SLOT_BYTES_MAX, Sizes, Tally, bind_columns, bind_ports,
+    BATCH_MAX, Datagram, DatagramIter, Datagrams, HEAD_BYTES_MAX, Inbox, Obstacle, Outbox, Peer,
+    PostResult, Received, SLOT_BYTES_MAX, SendBatch, Sizes, Tally, bind_columns, bind_ports,
 };
 pub use wake::Waker;

@@ -1,10 +1,10 @@
-//! Listeners, TCP and Unix: accept connections.
+//! TCP and Unix listeners, which accept connections.
 //!
 //! Where: opened before a column's loop begins; the loop accepts from them.
 //! Invariant: an accepted stream is non-blocking; a TCP stream inherits `TCP_NODELAY` and
 //! `SO_KEEPALIVE` from its listener, so that accepting costs one system call. A TCP port on which
-//! another server listens is refused, although our own columns share one. A Unix socket's file is
-//! removed only if no server answers on it, or by the listener that made it.
+//! another server listens is refused, although our own columns share a port. A Unix socket's file
+//! is removed only if no server answers on it, or by the listener that made it.
 //! Source: memcached `server_socket`, `server_socket_unix`.
 
 use std::ffi::OsStr;
@@ -27,14 +27,14 @@ use rustix::net::{
 use crate::calls::Calls;
 use crate::stream::Stream;
 
-/// Attempts to lock a directory that another process has locked.
+/// Most attempts to lock a directory that another process has locked.
 const LOCK_ATTEMPTS_MAX: usize = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The address that a listener listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Address and port; if port 0 was asked for, the port that the system chose.
+    /// Address and port; if port 0 was requested, the port that the system chose.
     Tcp(SocketAddr),
     /// The path of a Unix socket's file.
     Unix(PathBuf),
@@ -93,8 +93,8 @@ impl ReservedPort {
     /// another server of the same user.
     ///
     /// # Errors
-    /// Another socket listens there; the address is not this machine's; no permission; no such
-    /// protocol.
+    /// Another socket listens on the port; the address is not this machine's; no permission; the
+    /// system lacks the address's protocol.
     pub fn take(address: SocketAddr) -> io::Result<ReservedPort> {
         let fd = tcp_socket(address)?;
         bind(&fd, &address)?;
@@ -109,7 +109,7 @@ impl ReservedPort {
     }
 
     /// Opens one of several listeners on the reserved port; the kernel spreads connections over
-    /// them. At most `backlog` connections wait to be accepted (`-b`); the kernel lowers that to
+    /// the listeners. At most `backlog` connections wait to be accepted (`-b`), and no more than
     /// `net.core.somaxconn`.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(family, SocketType::STREAM, flags, None)?;
     if address.is_ipv6() {
-        // Without this option the socket would take the IPv4 port too, which has its own listener.
+        // Without this option the socket would also take the IPv4 port, which has its own listener.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     sockopt::set_socket_reuseaddr(&fd, true)?;
@@ -160,8 +160,9 @@ impl AsFd for Listener {
 
 impl Listener {
     /// Listens on a Unix socket at `path`, whose file gets the permissions `mode` (`-a`). A socket
-    /// file on which no server answers is removed first; any other file stays and makes this fail.
-    /// The process's umask changes meanwhile, so call this before other threads create files.
+    /// file on which no server answers is removed first; any other file stays and makes the call
+    /// fail. The process's umask changes during the call, so call it before other threads create
+    /// files.
     ///
     /// # Errors
     /// The path is too long (107 bytes), in use by a server or by another kind of file, or not
@@ -210,7 +211,7 @@ impl Listener {
         if let Endpoint::Unix(path) = &self.endpoint
             && FileId::at(path).ok() == self.file
         {
-            // The removal fails if the file is gone already, which is as good.
+            // The removal fails if the file is gone already.
             let _gone = std::fs::remove_file(path);
         }
     }
@@ -236,16 +237,16 @@ fn lock_directory(path: &Path) -> Option<OwnedFd> {
 
 /// Removes a Unix socket's file that a server left behind, if no server answers on it.
 fn remove_unanswered(path: &Path, endpoint: &Endpoint) -> io::Result<()> {
-    let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another server answers there");
+    let in_use = || io::Error::new(io::ErrorKind::AddrInUse, "another server answers on this path");
     match Stream::connect(endpoint) {
-        Ok(_) => Err(taken()),
+        Ok(_) => Err(in_use()),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::CONNREFUSED) => std::fs::remove_file(path),
             Some(Errno::NOENT) => Ok(()),
             // The socket's backlog is full, or it is not a stream socket: a server uses it.
-            Some(Errno::AGAIN | Errno::INPROGRESS | Errno::PROTOTYPE) => Err(taken()),
-            // We lack the permission to connect, or connecting failed for reasons of our own. A
-            // server may still answer there, so the file stays.
+            Some(Errno::AGAIN | Errno::INPROGRESS | Errno::PROTOTYPE) => Err(in_use()),
+            // We lack the permission to connect, or connecting failed in this process. A server
+            // may still answer on the path, so the file stays.
             _ => Err(error),
         },
     }

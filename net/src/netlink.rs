@@ -6,10 +6,10 @@
 //! attribute: | bytes: 2 | kind: 2 | value ... |       both begin at multiples of four
 //! ```
 //!
-//! Where: at start, and when somebody asks for an interface's state.
-//! Invariant: a question belongs to the network namespace in which its socket was opened. Only
-//! bytes that were received are read; a wrong length ends the reading. Nothing waits: the kernel
-//! answers while the question is sent, or while the answer is received.
+//! Where: at start, and when an interface's state is requested.
+//! Invariant: a request is answered for the network namespace in which its socket was opened. Only
+//! received bytes are read; a wrong length ends the reading. No call waits: the kernel answers
+//! while the request is sent, or while the answer is received.
 //! Source: netlink(7), rtnetlink(7).
 
 use std::io;
@@ -22,9 +22,9 @@ use rustix::net::{
 
 const HEADER_BYTES: usize = 16;
 const ALIGN_BYTES: usize = 4;
-/// Most bytes of one message from the kernel: it sends dumps in pieces of 32 KiB.
+/// Most bytes that one receive returns: the kernel sends dumps in pieces of 32 KiB.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
-/// Number of messages after which a dump is taken to be endless.
+/// Most receives for one dump; with more, the dump counts as endless.
 const MESSAGES_MAX: usize = 100_000;
 
 const REQUEST: u16 = 0x1;
@@ -34,14 +34,13 @@ const CREATE: u16 = 0x400;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-/// Asks for one object, or for all of a kind.
+/// The number of objects that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HowMany {
     One,
     All,
 }
 
-/// A netlink socket.
 #[derive(Debug)]
 pub(crate) struct Netlink(pub(crate) OwnedFd);
 
@@ -52,7 +51,7 @@ impl Netlink {
         Ok(Netlink(socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?))
     }
 
-    /// Asks a question, and calls `each` with the kind and the body of each answer.
+    /// Sends a request, and calls `each` with the kind and the body of each answer.
     pub(crate) fn ask(
         &self,
         kind: u16,
@@ -88,7 +87,7 @@ impl Netlink {
         for _ in 0..MESSAGES_MAX {
             let (_, bytes) = match recv(&self.0, &mut answer[..], RecvFlags::empty()) {
                 Err(Errno::INTR) => continue,
-                came => came?,
+                received => received?,
             };
             for (kind, body) in Messages(answer.get(..bytes).unwrap_or(&answer)) {
                 match kind {
@@ -101,7 +100,7 @@ impl Netlink {
                 return Ok(());
             }
         }
-        Err(io::Error::other("an answer without end"))
+        Err(io::Error::other("the kernel's answer does not end"))
     }
 }
 
@@ -111,7 +110,7 @@ fn error(body: &[u8]) -> io::Result<()> {
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number.wrapping_neg())) }
 }
 
-/// Iterates over the messages of an answer: kind and body of each.
+/// Iterates over the messages of an answer: their kinds and bodies.
 struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
@@ -127,14 +126,13 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Iterates over attributes: kind and value of each.
 pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        /// The bits of a kind without its flags.
+        /// Selects the bits of a kind that are not flags.
         const KIND_MASK: u16 = 0x3fff;
         let ([b0, b1, k0, k1], _) = self.0.split_first_chunk::<4>()?;
         let bytes = usize::from(u16::from_ne_bytes([*b0, *b1]));
@@ -144,7 +142,6 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Appends an attribute to a message.
 pub(crate) fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let bytes = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     message.extend_from_slice(&bytes.to_ne_bytes());
@@ -153,7 +150,6 @@ pub(crate) fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.resize(message.len().next_multiple_of(ALIGN_BYTES), 0);
 }
 
-/// Reads a number of four bytes from an attribute's value.
 pub(crate) fn number(value: &[u8]) -> u32 {
     value.first_chunk::<4>().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }

@@ -1,9 +1,10 @@
 //! A network interface's settings, as `ethtool` shows them: offloads, coalescing, rings, queues.
 //!
-//! Where: beside a packet's path. A load generator records the settings with its measurements.
-//! Invariant: only reads (but for a test), by commands that need no privilege; settings unknown to
-//! the driver are left out. Unsafe because the kernel fills a buffer that a structure points to.
-//! Source: linux/ethtool.h, SIOCETHTOOL; `dev_ethtool` says which commands need no privilege.
+//! Where: outside a packet's path. A load generator records the settings with its measurements.
+//! Invariant: settings are only read (except in a test), by commands that need no privilege;
+//! settings unknown to the driver are left out. The code is unsafe because the kernel fills a
+//! buffer to which a structure points.
+//! Source: linux/ethtool.h, SIOCETHTOOL; `dev_ethtool` lists the commands that need no privilege.
 
 #![allow(unsafe_code, reason = "rustix has no safe SIOCETHTOOL")]
 
@@ -12,14 +13,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Words of the buffer. The largest structure of the commands below has 23.
+/// Number of 32-bit words in the buffer. The largest structure of the commands below has 23.
 const WORDS: usize = 32;
 const GET_COALESCE: u32 = 0x0e;
 const GET_RINGS: u32 = 0x10;
 const GET_FLAGS: u32 = 0x25;
 const GET_CHANNELS: u32 = 0x3c;
 
-/// Commands whose answer is one number, in the word behind the command.
+/// Commands whose answer is one number, in the word after the command.
 const FIGURES: [(u32, &str); 6] = [
     (0x14, "rx-checksum"),
     (0x16, "tx-checksum"),
@@ -31,7 +32,7 @@ const FIGURES: [(u32, &str); 6] = [
 /// Bits of the answer to `GET_FLAGS`.
 const FLAGS: [(u32, &str); 4] =
     [(1 << 8, "rx-vlan"), (1 << 15, "lro"), (1 << 27, "ntuple"), (1 << 28, "rx-hash")];
-/// Words of longer answers: the command, the word's index, the setting's name.
+/// Words of longer answers: the command, the word's index and the setting's name.
 const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_COALESCE, 1, "rx-usecs"),
     (GET_COALESCE, 2, "rx-frames"),
@@ -46,7 +47,7 @@ const WORDS_OF: [(u32, usize, &str); 11] = [
     (GET_CHANNELS, 8, "combined-channels"),
 ];
 
-/// The settings of the interface `name`, each under the name of ethtool's option.
+/// The settings of the interface `name`, each with the name of ethtool's option.
 #[must_use]
 pub fn nic_settings(name: &str) -> Vec<(&'static str, u32)> {
     let opened =
@@ -98,7 +99,7 @@ fn order(socket: &OwnedFd, name: &str, command: [u32; 2]) -> Option<[u32; WORDS]
     (outcome == 0).then_some(words)
 }
 
-/// Has the interface's driver compute the checksums of sent packets, or the kernel.
+/// Lets the interface's driver compute the checksums of sent packets; if not `is_on`, the kernel.
 #[cfg(test)]
 pub(crate) fn set_transmit_checksums(name: &str, is_on: bool) {
     const SET_TRANSMIT_CHECKSUMS: u32 = 0x17;

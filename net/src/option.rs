@@ -1,6 +1,6 @@
-//! Sets options of sockets for which there is no other function.
+//! Sets socket options that rustix does not support.
 //!
-//! Where: when a socket is made, before bytes pass through it.
+//! Where: when a socket is made, before it sends or receives.
 //! Invariant: the kernel reads at most the bytes of the value.
 //! Source: setsockopt(2).
 #![allow(unsafe_code, reason = "setsockopt, which takes any option's value")]
@@ -26,8 +26,7 @@ pub(crate) fn set_option<T>(
     let fd = socket.as_fd().as_raw_fd();
     let bytes = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
     // SAFETY: the kernel reads `bytes` bytes of `value`, which has that number and outlives the
-    // call. The caller answers for it that the target of any pointer in a `T` outlives the call
-    // too.
+    // call. The caller guarantees that the target of any pointer in a `T` outlives the call too.
     let failed = unsafe { libc::setsockopt(fd, level, option, (&raw const *value).cast(), bytes) };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Pins a thread to a processor, and reads on which processors it may run.
+//! Pins a thread to a processor, and reads the processors that a thread may run on.
 //!
 //! Where: once, at a column's start.
 //! Invariant: only the calling thread is moved.
@@ -23,7 +23,7 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
 /// Returns the processors that the calling thread may run on, ascending.
 ///
 /// # Errors
-/// More than `CpuSet::MAX_CPU` processors.
+/// The system has more than `CpuSet::MAX_CPU` processors.
 pub fn thread_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())

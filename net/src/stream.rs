@@ -1,8 +1,8 @@
-//! One connection's socket: bytes in, bytes out.
+//! The socket of a connection, from which bytes are read and to which bytes are written.
 //!
 //! Where: requests enter the column here, and replies leave it.
-//! Invariant: no call blocks. Each makes exactly one system call, repeated only if a signal
-//! interrupts it, and its result tells the caller whether another call is worth making.
+//! Invariant: no call blocks. A call makes exactly one system call, repeated only if a signal
+//! interrupts it; its result shows the caller if another call is worth making.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,8 +13,8 @@ use crate::calls::Calls;
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Got {
-    /// The number of bytes read, at least one. If they filled the buffer, there may be more.
+pub enum ReadResult {
+    /// The number of bytes read, at least one. If they filled the buffer, more bytes may wait.
     Bytes(usize),
     /// No bytes have arrived since the last read.
     Empty,
@@ -26,8 +26,8 @@ pub enum Got {
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// The number of bytes that the socket took: fewer than offered, or none, when it is full.
+pub enum WriteResult {
+    /// The number of bytes that the socket took: fewer than offered, or 0, if the socket is full.
     Bytes(usize),
     /// The connection is broken.
     Broken,
@@ -54,7 +54,7 @@ impl Stream {
     /// Reads into `into`, which is not empty.
     #[inline]
     #[must_use]
-    pub fn read(&self, into: &mut [u8], calls: &Calls) -> Got {
+    pub fn read(&self, into: &mut [u8], calls: &Calls) -> ReadResult {
         loop {
             calls.reads.add(1);
             match rustix::net::recv(&self.0, &mut *into, RecvFlags::empty()) {
@@ -65,10 +65,9 @@ impl Stream {
         }
     }
 
-    /// Reads into `pieces` in their order, of which at least one is not empty; at most 1,024 of
-    /// them (`IOV_MAX`).
+    /// Reads into `pieces` in order: at most 1,024 (`IOV_MAX`), at least one of them not empty.
     #[must_use]
-    pub fn read_vectored(&self, pieces: &mut [IoSliceMut<'_>], calls: &Calls) -> Got {
+    pub fn read_vectored(&self, pieces: &mut [IoSliceMut<'_>], calls: &Calls) -> ReadResult {
         loop {
             calls.reads.add(1);
             match rustix::io::readv(&self.0, pieces) {
@@ -81,7 +80,7 @@ impl Stream {
     /// Writes from `bytes`, which is not empty.
     #[inline]
     #[must_use]
-    pub fn write(&self, bytes: &[u8], calls: &Calls) -> Sent {
+    pub fn write(&self, bytes: &[u8], calls: &Calls) -> WriteResult {
         loop {
             calls.writes.add(1);
             match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
@@ -91,9 +90,9 @@ impl Stream {
         }
     }
 
-    /// Writes from `pieces` in their order; at most 1,024 of them (`IOV_MAX`).
+    /// Writes from `pieces` in order: at most 1,024 (`IOV_MAX`).
     #[must_use]
-    pub fn write_vectored(&self, pieces: &[IoSlice<'_>], calls: &Calls) -> Sent {
+    pub fn write_vectored(&self, pieces: &[IoSlice<'_>], calls: &Calls) -> WriteResult {
         loop {
             calls.writes.add(1);
             let mut none = SendAncillaryBuffer::default();
@@ -106,7 +105,7 @@ impl Stream {
 
     /// Shuts down our side: the peer reads the end after the last byte sent.
     pub fn finish(&self) {
-        // Shutting down fails only if the peer has gone, and then it needs no end.
+        // Shutting down fails only if the peer has gone, and then no end has to be sent.
         let _gone = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
@@ -120,20 +119,20 @@ impl Stream {
     }
 }
 
-fn got(result: rustix::io::Result<usize>) -> Got {
+fn got(result: rustix::io::Result<usize>) -> ReadResult {
     match result {
-        Ok(0) => Got::End,
-        Ok(bytes) => Got::Bytes(bytes),
-        Err(rustix::io::Errno::AGAIN) => Got::Empty,
-        Err(_) => Got::Broken,
+        Ok(0) => ReadResult::End,
+        Ok(bytes) => ReadResult::Bytes(bytes),
+        Err(rustix::io::Errno::AGAIN) => ReadResult::Empty,
+        Err(_) => ReadResult::Broken,
     }
 }
 
-pub(crate) fn sent(result: rustix::io::Result<usize>) -> Sent {
+pub(crate) fn sent(result: rustix::io::Result<usize>) -> WriteResult {
     match result {
-        Ok(bytes) => Sent::Bytes(bytes),
-        // ENOBUFS is not the connection's fault: the kernel has no memory at this moment.
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Sent::Bytes(0),
-        Err(_) => Sent::Broken,
+        Ok(bytes) => WriteResult::Bytes(bytes),
+        // After ENOBUFS the connection is intact: the kernel has no memory at this moment.
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => WriteResult::Bytes(0),
+        Err(_) => WriteResult::Broken,
     }
 }

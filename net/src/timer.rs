@@ -23,8 +23,8 @@ impl AsFd for SecondTimer {
 }
 
 impl SecondTimer {
-    /// Makes a timer that fires at `first`, a time of the monotonic clock, and every second after
-    /// it. Register it with `Interest::Wake`.
+    /// Makes a timer that fires at `first`, by the monotonic clock, and every second afterwards.
+    /// Register the timer with `Interest::Wake`.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -40,7 +40,7 @@ impl SecondTimer {
     /// Makes the descriptor unreadable until the timer fires again.
     pub fn clear(&self) {
         let mut count = [0; 8];
-        // The read fails if the timer has not fired, and then there is nothing to clear.
+        // The read fails if the timer has not fired, and then the descriptor is unreadable already.
         let _not_fired = rustix::io::read(&self.0, &mut count);
     }
 }

@@ -1,12 +1,13 @@
 //! UDP: one system call sends or receives many datagrams.
 //!
 //! ```text
-//! recvmmsg -> Inbox   | slot | slot | ...        a datagram each, or a burst of equally long ones
-//! sendmmsg <- Outbox  | letter | letter | ...    a run of equally long ones is one send
+//! recvmmsg -> Inbox   | slot | slot | ...      each slot: a datagram, or a burst of equal lengths
+//! sendmmsg <- Outbox  | entry | entry | ...    a run of datagrams of equal length is one send
 //! ```
 //!
 //! Where: beside `stream`, for a server's columns, for a load generator and for the test servers
-//! that check it. `steer` makes a server's sockets; a `Peer` has the addresses for a reply.
+//! that check the load generator. `steer` makes a server's sockets; a `Peer` has the addresses for
+//! a reply.
 //! Invariant: no call blocks; a call receives at most `BATCH_MAX` bursts; a datagram that cannot be
 //! sent is reported, never kept.
 //! Source: udp(7); memcached's `server_socket` for an IPv6 socket that takes only IPv6.
@@ -30,8 +31,8 @@ use rustix::net::{
 };
 
 use crate::option::switch_on;
-pub use inbox::{Arrived, Datagram, Inbox, Received, SLOT_BYTES_MAX};
-pub use outbox::{HEAD_BYTES_MAX, Letters, Obstacle, Outbox, Posted, Tally};
+pub use inbox::{Datagram, DatagramIter, Inbox, Received, SLOT_BYTES_MAX};
+pub use outbox::{HEAD_BYTES_MAX, Obstacle, Outbox, PostResult, SendBatch, Tally};
 pub use peer::Peer;
 pub use steer::{bind_columns, bind_ports};
 
@@ -42,9 +43,9 @@ pub const BATCH_MAX: usize = 64;
 /// `net.core.rmem_max` and `net.core.wmem_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Buffer for datagrams received and not yet read; 0 for the system's default.
+    /// Buffer for datagrams that have arrived and are not yet read; 0 for the system's default.
     pub receive_bytes: usize,
-    /// Buffer for datagrams sent and not yet gone; 0 for the system's default.
+    /// Buffer for datagrams that have not left the machine yet; 0 for the system's default.
     pub send_bytes: usize,
 }
 
@@ -75,11 +76,10 @@ impl Datagrams {
         Ok(Datagrams(fd))
     }
 
-    /// Makes a socket at `address` that receives from all; for port 0 the system chooses a free
-    /// one.
+    /// Makes a socket at `address` that receives from every sender; port 0 stands for a free port.
     ///
     /// # Errors
-    /// The port is taken; the address is not this machine's; no such protocol.
+    /// The port is taken; the address is not this machine's; the system lacks its protocol.
     pub fn bind(address: SocketAddr, sizes: Sizes) -> io::Result<Datagrams> {
         let fd = udp_socket(address, sizes)?;
         bind(&fd, &address)?;
@@ -89,17 +89,16 @@ impl Datagrams {
     /// Our own address and port.
     ///
     /// # Errors
-    /// None that a correct program sees.
+    /// None in a correct program.
     pub fn address(&self) -> io::Result<SocketAddr> {
         SocketAddr::try_from(getsockname(&self.0)?).map_err(io::Error::from)
     }
 
     /// Number of datagrams, or of bursts that the kernel has joined, that were dropped since the
-    /// socket was made, because its buffer was full; the number wraps around. Any thread may ask;
-    /// counting itself costs nothing.
+    /// socket was made, because its buffer was full. The number wraps around.
     ///
     /// # Errors
-    /// None that a correct program sees.
+    /// None in a correct program.
     pub fn dropped(&self) -> io::Result<u32> {
         /// `SK_MEMINFO_DROPS` and `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
         const DROPS: usize = 8;
@@ -108,7 +107,7 @@ impl Datagrams {
         #[expect(clippy::cast_possible_truncation, reason = "36 bytes")]
         let mut bytes = size_of_val(&values) as libc::socklen_t;
         // SAFETY: the kernel writes at most `bytes` bytes into `values`, which has that number, and
-        // the length into `bytes`; both are ours and outlive the call.
+        // the length into `bytes`; both live on this stack and outlive the call.
         let failed = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
@@ -122,8 +121,8 @@ impl Datagrams {
     }
 }
 
-/// Makes a socket for the family of `address`. On an unspecified address, each datagram comes with
-/// the address that it was sent to, so that the reply can leave from there.
+/// Makes a socket for the family of `address`. If `address` is unspecified, the kernel reports each
+/// datagram's destination address, so that the reply can leave from that address.
 fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -135,7 +134,7 @@ fn udp_socket(address: SocketAddr, sizes: Sizes) -> io::Result<OwnedFd> {
         sockopt::set_socket_send_buffer_size(&fd, sizes.send_bytes)?;
     }
     if address.is_ipv6() {
-        // Without this option the socket would take the IPv4 port too, which has its own socket.
+        // Without this option the socket would also take the IPv4 port, which has its own socket.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     match address {

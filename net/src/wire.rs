@@ -7,10 +7,10 @@
 //! 0          14                     54     62
 //! ```
 //!
-//! Where: `xdp` reads here the packets that it receives, and writes those that it sends; the
-//! kernel's network stack sees neither. Pure: bytes in, bytes out.
+//! Where: `xdp` uses this module to read received packets and to write packets to send; the
+//! kernel's network stack sees neither. The module makes no system calls.
 //! Invariant: a packet that is read is one whole datagram from one machine to one machine, is as
-//! long as its headers say, and has valid checksums. A packet that is written can be read back.
+//! long as its headers give, and has valid checksums. A packet that is written can be read back.
 //! Source: RFC 1122, sections 3.2.1 and 4.1.3, on what a host drops.
 
 mod checksum;
@@ -24,10 +24,10 @@ mod udp;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub(crate) use checksum::Sum;
-use ethernet::Carries;
+use ethernet::NetworkProtocol;
 use memory::plant::{Fault, is};
 
-/// The number of UDP in IP headers.
+/// The protocol number of UDP in IP headers.
 const UDP: u8 = 17;
 /// The hop limit (TTL) of packets that are written.
 const HOPS: u8 = 64;
@@ -44,7 +44,7 @@ pub const ETHERNET_BYTES: usize = ethernet::HEADER_BYTES;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// True if this is one machine's address: not a group's and not zero.
+    /// True if this is one machine's address, neither a group's nor zero.
     #[must_use]
     pub fn is_one(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
@@ -54,9 +54,9 @@ impl Mac {
 /// The Ethernet addresses of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Macs {
-    /// The sender's, or its router's.
+    /// The address of the sender or of its router.
     pub from: Mac,
-    /// The receiver's, or its router's.
+    /// The address of the receiver or of its router.
     pub to: Mac,
 }
 
@@ -65,16 +65,16 @@ pub struct Macs {
 pub enum Ips {
     /// IPv4.
     V4 {
-        /// The sender's.
+        /// The sender's address.
         from: Ipv4Addr,
-        /// The receiver's.
+        /// The receiver's address.
         to: Ipv4Addr,
     },
     /// IPv6.
     V6 {
-        /// The sender's.
+        /// The sender's address.
         from: Ipv6Addr,
-        /// The receiver's.
+        /// The receiver's address.
         to: Ipv6Addr,
     },
 }
@@ -82,9 +82,9 @@ pub enum Ips {
 /// The UDP ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// The sender's.
+    /// The sender's port.
     pub from: u16,
-    /// The receiver's.
+    /// The receiver's port.
     pub to: u16,
 }
 
@@ -120,11 +120,11 @@ impl Ends {
         SocketAddr::new(ip, self.ports.to)
     }
 
-    /// The ends of an answer. An answer goes to the MAC that the packet came from, so that no route
-    /// and no neighbour is looked up.
+    /// The ends of an answer. An answer goes to the MAC address from which the packet came, so that
+    /// no route and no neighbour is looked up.
     #[inline]
     #[must_use]
-    pub fn turned(&self) -> Ends {
+    pub fn reversed(&self) -> Ends {
         let Ends { macs, ips, ports } = *self;
         Ends {
             macs: Macs { from: macs.to, to: macs.from },
@@ -152,8 +152,9 @@ impl Ends {
 pub enum Sums {
     /// Checksums over the whole packet.
     Whole,
-    /// Also checksums over the pseudo header alone. A kernel that sends to another one on the same
-    /// machine leaves the rest to a network card, and there is none on that way.
+    /// Checksums over the whole packet or over the pseudo header alone. A kernel that sends to
+    /// another kernel on the same machine computes only the latter, and leaves the rest to a
+    /// network card, but no card is on that path.
     PartialToo,
 }
 
@@ -166,9 +167,9 @@ pub struct Packet {
     pub payload_bytes: usize,
 }
 
-/// The reason why a frame is not taken.
+/// The reason why a frame is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotOurs {
+pub enum Rejected {
     /// The frame ends within a header.
     Short,
     /// An Ethernet address is a group's, or zero.
@@ -183,7 +184,7 @@ pub enum NotOurs {
     HeaderChecksum,
     /// The packet is a fragment over IPv4.
     Fragment,
-    /// An IPv6 extension header stands before UDP's, such as that of a fragment.
+    /// An IPv6 extension header, such as a fragment's, comes before the UDP header.
     Extension,
     /// The packet does not carry UDP.
     NotUdp,
@@ -191,38 +192,39 @@ pub enum NotOurs {
     Length,
     /// The UDP checksum is wrong, or is missing over IPv6.
     Checksum,
-    /// The sender is not a single other machine, so that nobody could be answered.
+    /// The sender's address is not that of a single other machine, so that no answer is possible.
     Sender,
 }
 
-impl NotOurs {
-    /// All reasons, each at the index of its number.
-    pub const ALL: [NotOurs; 12] = [
-        NotOurs::Short,
-        NotOurs::Group,
-        NotOurs::Tagged,
-        NotOurs::NotIp,
-        NotOurs::Options,
-        NotOurs::HeaderChecksum,
-        NotOurs::Fragment,
-        NotOurs::Extension,
-        NotOurs::NotUdp,
-        NotOurs::Length,
-        NotOurs::Checksum,
-        NotOurs::Sender,
+impl Rejected {
+    /// All reasons, each at the index of its discriminant.
+    pub const ALL: [Rejected; 12] = [
+        Rejected::Short,
+        Rejected::Group,
+        Rejected::Tagged,
+        Rejected::NotIp,
+        Rejected::Options,
+        Rejected::HeaderChecksum,
+        Rejected::Fragment,
+        Rejected::Extension,
+        Rejected::NotUdp,
+        Rejected::Length,
+        Rejected::Checksum,
+        Rejected::Sender,
     ];
 }
 
 /// Reads a frame that carries UDP.
 ///
 /// # Errors
-/// The reason why the frame is not taken.
+/// The reason why the frame is rejected.
 #[inline]
-pub fn read(frame: &[u8], sums: Sums) -> Result<Packet, NotOurs> {
+pub fn read(frame: &[u8], sums: Sums) -> Result<Packet, Rejected> {
     read_parted(frame, std::iter::empty(), sums)
 }
 
-/// Like `read`, but for a frame that continues in `pieces`, while `frame` has all headers.
+/// Like `read`, but for a frame in several pieces: `frame` has all headers and the beginning of the
+/// payload, and `pieces` has the rest.
 ///
 /// # Errors
 /// Like `read`.
@@ -231,21 +233,21 @@ pub fn read_parted<'f>(
     frame: &[u8],
     pieces: impl Iterator<Item = &'f [u8]> + Clone,
     sums: Sums,
-) -> Result<Packet, NotOurs> {
+) -> Result<Packet, Rejected> {
     let beyond = pieces.clone().map(<[u8]>::len).sum();
-    let (macs, carries, rest) = ethernet::read(frame)?;
-    let (ips, rest, beyond) = match carries {
-        Carries::Ipv4 => ipv4::read(rest, beyond)?,
-        Carries::Ipv6 => ipv6::read(rest, beyond)?,
+    let (macs, protocol, rest) = ethernet::read(frame)?;
+    let (ips, rest, beyond) = match protocol {
+        NetworkProtocol::Ipv4 => ipv4::read(rest, beyond)?,
+        NetworkProtocol::Ipv6 => ipv6::read(rest, beyond)?,
     };
     let (ports, payload_bytes) = udp::read(rest, (beyond, pieces), &ips, sums)?;
     if !is_from_another(&ips) {
-        return Err(NotOurs::Sender);
+        return Err(Rejected::Sender);
     }
     Ok(Packet { ends: Ends { macs, ips, ports }, payload_bytes })
 }
 
-/// True if the sender is one machine, and not the receiver.
+/// True if the sender's address is one machine's, and not the receiver's.
 fn is_from_another(ips: &Ips) -> bool {
     match *ips {
         Ips::V4 { from, to } => {
@@ -265,24 +267,24 @@ fn is_from_another(ips: &Ips) -> bool {
 /// Writes the headers of a packet in front of its payload, which fills `frame` from
 /// `ends.header_bytes()` to its end.
 ///
-/// False, and the frame's bytes are undefined, if the frame has no room for the headers, or is
-/// longer than an IP packet can be.
+/// Returns false if the frame has no room for the headers, or is longer than an IP packet can be.
+/// The frame's bytes are undefined then.
 #[inline]
 #[must_use]
 pub fn write(frame: &mut [u8], ends: &Ends) -> bool {
     write_all(frame, (0, Some(Sum::default())), ends).is_some()
 }
 
-/// Like `write`, but for a packet that continues with `beyond_bytes` bytes behind `frame`. Their
-/// sum is `rest`, made by `Sum::add_behind` with each part's offset in the frame.
+/// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`. `rest` is
+/// the sum of those bytes, made by `Sum::add_behind` with each part's offset in the packet.
 #[inline]
 #[must_use]
 pub(crate) fn write_before(frame: &mut [u8], beyond_bytes: usize, rest: Sum, ends: &Ends) -> bool {
     write_all(frame, (beyond_bytes, Some(rest)), ends).is_some()
 }
 
-/// Like `write`, but for a packet that continues with `beyond_bytes` bytes behind `frame`, and with
-/// a UDP checksum over the pseudo header alone. Returns its place, for whoever completes it.
+/// Like `write`, but for a packet that continues with `beyond_bytes` bytes after `frame`, and with
+/// a UDP checksum over the pseudo header alone. Returns its place, for the kernel to complete it.
 #[inline]
 #[must_use]
 pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Option<SumAt> {
@@ -294,22 +296,23 @@ pub fn write_partly(frame: &mut [u8], beyond_bytes: usize, ends: &Ends) -> Optio
 /// The place of a checksum in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumAt {
-    /// Offset of the first byte that is summed; the last is the frame's.
+    /// Offset of the first byte that is summed; the last byte of the frame is the last summed.
     pub from: u16,
     /// Offset of the checksum from `from`.
     pub offset: u16,
 }
 
-/// Writes the headers; without the sum `rest` of the `beyond` bytes, the UDP checksum is partial.
+/// Writes the headers. `rest` is the sum of the `beyond` bytes after `frame`; without it, the UDP
+/// checksum covers only the pseudo header.
 #[inline]
 fn write_all(frame: &mut [u8], (beyond, rest): (usize, Option<Sum>), ends: &Ends) -> Option<()> {
     let packet = match ends.ips {
         Ips::V4 { from, to } => {
-            let packet = ethernet::write(frame, &ends.macs, Carries::Ipv4)?;
+            let packet = ethernet::write(frame, &ends.macs, NetworkProtocol::Ipv4)?;
             ipv4::write(packet, beyond, (from, to))?
         }
         Ips::V6 { from, to } => {
-            let packet = ethernet::write(frame, &ends.macs, Carries::Ipv6)?;
+            let packet = ethernet::write(frame, &ends.macs, NetworkProtocol::Ipv6)?;
             ipv6::write(packet, beyond, (from, to))?
         }
     };

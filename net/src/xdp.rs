@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! interface -> program -> queue's socket -> Inbox  | datagram | datagram | ...
-//!              else -> the kernel's stack
+//!              otherwise -> the kernel's stack
 //! interface <------------ queue's socket <- Outbox | datagram | datagram | ...
 //! ```
 //!
-//! Where: beside `udp`, whose `Inbox` and `Outbox` these resemble. `open` makes a `Port` for each
-//! queue, as root; a column uses one port. A client asks `reach` for the route to its server, and
-//! then writes to a `Peer` made of the route's ends. A server that echoes:
+//! Where: beside `udp`, whose `Inbox` and `Outbox` resemble those of this module. `open`, which
+//! needs root, makes a `Port` for each queue; a column uses one port. A client gets the route to
+//! its server from `reach`, and then sends to a `Peer` made of the route's ends. An echo server:
 //!
 //! ```no_run
 //! # use std::time::Duration;
 //! # use net::{Calls, Epoll, Interest, Timeout, xdp};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let xdp::Opened { mut ports, watch, .. } = xdp::open(&xdp::Wanted {
+//! let xdp::Opened { mut ports, watch, .. } = xdp::open(&xdp::OpenOptions {
 //!     interface: "eth0",
 //!     queues: Some(0..1),
 //!     addresses: &["0.0.0.0".parse()?, "::".parse()?],
@@ -32,14 +32,14 @@
 //! loop {
 //!     let received = port.inbox.receive(&calls);
 //!     for datagram in port.inbox.datagrams() {
-//!         // Where there is no room, the answer is lost.
+//!         // If there is no room, the answer is lost.
 //!         port.outbox.add(datagram.peer, b"", [datagram.bytes]);
 //!     }
 //!     port.outbox.post_or_drop(&calls);
 //!     port.inbox.release();
 //!     if received.is_drained {
 //!         let is_unsent = port.outbox.waiting() > 0;
-//!         // A second, for the kernel forgets what it had to report of an interface that is down.
+//!         // At most a second: the kernel loses its pending events when an interface goes down.
 //!         let most = if is_unsent { xdp::UNSENT_WAIT } else { Duration::from_secs(1) };
 //!         let _events = epoll.wait(Timeout::Within(most), &calls)?;
 //!     }
@@ -48,8 +48,8 @@
 //! ```
 //!
 //! Invariant: only UDP to our addresses and ports is taken. Each count and descriptor from the
-//! kernel is checked against what the kernel was lent, and each one given to the kernel is valid.
-//! Every chunk of a port is accounted for.
+//! kernel is checked against the chunks and entries that were given to the kernel, and each
+//! descriptor for the kernel is valid. Every chunk of a port is accounted for.
 //! Source: the KV-Cache paper, section 4; `Documentation/networking/af_xdp.rst` of Linux.
 
 mod bpf;
@@ -74,11 +74,11 @@ mod umem;
 #[cfg(test)]
 mod values;
 
-pub use inbox::{Arrived, Inbox, Peer};
-pub use link::{Facts, Health, Mode, Opened, Refused, Values, Wanted, Watch, open};
-pub use outbox::{Letters, Outbox, UNSENT_WAIT};
+pub use inbox::{DatagramIter, Inbox, Peer};
+pub use link::{Facts, Health, Mode, OpenError, OpenOptions, Opened, Values, Watch, open};
+pub use outbox::{Outbox, SendBatch, UNSENT_WAIT};
 pub use parted::Pieces;
 pub use port::{CHUNKS_MAX, CHUNKS_MIN, Chunks, Meter, Port, Statistics};
 pub use queue::Queue;
 pub use route::{Unreachable, reach};
-pub use stolen::Stolen;
+pub use stolen::StolenBatch;

@@ -1,7 +1,7 @@
 //! Tests of the crate against the kernel: the result of each call in each state of a socket.
 //!
-//! Where: beside the path of a request, on socket pairs and loopback.
-//! Invariant: loopback only; every wait has an end.
+//! Where: outside the path of a request, on socket pairs and loopback.
+//! Invariant: no network other than loopback is used; every wait ends by a deadline.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
@@ -11,15 +11,15 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use net::{
-    Accepted, Calls, Endpoint, Epoll, Event, Got, Interest, Listener, ReservedPort, SecondTimer,
-    Sent, Stream, Timeout, Waker, pin_thread, thread_cpus,
+    Accepted, Calls, Endpoint, Epoll, Event, Interest, Listener, ReadResult, ReservedPort,
+    SecondTimer, Stream, Timeout, Waker, WriteResult, pin_thread, thread_cpus,
 };
 
-/// Longest wait; a test that takes longer hangs.
+/// Longest wait. A test that takes longer counts as hanging.
 const DEADLINE: Duration = Duration::from_secs(60);
 const SOON: Timeout = Timeout::Within(DEADLINE);
 
-/// Our end of a connection, and the peer's.
+/// Returns our end and the peer's end of a connection.
 fn pair() -> (Stream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -35,17 +35,17 @@ fn a_read_says_what_it_brought() {
     let calls = Calls::default();
     let (ours, mut theirs) = pair();
     let mut buffer = [0; 8];
-    assert_eq!(ours.read(&mut buffer, &calls), Got::Empty);
+    assert_eq!(ours.read(&mut buffer, &calls), ReadResult::Empty);
     theirs.write_all(b"abcde").unwrap();
-    assert_eq!(ours.read(&mut buffer, &calls), Got::Bytes(5));
+    assert_eq!(ours.read(&mut buffer, &calls), ReadResult::Bytes(5));
     assert_eq!(&buffer[..5], b"abcde");
     theirs.write_all(b"0123456789").unwrap();
     let (mut first, mut second) = ([0; 4], [0; 8]);
     let mut pieces = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
-    assert_eq!(ours.read_vectored(&mut pieces, &calls), Got::Bytes(10));
+    assert_eq!(ours.read_vectored(&mut pieces, &calls), ReadResult::Bytes(10));
     assert_eq!((&first, &second[..6]), (b"0123", &b"456789"[..]));
     drop(theirs);
-    assert_eq!(ours.read(&mut buffer, &calls), Got::End);
+    assert_eq!(ours.read(&mut buffer, &calls), ReadResult::End);
     assert_eq!(calls.reads.get(), 4);
 }
 
@@ -53,9 +53,9 @@ fn a_read_says_what_it_brought() {
 fn a_write_says_what_was_taken() {
     let calls = Calls::default();
     let (ours, mut theirs) = pair();
-    assert_eq!(ours.write(b"abc", &calls), Sent::Bytes(3));
+    assert_eq!(ours.write(b"abc", &calls), WriteResult::Bytes(3));
     let pieces = [IoSlice::new(b"de"), IoSlice::new(b"f")];
-    assert_eq!(ours.write_vectored(&pieces, &calls), Sent::Bytes(3));
+    assert_eq!(ours.write_vectored(&pieces, &calls), WriteResult::Bytes(3));
     let mut got = [0; 6];
     theirs.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"abcdef");
@@ -64,13 +64,13 @@ fn a_write_says_what_was_taken() {
     loop {
         writes += 1;
         match ours.write(&chunk, &calls) {
-            Sent::Bytes(0) => break,
-            Sent::Bytes(_) => assert!(writes < 10_000, "a socket without end"),
-            Sent::Broken => panic!("broken"),
+            WriteResult::Bytes(0) => break,
+            WriteResult::Bytes(_) => assert!(writes < 10_000, "the socket never fills"),
+            WriteResult::Broken => panic!("broken"),
         }
     }
     drop(theirs);
-    assert_eq!(ours.write(b"late", &calls), Sent::Broken);
+    assert_eq!(ours.write(b"late", &calls), WriteResult::Broken);
     assert_eq!(calls.writes.get(), writes + 1);
 }
 
@@ -85,7 +85,7 @@ fn an_edge_is_reported_once_and_the_end_with_it() {
     let events = wait(&mut epoll, SOON);
     assert_eq!(events.len(), 1);
     assert!(events[0].token == 7 && events[0].readable && !events[0].ended);
-    // The byte is not read, and yet not reported again; the next byte is.
+    // The byte has not been read, but is not reported again. The next byte is reported.
     assert!(wait(&mut epoll, Timeout::Zero).is_empty());
     theirs.write_all(b"d").unwrap();
     assert_eq!(wait(&mut epoll, SOON).len(), 1);
@@ -111,7 +111,7 @@ fn a_wait_ends_by_its_timeout_and_not_before() {
 fn an_exact_wait_is_not_rounded_up_to_a_millisecond() {
     let mut epoll = Epoll::new(1).unwrap();
     let least = Duration::from_micros(150);
-    // Tries until one sleep is that short: a busy machine lengthens most of them.
+    // Tries until one sleep takes less than a millisecond; a busy machine lengthens most sleeps.
     let until = Instant::now() + DEADLINE;
     let mut shortest = DEADLINE;
     while shortest >= Duration::from_millis(1) {
@@ -169,7 +169,7 @@ fn listeners_share_a_port_among_themselves_only() {
         let mut client = TcpStream::connect(address).unwrap();
         let accepted = accept(&listeners, &calls);
         assert_eq!(accepted.peer().unwrap(), Some(client.local_addr().unwrap()));
-        assert_eq!(accepted.write(b"hello", &calls), Sent::Bytes(5));
+        assert_eq!(accepted.write(b"hello", &calls), WriteResult::Bytes(5));
         accepted.finish();
         let mut got = Vec::new();
         client.read_to_end(&mut got).unwrap();
@@ -180,7 +180,7 @@ fn listeners_share_a_port_among_themselves_only() {
     assert!(ReservedPort::take(other.local_addr().unwrap()).is_err());
 }
 
-/// Accepts the connection that one of the listeners has, or will have in a moment: the client may
+/// Accepts a connection from one of the listeners. Waits for the connection, because the client may
 /// be connected before the listener reports it.
 fn accept(listeners: &[Listener], calls: &Calls) -> Stream {
     let until = Instant::now() + DEADLINE;
@@ -190,7 +190,7 @@ fn accept(listeners: &[Listener], calls: &Calls) -> Stream {
                 return stream;
             }
         }
-        assert!(Instant::now() < until, "nobody came");
+        assert!(Instant::now() < until, "no connection arrived");
         std::thread::yield_now();
     }
 }
@@ -238,7 +238,7 @@ fn of_servers_that_start_at_once_on_one_unix_path_one_gets_it() {
         assert_eq!(taken.len(), 1, "round {round}");
         UnixStream::connect(&path).unwrap();
         taken[0].remove_file();
-        assert!(!path.exists(), "it is the file of the one that listens");
+        assert!(!path.exists(), "the file belongs to the listening server");
     }
     std::fs::remove_dir(&directory).unwrap();
 }

@@ -11,12 +11,12 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 /// A decoded key.
 #[derive(Clone, Copy, Debug)]
-pub struct Decoded {
+pub struct DecodedKey {
     bytes: [u8; KEY_BYTES_MAX],
     len: usize,
 }
 
-impl Decoded {
+impl DecodedKey {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
@@ -32,13 +32,13 @@ impl Decoded {
 
 /// Decodes `text`; `None` if memcached would refuse it.
 #[must_use]
-pub fn decode(text: &[u8]) -> Option<Decoded> {
+pub fn decode(text: &[u8]) -> Option<DecodedKey> {
     let symbols = || text.iter().filter_map(|&byte| Some((byte, sextet(byte)?)));
     let count = symbols().count();
     if count == 0 || count % 4 != 0 {
         return None;
     }
-    let mut key = Decoded { bytes: [0; KEY_BYTES_MAX], len: 0 };
+    let mut key = DecodedKey { bytes: [0; KEY_BYTES_MAX], len: 0 };
     let mut block = [0u8; 4];
     let mut filled = 0;
     let mut padding = 0;

@@ -1,4 +1,4 @@
-//! The binary protocol: frames of 24 bytes and a body.
+//! The binary protocol: frames of a header of 24 bytes and a body.
 //!
 //! Where: the session calls `parse`; `Form` and `Show` call `write`; clients read by `frame`.
 //! Invariant: lengths are checked before any bytes are taken for a key or a value.
@@ -7,8 +7,8 @@
 //! ```text
 //!   byte 0      1        2          4        5         6          8       12       16    24
 //!        magic | opcode | key len:2 | extras | data type | status:2 | body:4 | opaque:4 | cas:8
-//!        then extras, key, value: body bytes in all; numbers big-endian. A request has the
-//!        virtual bucket, which is ignored, where an answer has its status.
+//!        then extras, key and value, whose lengths add up to `body`. Numbers are big-endian. A
+//!        request has the virtual bucket, which is ignored, in place of the status.
 //! ```
 
 pub mod frame;

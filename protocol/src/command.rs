@@ -14,8 +14,9 @@ pub struct Command {
     pub shape: Shape,
     /// The form of its arguments, for people and for the fuzzer.
     pub usage: &'static str,
-    /// The command's most expensive lines, without their ends; `{text*N}` repeats the text N times,
-    /// with `#` for the number of each. A test holds them to the server's limits, on every way in.
+    /// The command's most expensive lines, without their ends. `{text*N}` repeats the text N times;
+    /// each `#` in the text becomes the number of the repetition. A test checks these lines against
+    /// the server's limits, over every transport.
     pub worst: &'static [&'static str],
 }
 
@@ -45,26 +46,26 @@ pub enum Shape {
     Touch,
     /// A key and flags; `ms` has a length and a value as well.
     Meta(MetaVerb),
-    /// Nothing; any words are ignored.
+    /// No arguments; any words are ignored.
     MetaNoop,
-    /// Nothing; any words are ignored.
+    /// No arguments; any words are ignored.
     Quit,
-    /// Nothing; any words are ignored.
+    /// No arguments; any words are ignored.
     Version,
-    /// Words.
+    /// Any number of words.
     Stats,
-    /// Words. Like the shapes above, found only if the name begins the line.
+    /// Any number of words. Like all shapes above, it is found only if the name begins the line.
     Watch,
-    /// Optionally an exptime. Like the shapes below, found after leading spaces too.
+    /// Optionally an exptime. Like the shapes below, it is also found after leading spaces.
     FlushAll,
     /// A number.
     Verbosity,
-    /// Words.
+    /// Any number of words.
     Operator(Operator),
 }
 
-/// A storage command. `store::Verb` differs: the store knows no protocol, so it has two more verbs
-/// that only `ms` asks for, and does not distinguish a set with a CAS unique from a cas.
+/// A storage command. `store::Verb` differs, because the store knows no protocol: it has two more
+/// verbs, which only `ms` uses, and does not distinguish a set with a CAS unique from a cas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreVerb {
     /// `set`.
@@ -124,8 +125,8 @@ pub enum Operator {
 }
 
 impl Shape {
-    /// True if spaces may stand before the command: memcached finds these commands by the first
-    /// token, and the others by the line's first bytes.
+    /// True if the command may follow spaces: memcached finds these commands by the line's first
+    /// token, and all other commands by the line's first bytes.
     #[must_use]
     pub fn after_spaces(self) -> bool {
         matches!(self, Shape::FlushAll | Shape::Verbosity | Shape::Operator(_))

@@ -14,8 +14,8 @@
 //! would have another name or version. It is unrelated to the hash that places keys in the index,
 //! and takes five lines in any language that has numbers of 32 bits; see the test vectors.
 //! Source: FNV-1a of 32 bits (Fowler, Noll, Vo) and the finish of MurmurHash3 (Appleby, `fmix32`).
-//! CRC-32 and FNV-1a alone will not do: clients place keys on servers by these, modulo the number
-//! of servers, so that all keys of one server would belong to a few columns.
+//! CRC-32 and FNV-1a alone are unsuitable: clients place keys on servers by these hashes, modulo
+//! the number of servers, so that all keys of one server would belong to a few columns.
 
 use std::num::NonZeroU16;
 
@@ -36,7 +36,8 @@ pub fn column(key: &[u8], columns: NonZeroU16) -> u16 {
     column
 }
 
-/// Returns the flow that steers to a column: `ANY` for the 65,536th, which no flow names.
+/// Returns the flow that steers to a column. The result is `ANY` for the 65,536th column, because
+/// the 16 bits of a flow have no number for it.
 #[inline]
 #[must_use]
 pub fn to_column(column: u16) -> u16 {
@@ -65,7 +66,7 @@ mod tests {
         NonZeroU16::new(count).unwrap()
     }
 
-    /// The unevenness of the columns' counts: standard deviations of chi-square above its mean.
+    /// The excess of the columns' chi-square over its mean, in standard deviations.
     fn unevenness(columns: u16, place: impl Fn(&[u8]) -> u16, keys: &[Vec<u8>]) -> f64 {
         let mut counts = vec![0_u32; columns.into()];
         keys.iter().for_each(|key| counts[usize::from(place(key))] += 1);

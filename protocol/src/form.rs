@@ -1,8 +1,8 @@
-//! How a request is answered: by which protocol, and quietly or not.
+//! The form of an answer: its protocol, and whether the client wants one at all.
 //!
 //! Where: a session puts a `Form` on every request; the executor writes the `Outcome` through it.
-//! Invariant: the executor never looks into a form. This file decides all that differs between the
-//! protocols, and the words stand only in `text::write`, `meta::write` and `binary::write`.
+//! Invariant: the executor never inspects a form. This file decides all that differs between the
+//! protocols; the texts are only in `text::write`, `meta::write` and `binary::write`.
 //! Source: memcached 1.6.45 `complete_nread_ascii`, `complete_update_bin`, `write_bin_error`.
 
 use std::fmt::Arguments;
@@ -11,26 +11,26 @@ use crate::binary::{self, Tag};
 use crate::outcome::{Outcome, Refusal};
 use crate::text;
 
-/// How the answer is written.
+/// The form of a request's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A line of text.
     Text {
-        /// True if the client asked for no reply (`noreply`).
+        /// True if the client wants no reply (`noreply`).
         noreply: bool,
     },
     /// A binary frame.
     Binary(Tag),
 }
 
-/// How one key of a retrieval is answered.
+/// The form of the answer for one key of a retrieval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GetForm {
     /// A line `VALUE`, and `END` after the last key.
     Text {
         /// True for `gets` and `gats`: the CAS unique is shown.
         cas: bool,
-        /// True for the line's last key: `END` follows.
+        /// True for the last key of the line: `END` follows its answer.
         last: bool,
     },
     /// A binary frame.
@@ -49,7 +49,7 @@ impl GetForm {
     }
 }
 
-/// An answer that is known without asking the store.
+/// An answer that is known without a lookup in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The form to write the outcome in.
@@ -61,7 +61,7 @@ pub struct Answer {
 impl Answer {
     /// Appends the answer.
     pub fn write(self, out: &mut Vec<u8>) {
-        self.form.say(self.outcome, out);
+        self.form.write_outcome(self.outcome, out);
     }
 }
 
@@ -71,7 +71,7 @@ impl Form {
 
     /// Appends the outcome of a request.
     #[inline]
-    pub fn say(self, outcome: Outcome, out: &mut Vec<u8>) {
+    pub fn write_outcome(self, outcome: Outcome, out: &mut Vec<u8>) {
         match self {
             Form::Text { noreply } => text::write::say(out, outcome, noreply),
             Form::Binary(tag) => binary::write::say(out, tag, outcome),
@@ -81,7 +81,7 @@ impl Form {
     /// Appends the reason why a request was not carried out.
     #[inline]
     pub fn refuse(self, refusal: Refusal, out: &mut Vec<u8>) {
-        self.say(Outcome::Refused(refusal), out);
+        self.write_outcome(Outcome::Refused(refusal), out);
     }
 
     /// Returns the answer that refuses a request.
@@ -120,8 +120,8 @@ impl Form {
         matches!(self, Form::Text { .. })
     }
 
-    /// True if `stats` with these non-empty `arguments` asks for the statistics called `name`. Like
-    /// in memcached, text may give a prefix of the name, and binary more than the name.
+    /// True if `stats` with these non-empty `arguments` requests the statistics called `name`. Like
+    /// in memcached, a text argument may be a prefix of the name, and a binary one may be longer.
     #[must_use]
     pub fn asks_for(self, name: &[u8], arguments: &[u8]) -> bool {
         match self {

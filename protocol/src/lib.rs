@@ -1,11 +1,11 @@
 //! Parses bytes into a `Request`, and writes a request's outcome as bytes: memcached's text
-//! protocol (classic and meta) and its binary protocol. For a load generator also parses replies
-//! into `Reply` and `Frame`, and has the UDP header, flows, and RESP.
+//! protocol (classic and meta) and its binary protocol. For a load generator, the crate also parses
+//! replies into `Reply` and `Frame`, and has the UDP header, flows, and RESP.
 //!
 //! Where: between the datapath, which brings bytes and takes them away, and the executor.
 //! Invariant: no I/O, no allocation, no copying on the server's side: a `Request` borrows from the
 //! input. The requests that a `Session` makes of a stream do not depend on where the stream is cut.
-//! The words of each protocol stand only in its own `write` file.
+//! The texts of a protocol's answers are only in the protocol's own `write` file.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c`,
 //! `mcmc.c` (1.6.45).
 
@@ -34,8 +34,8 @@ pub use form::{Answer, Form, GetForm};
 pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
 pub use request::{Args, Delete, Delta, Get, Initial, Meta, Request, Store};
-pub use session::{Session, Speak, refusal_of};
-pub use short::Short;
+pub use session::{ProtocolMode, Session, refusal_of};
+pub use short::ShortText;
 pub use step::Step;
 pub use text::LINE_BYTES_MAX;
 

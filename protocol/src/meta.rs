@@ -8,7 +8,7 @@
 pub mod write;
 
 use crate::KEY_BYTES_MAX;
-use crate::base64::{self, Decoded};
+use crate::base64::{self, DecodedKey};
 use crate::command::{MetaVerb, StoreVerb};
 use crate::form::Form;
 use crate::number;
@@ -38,7 +38,7 @@ pub struct Flags {
     pub quiet: bool,
     /// `u`: do not bump the item.
     pub no_bump: bool,
-    /// `x`: drop the value, keep the item.
+    /// `x`: drop the value and keep the item.
     pub remove_value: bool,
     /// `I`: mark the item stale; let a lower CAS unique store.
     pub stale: bool,
@@ -54,7 +54,7 @@ pub struct Flags {
     pub delta: u64,
     /// `J`: the initial number.
     pub initial: u64,
-    /// True if memcached locks the item for a flag given (`h l N R T`), and bumps it afterwards.
+    /// True if any of the flags `h l N R T` is given: memcached then locks the item, and bumps it.
     pub locked: bool,
     /// True if `O` is longer than allowed. memcached notices only when it answers.
     pub opaque_too_long: bool,
@@ -88,7 +88,7 @@ impl Flags {
     /// Reads the flags of `meta`.
     ///
     /// # Errors
-    /// The mistake; the client is told of it even if it asked for quiet.
+    /// The flags contain a mistake. The client gets this refusal even in quiet mode (`q`).
     pub fn parse(meta: &Meta<'_>) -> Result<Flags, Refusal> {
         let before = if meta.verb == MetaVerb::Set { 3 } else { 2 };
         if meta.key.len() > KEY_BYTES_MAX {
@@ -111,7 +111,7 @@ impl Flags {
                 Err(Refusal::FlagInvalid) => {
                     return Err(by_verb(meta.verb, Refusal::FlagInvalid));
                 }
-                // The last mistake is reported, but a wrong `F` only if it stands alone.
+                // The last mistake is reported, but a wrong `F` only if it is the only mistake.
                 Err(Refusal::BadFormat) => wrong = wrong.or(Some(Refusal::BadFormat)),
                 Err(refusal) => wrong = Some(refusal),
             }
@@ -125,17 +125,17 @@ impl Flags {
     /// Returns the key to look up; a key given in base64 is decoded into `place`.
     #[must_use]
     #[inline]
-    pub fn key<'k>(&self, meta: &Meta<'k>, place: &'k mut Option<Decoded>) -> &'k [u8] {
+    pub fn key<'k>(&self, meta: &Meta<'k>, place: &'k mut Option<DecodedKey>) -> &'k [u8] {
         if self.binary {
             *place = base64::decode(meta.key);
         }
-        place.as_ref().map_or(meta.key, Decoded::key)
+        place.as_ref().map_or(meta.key, DecodedKey::key)
     }
 
     /// Returns the verb of `ms`: flag `M` gives it, and `C` makes a cas of a set or a replace.
     ///
     /// # Errors
-    /// There is no mode of this letter.
+    /// The letter is not a mode of this command.
     pub fn store_verb(&self) -> Result<StoreVerb, Refusal> {
         let verb = match self.mode {
             None | Some(b'S') => StoreVerb::Set,
@@ -152,7 +152,7 @@ impl Flags {
     /// True if `ma` adds, false if it subtracts (`M`).
     ///
     /// # Errors
-    /// There is no mode of this letter.
+    /// The letter is not a mode of this command.
     pub fn counts_up(&self) -> Result<bool, Refusal> {
         match self.mode {
             None | Some(b'I' | b'+') => Ok(true),
@@ -161,10 +161,10 @@ impl Flags {
         }
     }
 
-    /// Returns the changes that the flags of `meta` make to its item, in order.
+    /// Returns the changes that the flags of `meta` make to the item, in order.
     ///
-    /// memcached creates a missing item before it looks at any flag, and stops at an opaque token
-    /// that is too long: an `N` behind that token only has the item created.
+    /// memcached creates a missing item before it reads the flags, and stops at an opaque token
+    /// that is too long: an `N` behind that token creates the item, but does not set its exptime.
     pub fn changes(&self, meta: &Meta<'_>) -> impl Iterator<Item = Change> {
         let is_end = |token: &[u8]| self.opaque_too_long && token[0] == b'O';
         let seen = || meta.flags.tokens().take_while(move |token| !is_end(token));
@@ -193,7 +193,7 @@ impl Flags {
             b'u' => self.no_bump = true,
             b'x' => self.remove_value = true,
             b'I' => self.stale = true,
-            // A mode of zero is no mode.
+            // A NUL byte means that there is no mode.
             b'M' => {
                 self.mode = Some(text.first().copied().unwrap_or(b' ')).filter(|mode| *mode > 0)
             }
@@ -213,14 +213,14 @@ impl Flags {
     }
 }
 
-/// A change of an item that a flag asks for. Times are as sent.
+/// A change of an item that a flag requests. Times are as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// `T`: gives the item this exptime.
     Touch(i64),
     /// `N`: creates a missing item with this exptime.
     Vivify(i64),
-    /// `R`: the first to ask wins if the item expires within this time.
+    /// `R`: the first client to request the item wins if the item expires within this time.
     Recache(i64),
 }
 
@@ -242,34 +242,34 @@ impl<'a> Meta<'a> {
         self.flags.text == b"v" && self.key.len() <= KEY_BYTES_MAX
     }
 
-    /// Returns the key that `me` asks for; a key given in base64 is decoded into `place`. Like in
+    /// Returns the key that `me` requests; a key given in base64 is decoded into `place`. Like in
     /// memcached, `b` counts only if another flag follows it.
     ///
     /// # Errors
-    /// The key should be base64, and is not.
-    pub fn debug_key<'k>(&self, place: &'k mut Option<Decoded>) -> Result<&'k [u8], Refusal>
+    /// The key with flag `b` is not valid base64.
+    pub fn debug_key<'k>(&self, place: &'k mut Option<DecodedKey>) -> Result<&'k [u8], Refusal>
     where
         'a: 'k,
     {
         if self.flags.count >= 2 && self.flags.token(0) == Some(b"b") {
             *place = Some(base64::decode(self.key).ok_or(Refusal::BadFormat)?);
         }
-        Ok(place.as_ref().map_or(self.key, Decoded::key))
+        Ok(place.as_ref().map_or(self.key, DecodedKey::key))
     }
 }
 
-/// The flags of an `mg` that only looks: it does not change the item, though it counts as a use,
-/// and its answer depends on no number given with a flag.
+/// The flags of an `mg` that only looks an item up: no flag changes the item or gives a number that
+/// the answer depends on. The lookup counts as a use of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looks {
+pub struct LookupFlags {
     /// `v`: return the value.
     pub value: bool,
     /// `q`: give no answer in the ordinary case.
     pub quiet: bool,
 }
 
-impl Looks {
-    /// The bits of those flags that are lower-case letters.
+impl LookupFlags {
+    /// The bits of the allowed flags that are lower-case letters.
     const SMALL: u32 = bit(b'c')
         | bit(b'f')
         | bit(b'h')
@@ -280,29 +280,30 @@ impl Looks {
         | bit(b't')
         | VALUE;
 
-    /// Reads the flags of `meta`; `None` if `Flags::parse` must read or refuse others.
+    /// Reads the flags of `meta`. `None` if there are other flags, which `Flags::parse` must read
+    /// or refuse.
     #[inline]
     #[must_use]
-    pub fn of(meta: &Meta<'_>) -> Option<Looks> {
-        if meta.key.len() > KEY_BYTES_MAX || meta.flags.count > LOOKS_MAX {
+    pub fn parse(meta: &Meta<'_>) -> Option<LookupFlags> {
+        if meta.key.len() > KEY_BYTES_MAX || meta.flags.count > LOOKUP_FLAGS_MAX {
             return None;
         }
         let mut seen = 0;
         for token in meta.flags.tokens() {
             let letter = bit(token[0]);
-            let is_small = token[0] & 0xe0 == 0x60 && letter & Looks::SMALL != 0;
+            let is_small = token[0] & 0xe0 == 0x60 && letter & LookupFlags::SMALL != 0;
             let is_known = is_small || token[0] == b'O' && token.len() <= OPAQUE_BYTES_MAX;
             if !is_known || seen & letter != 0 {
                 return None;
             }
             seen |= letter;
         }
-        Some(Looks { value: seen & VALUE != 0, quiet: seen & QUIET != 0 })
+        Some(LookupFlags { value: seen & VALUE != 0, quiet: seen & QUIET != 0 })
     }
 }
 
-/// Most flags that `Looks` reads.
-const LOOKS_MAX: usize = 10;
+/// Maximum number of flags that `LookupFlags` reads.
+const LOOKUP_FLAGS_MAX: usize = 10;
 
 /// Returns the bit of a letter by its place in the alphabet, the same for both cases.
 const fn bit(letter: u8) -> u32 {
@@ -312,7 +313,7 @@ const fn bit(letter: u8) -> u32 {
 const VALUE: u32 = bit(b'v');
 const QUIET: u32 = bit(b'q');
 
-/// Replaces any refusal of `ma` by the one that `ma` has for all mistakes in flags.
+/// Returns the refusal to report: `ma` has a single one for all mistakes in flags.
 fn by_verb(verb: MetaVerb, refusal: Refusal) -> Refusal {
     if verb == MetaVerb::Arithmetic { Refusal::FlagArithmetic } else { refusal }
 }
@@ -400,7 +401,7 @@ mod tests {
         assert_eq!(changes(b"v T3 Oxx N5 R7"), [touch, vivify, recache]);
         assert_eq!(changes(b"R7 N5 k T3"), [recache, vivify, touch]);
         assert_eq!(changes(b"v q"), []);
-        // Behind an opaque token that is too long, `N` only has an item created, first.
+        // An `N` behind an opaque token that is too long creates the item before all other changes.
         let behind = |flags: &[u8]| [flags, b" O", &[b'x'; 40], b" N5 R7"].concat();
         assert_eq!(changes(&behind(b"T3")), [Change::Vivify(0), touch]);
         assert_eq!(changes(&behind(b"v")), [Change::Vivify(0)]);
@@ -428,11 +429,11 @@ mod tests {
     fn what_only_looks_is_what_the_flags_are_without_the_rest() {
         let looks = |text: &[u8]| {
             let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
-            Looks::of(&meta(MetaVerb::Get, Args { text, count }))
+            LookupFlags::parse(&meta(MetaVerb::Get, Args { text, count }))
         };
         let all = [b"c f h k l s t v q O".to_vec(), vec![b'x'; 31]].concat();
-        assert_eq!(looks(&all), Some(Looks { value: true, quiet: true }));
-        assert_eq!(looks(b""), Some(Looks { value: false, quiet: false }));
+        assert_eq!(looks(&all), Some(LookupFlags { value: true, quiet: true }));
+        assert_eq!(looks(b""), Some(LookupFlags { value: false, quiet: false }));
         for letter in 0x21..=u8::MAX {
             for text in [vec![letter], vec![b'v', b' ', letter], vec![letter, b'7']] {
                 let looked = looks(&text);

@@ -1,7 +1,8 @@
 //! Decimal numbers, by the rules that memcached has for each field.
 //!
 //! Where: called for every number on a command line.
-//! Invariant: a number that memcached 1.6.45 refuses is `None`; one that it truncates is truncated.
+//! Invariant: a number that memcached 1.6.45 refuses is `None`; other numbers are truncated to the
+//! same bits as in memcached.
 //! Source: memcached 1.6.45 `mcmc_toktou32`, `mcmc_toktou64`, `mcmc_tokto32` (strict, whole token)
 //! and `safe_strtoul`, `safe_strtol` (C's `strtoul` and `strtol`: white space and a sign before the
 //! digits, and only the flags and exptime of storage commands).

@@ -1,7 +1,7 @@
-//! The result of a request, as data that no protocol has put into words yet.
+//! The result of a request, before a protocol formats it.
 //!
 //! Where: the executor gives an `Outcome` to the request's `Form`, whose protocol writes it.
-//! Invariant: one outcome is one answer in every protocol, and writing it takes nothing but the
+//! Invariant: one outcome is one answer in every protocol, and writing the answer needs only the
 //! request's form. Answers that show a value, a number or a statistic have functions of their own.
 //! Source: the answers of memcached 1.6.45.
 
@@ -16,7 +16,7 @@ pub enum Outcome {
     Touched,
     /// The command is carried out, and its answer shows nothing else.
     Done,
-    /// A no-operation; its answer also tells that all requests before it are answered.
+    /// A no-operation. Its answer also shows that all requests before it are answered.
     Noop,
     /// The client ends the connection.
     Quit,
@@ -45,7 +45,7 @@ pub enum Refusal {
     TooLarge,
     /// There is no room for a value.
     NoMemory,
-    /// There is no room for a number with more digits, or for the item that `md x` leaves.
+    /// There is no room for a number with more digits, or for the item without value of `md x`.
     NoMemoryDelta,
     /// There is no room for the initial number of an increment or decrement.
     NoMemoryVivify,
@@ -61,7 +61,7 @@ pub enum Refusal {
     BadFormat,
     /// A retrieval line has a key over 250 bytes.
     KeyTooLong,
-    /// There is no such command, or no such command with these words.
+    /// There is no such command, or the command does not accept these words.
     UnknownCommand,
     /// The connection's first bytes are a request in RESP, not memcached's; the connection closes.
     Resp,
@@ -71,7 +71,7 @@ pub enum Refusal {
     ReplyTooLong,
     /// A request in several datagrams is longer than such a request may be.
     MessageTooLong,
-    /// The requests before this one used up what one message may ask for.
+    /// The requests before this one have used up the limit of requests and keys for one message.
     MessageSpent,
     /// The answer takes several turns, and a message over UDP gets only one.
     ConnectionOnly,
@@ -133,7 +133,7 @@ pub enum Refusal {
     SlabsSame,
     /// The window of `slabs automove` is too short or too long.
     AutomoveWindow,
-    /// The two percentages of `lru tune` exceed their largest sum.
+    /// The sum of the two percentages of `lru tune` is too large.
     LruPercent,
     /// `lru tune` has a factor that is not above 0.
     LruFactor,
@@ -145,7 +145,7 @@ pub enum Refusal {
     CrawlerClass,
     /// The arguments name no slab class to crawl.
     CrawlerIdle,
-    /// The crawler cannot do what was asked.
+    /// The crawler cannot carry out the request.
     CrawlerUnable,
     /// `lru_crawler metadump` is switched off (`-X`).
     MetadumpOff,

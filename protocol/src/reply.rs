@@ -1,7 +1,8 @@
 //! Reads a server's reply lines, on the client's side.
 //!
 //! Where: a load generator's half of the text protocol.
-//! Invariant: reading never panics, nor waits for more than `LINE_BYTES_MAX` without a line end.
+//! Invariant: reading never panics, and waits for at most `LINE_BYTES_MAX` bytes of an unfinished
+//! line.
 //! Source: memcached's `protocol.txt`.
 
 use crate::KEY_BYTES_MAX;
@@ -18,11 +19,11 @@ pub const LINE_BYTES_MAX: usize = 2048;
 pub enum Reply<'a> {
     /// A key's value.
     Value {
-        /// 1 to 250 bytes.
+        /// The key, 1 to 250 bytes.
         key: &'a [u8],
         /// The client flags.
         client_flags: u32,
-        /// The CAS unique, if it was asked for.
+        /// The CAS unique, if it was requested.
         cas: Option<u64>,
         /// The value.
         value: &'a [u8],

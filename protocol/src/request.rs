@@ -1,8 +1,9 @@
 //! A client's request in any of the protocols, as plain data borrowed from its bytes.
 //!
 //! Where: `Session` yields these, the executor carries them out; a load generator encodes them.
-//! Invariant: nothing in here has been interpreted beyond the wire: exptimes are as sent (0 never,
-//! negative expired, up to 30 days relative, above absolute), and keys are 1 to 250 bytes.
+//! Invariant: no field has been interpreted beyond parsing. Exptimes are as sent: 0 means never, a
+//! negative one already expired, one up to 30 days is relative, and a larger one is a Unix time.
+//! Keys have 1 to 250 bytes.
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c` (1.6.45).
 
 use crate::binary::Tag;
@@ -22,38 +23,38 @@ pub enum Request<'a> {
     Delta(Delta<'a>),
     /// `touch`.
     Touch {
-        /// 1 to 250 bytes.
+        /// The key, 1 to 250 bytes.
         key: &'a [u8],
         /// The exptime as sent.
         exptime: i64,
-        /// How the request is answered.
+        /// The form of the answer.
         form: Form,
     },
     /// `mg`, `ms`, `md`, `ma`, `me`.
     Meta(Meta<'a>),
     /// `mn`; binary noop.
     Noop(Form),
-    /// How the request is answered.
+    /// `flush_all`.
     FlushAll {
         /// The exptime as sent: 0 if none was given, `None` if it is not a number.
         exptime: Option<i64>,
-        /// How the request is answered.
+        /// The form of the answer.
         form: Form,
     },
     /// `verbosity`.
     Verbosity {
         /// The level as sent.
         level: u32,
-        /// How the request is answered.
+        /// The form of the answer.
         form: Form,
     },
     /// `version`.
     Version(Form),
     /// `stats`.
     Stats {
-        /// Name and arguments of the statistics asked for; empty for the general ones.
+        /// Name and arguments of the requested statistics; empty for the general statistics.
         args: Args<'a>,
-        /// How the request is answered.
+        /// The form of the answer.
         form: Form,
     },
     /// A command for operators; `text::operator::read` interprets its words.
@@ -62,19 +63,20 @@ pub enum Request<'a> {
         command: Operator,
         /// The words behind the command's name.
         args: Args<'a>,
-        /// How the request is answered.
+        /// The form of the answer.
         form: Form,
     },
     /// `quit`.
     Quit(Form),
-    /// A request with an answer that needs no look at the store, mostly because it is malformed.
+    /// A request that is answered without the store, in most cases because it is malformed.
     Answer(Answer),
-    /// Like `Answer`, but the connection closes after it.
+    /// Like `Answer`, but the connection closes after the answer.
     LastAnswer(Answer),
 }
 
 impl Request<'_> {
-    /// Returns the fields that the answer to a binary request repeats from its header.
+    /// Returns the fields that the answer to a binary request repeats from the request's header;
+    /// `None` for a text request.
     #[must_use]
     pub fn tag(&self) -> Option<Tag> {
         let form = match *self {
@@ -99,11 +101,11 @@ impl Request<'_> {
 /// One key of a retrieval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// `gat`, `gats`: the new exptime.
+    /// The new exptime in `gat`, `gats` and binary GAT and TOUCH; `None` in other retrievals.
     pub exptime: Option<i64>,
-    /// How this key is answered.
+    /// The form of the answer for this key.
     pub form: GetForm,
 }
 
@@ -112,15 +114,15 @@ pub struct Get<'a> {
 pub struct Store<'a> {
     /// The verb.
     pub verb: StoreVerb,
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
     /// The client flags: 32 bits that the server stores and does not interpret.
     pub client_flags: u32,
     /// The exptime as sent.
     pub exptime: i64,
-    /// The CAS unique that the item must have. Any binary storage command may give one; 0 for none.
+    /// The CAS unique that the item must have; 0 for any. All binary storage commands may give one.
     pub cas: u64,
-    /// How the request is answered.
+    /// The form of the answer.
     pub form: Form,
     /// The value; empty in a `Step::Body`, because it has not arrived.
     pub value: &'a [u8],
@@ -131,11 +133,11 @@ pub struct Store<'a> {
 /// `delete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delete<'a> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The CAS unique that the item must have; 0 for none.
+    /// The CAS unique that the item must have; 0 for any.
     pub cas: u64,
-    /// How the request is answered.
+    /// The form of the answer.
     pub form: Form,
 }
 
@@ -144,15 +146,15 @@ pub struct Delete<'a> {
 pub struct Delta<'a> {
     /// True for `incr`.
     pub incr: bool,
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
     /// The number to add or subtract.
     pub delta: u64,
-    /// The CAS unique that the item must have; 0 for none.
+    /// The CAS unique that the item must have; 0 for any.
     pub cas: u64,
-    /// The item to create if there is no such key; `None` answers a miss.
+    /// The item to create if there is no such key; `None` if none is to be created.
     pub initial: Option<Initial>,
-    /// How the request is answered.
+    /// The form of the answer.
     pub form: Form,
 }
 
@@ -170,13 +172,13 @@ pub struct Initial {
 pub struct Meta<'a> {
     /// The verb.
     pub verb: MetaVerb,
-    /// The key as sent: with flag `b` in base64, perhaps too long; `meta::Flags::parse` checks it.
+    /// The key as sent: with flag `b` it is in base64. `meta::Flags::parse` checks its length.
     pub key: &'a [u8],
     /// The flag tokens, as sent.
     pub flags: Args<'a>,
-    /// `ms`: the value; empty in a `Step::Body`.
+    /// The value of `ms`; empty in a `Step::Body`, because it has not arrived.
     pub value: &'a [u8],
-    /// `ms`: false when what followed the value was not `\r\n`.
+    /// For `ms`, false if the bytes behind the value were not `\r\n` (`bad data chunk`).
     pub terminated: bool,
 }
 

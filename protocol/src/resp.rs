@@ -7,10 +7,10 @@
 //!
 //! Where: a load generator writes `Command`s and reads `Reply`s; a test server does the reverse.
 //! Invariant: reading written bytes gives the message back; any bytes are read without a panic, and
-//! no read waits for more than the limits below. For an array only the head is a reply: its
+//! no read waits for more than the limits below. The reply for an array is only its head: the
 //! elements are read as replies of their own, so that a long array need not arrive at once.
-//! Source: the Redis serialization protocol specification, version 2; for the limits its
-//! `networking.c`.
+//! Source: the Redis serialization protocol specification, version 2; Redis' `networking.c` for the
+//! limits.
 
 pub use crate::decoded::Decoded;
 use crate::reply::number;
@@ -171,11 +171,11 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Returns the text up to the line's end, and its length with the line's end.
+/// Returns the first line without its end, and the line's length with its end.
 #[inline]
 fn line(input: &[u8]) -> Decoded<&[u8]> {
     let near = &input[..input.len().min(LINE_BYTES_MAX)];
-    // Most lines are a few digits long, for which a loop costs less than the call of a search.
+    // Most lines have a few digits, so that a loop costs less than the call of a search function.
     let Some(end) = near.iter().position(|&byte| byte == b'\n') else {
         return if near.len() == LINE_BYTES_MAX { Decoded::Broken } else { Decoded::More };
     };
@@ -193,7 +193,7 @@ fn with_bytes(input: &[u8], head: usize, bytes: usize) -> Decoded<Reply<'_>> {
     }
 }
 
-/// Reads a length in digits, at most `most`.
+/// Reads a length of at most `most`, written in digits.
 #[inline]
 fn length(digits: &[u8], most: usize) -> Option<usize> {
     let length = usize::try_from(crate::number::strict_u32(digits)?).ok()?;

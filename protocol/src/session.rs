@@ -1,14 +1,14 @@
 //! One connection's parser: turns a stream of bytes, cut anywhere, into requests.
 //!
 //! Where: the connection calls `next` on the bytes that it has received until it yields `More`.
-//! Invariant: every step but `More` and `Body` consumes bytes, or answers a `swallow` of none.
-//! Consumed bytes are not needed again. Given `LINE_BYTES_MAX` bytes or more, `next` never yields
-//! `More`.
+//! Invariant: every step except `More` and `Body` consumes bytes, or gives the answer of a
+//! `swallow` of 0 bytes. Consumed bytes are not needed again. Given `LINE_BYTES_MAX` bytes or more,
+//! `next` never yields `More`.
 //! Source: memcached 1.6.45 `try_read_command_negotiate`, `conn_swallow`.
 
 mod text;
 
-use crate::binary::parse::{Framed, parse as parse_frame};
+use crate::binary::parse::{ParsedFrame, parse as parse_frame};
 use crate::binary::quick::get as quick_frame;
 use crate::binary::{HEADER_BYTES, Header, MAGIC_REQUEST, Tag};
 use crate::form::{Answer, Form};
@@ -25,8 +25,8 @@ const RESP_ARRAY: u8 = b'*';
 
 /// The protocols that a connection may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speak {
-    /// Either, by the first byte: 0x80 begins the binary protocol, any other byte text.
+pub enum ProtocolMode {
+    /// The first byte decides: 0x80 begins the binary protocol, any other byte the text protocol.
     Auto,
     /// Text only.
     Ascii,
@@ -61,22 +61,22 @@ enum State {
 impl Session {
     /// The state at a connection's start.
     #[must_use]
-    pub fn new(speak: Speak) -> Session {
-        let state = match speak {
-            Speak::Auto => State::Start,
-            Speak::Ascii => State::Line,
-            Speak::Binary => State::Frame,
+    pub fn new(mode: ProtocolMode) -> Session {
+        let state = match mode {
+            ProtocolMode::Auto => State::Start,
+            ProtocolMode::Ascii => State::Line,
+            ProtocolMode::Binary => State::Frame,
         };
         Session { state }
     }
 
-    /// The state at the start of a whole message, of which at least the first byte is there.
+    /// The state at the start of a whole message, of which at least the first byte has arrived.
     #[must_use]
-    pub fn of_message(speak: Speak, message: &[u8]) -> Session {
-        Session::new(match speak {
-            Speak::Auto if message.first() == Some(&MAGIC_REQUEST) => Speak::Binary,
-            Speak::Auto => Speak::Ascii,
-            told => told,
+    pub fn of_message(mode: ProtocolMode, message: &[u8]) -> Session {
+        Session::new(match mode {
+            ProtocolMode::Auto if message.first() == Some(&MAGIC_REQUEST) => ProtocolMode::Binary,
+            ProtocolMode::Auto => ProtocolMode::Ascii,
+            fixed => fixed,
         })
     }
 
@@ -97,7 +97,8 @@ impl Session {
         }
     }
 
-    /// Returns the retrieval that `next` would yield, by a short cut; `None` says to call `next`.
+    /// Returns the retrieval that `next` would yield, by a short cut. `None` if the short cut does
+    /// not apply: the caller then calls `next`.
     #[inline(always)]
     pub fn next_get<'a>(&mut self, input: &'a [u8]) -> Option<(Get<'a>, usize)> {
         match self.state {
@@ -108,11 +109,11 @@ impl Session {
         }
     }
 
-    /// Returns a plain request of one key that is all of `input`, as `next` would yield it: `get`,
-    /// `mg` with flag `v`, `set` with its value. `None` says to call `next`.
+    /// Returns the request that `next` would yield if all of `input` is one plain request of one
+    /// key: `get`, `mg` with flag `v`, or `set` with its value. Otherwise `None`.
     #[inline(always)]
     #[must_use]
-    pub fn only<'a>(&self, input: &'a [u8]) -> Option<Request<'a>> {
+    pub fn single_request<'a>(&self, input: &'a [u8]) -> Option<Request<'a>> {
         match self.state {
             State::Line => quick::only_get(input)
                 .map(Request::Get)
@@ -139,7 +140,7 @@ impl Session {
         self.state = State::Value { bytes, answer };
     }
 
-    /// Returns the state after the bytes skipped before `answer`.
+    /// Returns the state in which the request after `answer` begins.
     fn next_request(answer: Answer) -> State {
         match answer.form {
             Form::Text { .. } => State::Line,
@@ -159,8 +160,8 @@ impl Session {
                 self.state = State::Frame;
                 self.frame(input)
             }
-            // No command of memcached's begins with this byte. An error in RESP is the only one
-            // whose words a client of RESP shows.
+            // No memcached command begins with this byte. The answer is an error in RESP, because a
+            // RESP client shows its user no other error's text.
             State::Start if input[0] == RESP_ARRAY => {
                 let answer = Form::LINE.refused(Refusal::Resp);
                 Step::Request(Request::LastAnswer(answer), input.len())
@@ -207,21 +208,21 @@ impl Session {
     #[inline(never)]
     fn any_frame<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         match parse_frame(input) {
-            Framed::Request(request, bytes) => Step::Request(request, bytes),
-            Framed::Value(request, header_bytes, value_bytes) => {
+            ParsedFrame::Request(request, bytes) => Step::Request(request, bytes),
+            ParsedFrame::Value(request, header_bytes, value_bytes) => {
                 with_value(input, request, header_bytes, value_bytes, 0)
             }
-            Framed::More => Step::More,
-            Framed::Close => Step::Close,
-            Framed::Swallow(bytes, 0, answer) => Step::Request(Request::Answer(answer), bytes),
-            Framed::Swallow(bytes, more, answer) => {
+            ParsedFrame::More => Step::More,
+            ParsedFrame::Close => Step::Close,
+            ParsedFrame::Swallow(bytes, 0, answer) => Step::Request(Request::Answer(answer), bytes),
+            ParsedFrame::Swallow(bytes, more, answer) => {
                 self.swallow(more.into(), answer);
                 Step::Skip(bytes)
             }
-            Framed::Last(bytes, answer) if bytes <= input.len() => {
+            ParsedFrame::Last(bytes, answer) if bytes <= input.len() => {
                 Step::Request(Request::LastAnswer(answer), bytes)
             }
-            Framed::Last(bytes, answer) => {
+            ParsedFrame::Last(bytes, answer) => {
                 self.state = State::Last { bytes: bytes - HEADER_BYTES, answer };
                 Step::Skip(HEADER_BYTES)
             }

@@ -4,10 +4,10 @@
 //! Invariant: at most `BYTES_MAX` bytes; those behind the text's end are zero.
 //! Source: none; an append of a constant length compiles to a store, and any other to a call.
 
-/// Most bytes of a text.
+/// Longest text.
 const BYTES_MAX: usize = size_of::<u64>();
 
-/// The first number with more digits than `Short::digits` writes.
+/// The first number that has too many digits for `ShortText::digits`.
 const NUMBER_END: u32 = 10_000;
 
 /// For each number below a thousand, its digits, with the first digit in the lowest byte, and the
@@ -31,25 +31,25 @@ static NUMBERS: [u32; 1000] = {
     numbers
 };
 
-/// Text of at most `BYTES_MAX` bytes, first byte lowest.
+/// Text of at most `BYTES_MAX` bytes, packed into a word with the first byte lowest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Short {
+pub struct ShortText {
     text: u64,
     bytes: u32,
 }
 
-impl Short {
-    pub(crate) const NONE: Short = Short { text: 0, bytes: 0 };
+impl ShortText {
+    pub(crate) const NONE: ShortText = ShortText { text: 0, bytes: 0 };
 
     /// Makes a text of the first `bytes` bytes of a word.
     #[inline(always)]
-    pub(crate) const fn word(text: u64, bytes: u32) -> Short {
+    pub(crate) const fn word(text: u64, bytes: u32) -> ShortText {
         debug_assert!(bytes as usize <= BYTES_MAX);
-        Short { text, bytes }
+        ShortText { text, bytes }
     }
 
     #[inline(always)]
-    pub(crate) const fn of<const N: usize>(text: &[u8; N]) -> Short {
+    pub(crate) const fn of<const N: usize>(text: &[u8; N]) -> ShortText {
         const { assert!(N <= BYTES_MAX) };
         let (mut word, mut at) = (0, 0);
         while at < N {
@@ -57,33 +57,33 @@ impl Short {
             at += 1;
         }
         #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
-        Short::word(word, N as u32)
+        ShortText::word(word, N as u32)
     }
 
     /// Makes a text of a number's digits; `None` if it has more than four.
     #[inline(always)]
-    pub(crate) fn digits(number: u32) -> Option<Short> {
+    pub(crate) fn digits(number: u32) -> Option<ShortText> {
         if number >= NUMBER_END {
             return None;
         }
         if let Some(&digits) = NUMBERS.get(number as usize) {
-            return Some(Short::word(u64::from(digits & 0xff_ffff), digits >> 24));
+            return Some(ShortText::word(u64::from(digits & 0xff_ffff), digits >> 24));
         }
-        // The first digit, and the three behind it, leading zeros included.
+        // The first digit, and the three digits behind it, leading zeros included.
         let (first, rest) = (number / 1000, number % 1000);
         let rest = [rest / 100, rest / 10 % 10, rest % 10]
             .iter()
             .rev()
             .fold(0, |text, digit| (text << 8) | u64::from(digit + u32::from(b'0')));
-        Some(Short::word(u64::from(first + u32::from(b'0')) | (rest << 8), 4))
+        Some(ShortText::word(u64::from(first + u32::from(b'0')) | (rest << 8), 4))
     }
 
     /// Returns this text followed by `more`. Together they must not be longer than `BYTES_MAX`.
     #[inline(always)]
-    pub(crate) fn then(self, more: Short) -> Short {
+    pub(crate) fn then(self, more: ShortText) -> ShortText {
         let bytes = self.bytes + more.bytes;
         debug_assert!(bytes as usize <= BYTES_MAX && self.bytes < u64::BITS / 8);
-        Short::word(self.text | (more.text << (8 * (self.bytes & 7))), bytes)
+        ShortText::word(self.text | (more.text << (8 * (self.bytes & 7))), bytes)
     }
 
     #[inline(always)]
@@ -121,8 +121,8 @@ pub(crate) fn number_after<const N: usize>(
     letters: &[u8; N],
     number: impl itoa::Integer + Copy + TryInto<u32>,
 ) {
-    if let Some(digits) = number.try_into().ok().and_then(Short::digits) {
-        return Short::of(letters).then(digits).append(out);
+    if let Some(digits) = number.try_into().ok().and_then(ShortText::digits) {
+        return ShortText::of(letters).then(digits).append(out);
     }
     out.extend_from_slice(letters);
     self::number(out, number);
@@ -136,20 +136,22 @@ mod tests {
     fn numbers_have_their_digits() {
         for number in 0..NUMBER_END {
             let mut out = b"x".to_vec();
-            let digits = Short::digits(number).unwrap();
-            Short::of(b" ").then(digits).then(Short::of(b"\r\n")).append(&mut out);
+            let digits = ShortText::digits(number).unwrap();
+            ShortText::of(b" ").then(digits).then(ShortText::of(b"\r\n")).append(&mut out);
             assert_eq!(out, format!("x {number}\r\n").into_bytes());
         }
-        assert!(Short::digits(NUMBER_END).is_none());
-        assert!(Short::digits(u32::MAX).is_none());
+        assert!(ShortText::digits(NUMBER_END).is_none());
+        assert!(ShortText::digits(u32::MAX).is_none());
     }
 
     #[test]
     fn texts_of_all_lengths_are_appended_whole() {
         let mut out = Vec::new();
-        Short::of(b"").append(&mut out);
-        Short::of(b"8 bytes ").append(&mut out);
-        Short::of(b"of text").then(Short::of(b"").then(Short::of(b"."))).append(&mut out);
+        ShortText::of(b"").append(&mut out);
+        ShortText::of(b"8 bytes ").append(&mut out);
+        ShortText::of(b"of text")
+            .then(ShortText::of(b"").then(ShortText::of(b".")))
+            .append(&mut out);
         assert_eq!(out, b"8 bytes of text.");
     }
 }

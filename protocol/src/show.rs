@@ -1,11 +1,11 @@
-//! Shows a lookup's result in the form that its request asks for.
+//! Shows a lookup's result in the form that its request determines.
 //!
 //! Where: between the executor, which looks a key up, and the `write` files, which answer.
 //! Invariant: the executor's code for a lookup is compiled once for each form (`shown_by!` in
 //! `form`), so that an answer never branches on its form again.
 //! Source: none; an answer must cost no more instructions than in a server of one protocol.
 
-use crate::short::Short;
+use crate::short::ShortText;
 
 /// Number of short texts before a key, and between a key and its value.
 const BEFORE: usize = 4;
@@ -13,23 +13,23 @@ const BETWEEN: usize = 2;
 
 /// The texts around a value that is short enough to be appended together with them.
 ///
-/// `store::Around` is the same type, made of `store::Word`s. Neither crate knows the other, so the
-/// executor copies one into the other; the copy compiles to nothing.
+/// `store::Around` has the same fields, made of `store::Word`s. Neither crate depends on the other,
+/// so the executor copies a `Surround` into a `store::Around`; the copy compiles to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surround {
     /// The first texts of the answer.
-    pub before: [Short; BEFORE],
+    pub before: [ShortText; BEFORE],
     /// True if the key follows `before`.
     pub key: bool,
     /// The texts right before the value.
-    pub between: [Short; BETWEEN],
+    pub between: [ShortText; BETWEEN],
     /// The text right behind the value.
-    pub behind: Short,
+    pub behind: ShortText,
 }
 
-/// An item that was found, as far as an answer may show it. Only meta commands show more than the
-/// first three. `None` means that the field is not known without the item's lock.
-pub trait Found {
+/// The fields of a found item that an answer may show. Only answers to meta commands show more than
+/// the first three. `None` means that the field is not known without the item's lock.
+pub trait FoundItem {
     /// The client flags.
     fn client_flags(&self) -> u32;
     /// The length of the value.
@@ -40,7 +40,7 @@ pub trait Found {
     fn key_binary(&self) -> bool {
         false
     }
-    /// When the item expires, in seconds of the server's clock; 0 for never.
+    /// The second of the server's clock in which the item expires; 0 for never.
     fn exptime(&self) -> Option<u32> {
         None
     }
@@ -64,29 +64,29 @@ pub trait Found {
     fn stale(&self) -> bool {
         false
     }
-    /// True if an earlier client has been told to renew the item.
+    /// True if an earlier client has won the right to renew the item.
     fn token_sent(&self) -> bool {
         false
     }
-    /// True if this client is the one to renew the item.
+    /// True if this client wins the right to renew the item.
     fn won(&self) -> Option<bool> {
         Some(false)
     }
 }
 
-/// How one form of a retrieval answers for one key.
+/// Writes the answer for one key, in one form of retrieval.
 pub trait Show: Copy {
-    /// True if a lookup counts for its key's prefix. In memcached a meta command's does not.
+    /// True if a lookup counts for its key's prefix. In memcached, lookups of meta commands do not.
     const COUNTS_FOR_PREFIX: bool;
 
     /// The key of the request.
     fn key(&self) -> &[u8];
-    /// Returns all that stands around the value. `None` if its numbers have too many digits, or if
-    /// the request asks for more than a `Surround` can hold; the caller then uses `head` and `end`.
-    fn around(&self, found: &impl Found) -> Option<Surround>;
+    /// Returns the texts around the value. `None` if a number has too many digits, or if the answer
+    /// shows more than a `Surround` can hold; the caller then uses `head` and `end`.
+    fn surround(&self, found: &impl FoundItem) -> Option<Surround>;
     /// Appends the part before the value; true if the value follows. `None` if a field is not known
-    /// without the item's lock; the caller then removes what was appended.
-    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool>;
+    /// without the item's lock; the caller then removes the appended bytes.
+    fn head(&self, found: &impl FoundItem, out: &mut Vec<u8>) -> Option<bool>;
     /// Appends the answer's part behind the value, or behind `head` if no value follows.
     fn end(&self, out: &mut Vec<u8>);
     /// Appends the answer to a miss.

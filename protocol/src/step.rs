@@ -13,11 +13,11 @@ pub enum Step<'a> {
     More,
     /// A complete request (value included), and the number of bytes that it consumed.
     Request(Request<'a>, usize),
-    /// A storage command whose value has not arrived in full. Nothing is consumed. The caller
-    /// either waits for `header_bytes + value_bytes + end_bytes` bytes and calls `next` again,
-    /// which then yields the whole request; or moves the value elsewhere: it consumes
-    /// `header_bytes`, then `value_bytes`, then the `end_bytes`, which it gives to `is_value_end`;
-    /// or refuses it by `Session::swallow`.
+    /// A storage command whose value has not arrived in full. Nothing is consumed. The caller does
+    /// one of three things. It waits for `header_bytes + value_bytes + end_bytes` bytes and calls
+    /// `next` again, which then yields the whole request. Or it moves the value elsewhere: it
+    /// consumes `header_bytes`, `value_bytes` and `end_bytes`, and checks the last of these by
+    /// `is_value_end`. Or it refuses the command by `Session::swallow`.
     Body {
         /// A `Store` or `Meta` with an empty value.
         request: Request<'a>,

@@ -10,10 +10,10 @@
 //! a header: the caller decides which numbers and totals are valid. All fields are big-endian.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; `try_read_udp`, `build_udp_header` (1.6.45).
 //! memcached answers a datagram whose total is 1 and that has a payload, whatever its number and
-//! its two last bytes, which the protocol reserves; here those are the flow, as in the KV-Cache
-//! paper (section 4.1.2). memcached sends each value of a multiget as an answer of its own, all
-//! with the same id and numbered anew; and where a quiet request has no answer, an empty datagram,
-//! number 0 of 0.
+//! the header's last two bytes, which the protocol reserves. Here these two bytes are the flow, as
+//! in the KV-Cache paper (section 4.1.2). memcached sends each value of a multiget as an answer of
+//! its own; these answers have the same id, and each numbers its datagrams from 0. For a quiet
+//! request without an answer, memcached sends an empty datagram, number 0 of 0.
 
 use crate::binary::MAGIC_REPLY;
 
@@ -26,17 +26,17 @@ pub const ANSWER_BYTES_MAX: usize = 1400;
 /// Most bytes of a request in one datagram over IPv4, header included.
 pub const REQUEST_BYTES_MAX: usize = 65_507;
 
-/// The request that a datagram belongs to, the datagram's part in it, and the column it is for.
+/// The header: it gives the datagram's request, the datagram's part of it, and the flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The request's id, chosen by the client; the answer has the same.
     pub id: u16,
-    /// Index of this datagram, from 0.
+    /// Index of this datagram in its message, from 0.
     pub number: u16,
-    /// Number of datagrams.
+    /// Number of datagrams in the message.
     pub total: u16,
-    /// In a request, 0 for any column, n for column n - 1 ([flow](crate::flow)). memcached reserves
-    /// this field: clients that do not know flows send 0.
+    /// In a request, 0 stands for any column, and n for column n - 1 ([flow](crate::flow)).
+    /// memcached reserves this field: clients that do not know flows send 0.
     pub flow: u16,
 }
 

@@ -1,8 +1,8 @@
-//! Compares what is appended around a value in one go with what is written piece by piece.
+//! Compares answers made of the texts around a value with answers written piece by piece.
 //!
 //! Where: beside the crate, through its public interface only.
-//! Invariant: where `Show::around` answers at all, it says what `head`, the value and `end` say.
-//! Source: none; a fast path may not be seen from outside.
+//! Invariant: if `Show::surround` returns texts, their answer equals `head`, the value and `end`.
+//! Source: none; a fast path must not change an answer.
 
 mod item;
 
@@ -11,15 +11,15 @@ use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::meta::write::GetValue;
 use protocol::show::Show;
 use protocol::text::write::Value as TextValue;
-use protocol::{Short, Tag, binary};
+use protocol::{ShortText, Tag, binary};
 
 const KEY: &[u8] = b"a key";
 
-/// Puts an answer together like the store. `None`: it does not all fit.
+/// Assembles an answer from the texts around the value, like the store. `None` if there are none.
 fn in_one_go(show: &impl Show, item: &Item, value: &[u8]) -> Option<Vec<u8>> {
-    let around = show.around(item)?;
+    let around = show.surround(item)?;
     let mut out = Vec::new();
-    let put = |out: &mut Vec<u8>, short: &Short| {
+    let put = |out: &mut Vec<u8>, short: &ShortText| {
         out.extend_from_slice(&short.text().to_le_bytes()[..short.bytes() as usize]);
     };
     around.before.iter().for_each(|short| put(&mut out, short));
@@ -35,7 +35,7 @@ fn in_one_go(show: &impl Show, item: &Item, value: &[u8]) -> Option<Vec<u8>> {
 fn by_pieces(show: &impl Show, item: &Item, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let shows_value = show.head(item, &mut out);
-    assert!(shows_value.is_some(), "nothing unsure is asked for");
+    assert!(shows_value.is_some(), "no field needs the item's lock");
     if shows_value == Some(true) {
         out.extend_from_slice(value);
     }
@@ -43,7 +43,7 @@ fn by_pieces(show: &impl Show, item: &Item, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `fits`: all that stands around the value has room.
+/// Asserts that both ways give the same answer, or if `fits` is false, that there are no texts.
 fn agree(show: &impl Show, item: &Item, fits: bool) {
     assert_eq!(show.key(), KEY);
     let value = vec![b'v'; item.value_bytes as usize];

@@ -16,8 +16,8 @@ use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST, write};
 use protocol::show::Show;
 use protocol::{
-    Answer, Args, Delete, Delta, Form, Get, GetForm, Initial, Outcome, Refusal, Request, Session,
-    Speak, Step, Store, Tag,
+    Answer, Args, Delete, Delta, Form, Get, GetForm, Initial, Outcome, ProtocolMode, Refusal,
+    Request, Session, Step, Store, Tag,
 };
 use stream::feed;
 
@@ -87,7 +87,7 @@ proptest! {
             let Some(request) = request(opcode.shape, tag, &key, &value, numbers) else { continue };
             let mut bytes = Vec::new();
             encode::request(&request, &mut bytes);
-            let read = Session::new(Speak::Auto).next(&bytes);
+            let read = Session::new(ProtocolMode::Auto).next(&bytes);
             prop_assert_eq!(read, Step::Request(request, bytes.len()), "{}", opcode.name);
         }
     }
@@ -140,7 +140,7 @@ proptest! {
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..12),
     ) {
         let stream = frames.concat();
-        for speak in [Speak::Auto, Speak::Binary] {
+        for speak in [ProtocolMode::Auto, ProtocolMode::Binary] {
             let whole = feed(speak, [&stream[..]]);
             let mut cuts: Vec<usize> =
                 cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// Reads the one answer in `bytes`, half of which must be incomplete.
+/// Reads the answer that is all of `bytes`. Asserts that half of the bytes are incomplete.
 fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     prop_assert_eq!(Frame::decode(&bytes[..bytes.len() / 2]), Decoded::More);
     match Frame::decode(bytes) {
@@ -172,7 +172,7 @@ fn read_whole(bytes: &[u8]) -> Result<Frame<'_>, TestCaseError> {
     }
 }
 
-/// Generates a frame, mostly with lengths that fit its command; another frame follows its body.
+/// Generates a frame whose lengths mostly fit its command. `lie` makes one body in four too short.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![8 => 0..=0x25u8, 1 => any::<u8>()];
     let extras = prop_oneof![Just(0u8), Just(4), Just(8), Just(20), any::<u8>()];
@@ -202,7 +202,7 @@ fn a_long_key_is_not_waited_for_in_the_buffer() {
         body_bytes: 1 << 20,
         ..Header::default()
     };
-    let mut session = Session::new(Speak::Auto);
+    let mut session = Session::new(ProtocolMode::Auto);
     assert_eq!(session.next(&header.to_bytes()), Step::Skip(HEADER_BYTES));
     assert_eq!(session.next(&[b'k'; 65_000]), Step::Skip(65_000));
     let tag = Tag { opcode: 0, quiet: false, opaque: 0 };
@@ -226,8 +226,16 @@ fn a_quiet_request_is_told_what_failed_and_not_what_succeeded() {
         };
         let success = (!quiet).then_some(0);
         assert_eq!(status(&said(&|out| form.refuse(Refusal::TooLarge, out))), Some(3), "{quiet}");
-        assert_eq!(status(&said(&|out| form.say(Outcome::Done, out))), success, "{quiet}");
-        assert_eq!(status(&said(&|out| form.say(Outcome::Stored(9), out))), success, "{quiet}");
+        assert_eq!(
+            status(&said(&|out| form.write_outcome(Outcome::Done, out))),
+            success,
+            "{quiet}"
+        );
+        assert_eq!(
+            status(&said(&|out| form.write_outcome(Outcome::Stored(9), out))),
+            success,
+            "{quiet}"
+        );
         assert_eq!(status(&said(&|out| form.number(5, 9, out))), success, "{quiet}");
     }
 }
@@ -237,9 +245,9 @@ fn a_number_comes_with_its_cas_unique_and_a_version_is_a_text() {
     let form = Form::Binary(Tag { opcode: 5, quiet: false, opaque: 7 });
     let mut bytes = Vec::new();
     form.number(5, 9, &mut bytes);
-    form.say(Outcome::Stored(11), &mut bytes);
+    form.write_outcome(Outcome::Stored(11), &mut bytes);
     form.version("1.6.45", &mut bytes);
-    form.say(Outcome::StatsEnd, &mut bytes);
+    form.write_outcome(Outcome::StatsEnd, &mut bytes);
     let mut rest = &bytes[..];
     for (cas, value) in [(9, &5_u64.to_be_bytes()[..]), (11, b""), (0, b"1.6.45"), (0, b"")] {
         let Decoded::Whole(frame, used) = Frame::decode(rest) else { panic!("{rest:?}") };
@@ -251,9 +259,9 @@ fn a_number_comes_with_its_cas_unique_and_a_version_is_a_text() {
 
 #[test]
 fn only_its_own_first_byte_makes_a_frame() {
-    assert_eq!(Session::new(Speak::Binary).next(&[b'x'; HEADER_BYTES]), Step::Close);
-    assert_eq!(Session::new(Speak::Binary).next(&[b'x'; HEADER_BYTES - 1]), Step::More);
-    let text = Session::new(Speak::Ascii).next(b"\x80\n");
+    assert_eq!(Session::new(ProtocolMode::Binary).next(&[b'x'; HEADER_BYTES]), Step::Close);
+    assert_eq!(Session::new(ProtocolMode::Binary).next(&[b'x'; HEADER_BYTES - 1]), Step::More);
+    let text = Session::new(ProtocolMode::Ascii).next(b"\x80\n");
     let is_line = |answer: Answer| matches!(answer.form, Form::Text { .. });
     assert!(
         matches!(text, Step::Request(Request::Answer(answer), 2) if is_line(answer)),

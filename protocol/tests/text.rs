@@ -12,15 +12,15 @@ use protocol::meta::Flags;
 use protocol::reply::Decoded;
 use protocol::text::head::HEAD_BYTES_MAX;
 use protocol::{
-    Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, Refusal, Reply,
-    Request, Session, Speak, Step, Store, StoreVerb,
+    Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, ProtocolMode, Refusal,
+    Reply, Request, Session, Step, Store, StoreVerb,
 };
 use stream::feed;
 
-/// The result of streams below that end in a `version`.
+/// The last event of the streams below that end in a `version` line.
 const VERSION: &str = "Version(Text { noreply: false })";
 
-/// The answer to a key over 250 bytes; its line ends twice.
+/// The answer to a key over 250 bytes, with a second line end.
 const KEY_TOO_LONG: &str = "CLIENT_ERROR bad command line format\r\n\r\n";
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -37,7 +37,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 fn read_back(request: &Request<'_>) -> Result<(), TestCaseError> {
     let mut bytes = Vec::new();
     encode::request(request, &mut bytes);
-    let mut session = Session::new(Speak::Auto);
+    let mut session = Session::new(ProtocolMode::Auto);
     let mut at = 0;
     loop {
         match session.next(&bytes[at..]) {
@@ -119,7 +119,7 @@ proptest! {
         let exptime = exptime.map(i64::from);
         let mut bytes = Vec::new();
         encode::get_line(keys.iter().map(Vec::as_slice), cas, exptime, &mut bytes);
-        let mut session = Session::new(Speak::Ascii);
+        let mut session = Session::new(ProtocolMode::Ascii);
         let (mut at, mut next) = (0, 0);
         while at < bytes.len() {
             match session.next(&bytes[at..]) {
@@ -199,11 +199,11 @@ proptest! {
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..12),
     ) {
         let stream = lines.concat();
-        let whole = feed(Speak::Auto, [&stream[..]]);
+        let whole = feed(ProtocolMode::Auto, [&stream[..]]);
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
         cuts.extend([0, stream.len()]);
         cuts.sort_unstable();
-        let cut = feed(Speak::Auto, cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]));
+        let cut = feed(ProtocolMode::Auto, cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]));
         prop_assert!(whole.agrees(&cut), "{whole:?}\n{cut:?}");
     }
 }
@@ -212,34 +212,34 @@ proptest! {
 fn an_endless_line_of_keys_is_answered_as_it_arrives() {
     let keys: Vec<String> = (0..20_000).map(|number| format!("key{number}")).collect();
     let line = format!("gets {}  \r\nversion\r\n", keys.join(" "));
-    let events = feed(Speak::Auto, line.as_bytes().chunks(1000));
+    let events = feed(ProtocolMode::Auto, line.as_bytes().chunks(1000));
     assert_eq!(events.list.len(), keys.len() + 2);
     assert!(events.list[keys.len() - 1].contains("cas: true"));
     assert_eq!(events.list[keys.len()], "END\r\n");
     assert_eq!(events.list[keys.len() + 1], VERSION);
     // In one piece the line has the same result.
-    assert_eq!(events, feed(Speak::Auto, [line.as_bytes()]));
+    assert_eq!(events, feed(ProtocolMode::Auto, [line.as_bytes()]));
 }
 
 #[test]
 fn an_over_long_key_ends_an_endless_line() {
     let line = format!("get {}{} b\r\nversion\r\n", "a ".repeat(10_000), "k".repeat(251));
-    let events = feed(Speak::Auto, line.as_bytes().chunks(1000));
+    let events = feed(ProtocolMode::Auto, line.as_bytes().chunks(1000));
     assert_eq!(events.list.len(), 10_000 + 2);
     assert_eq!(events.list[10_000], KEY_TOO_LONG);
-    // A line that is seen whole is checked whole.
-    let events = feed(Speak::Auto, [line.as_bytes()]);
+    // A line that arrives whole is checked before any key is answered.
+    let events = feed(ProtocolMode::Auto, [line.as_bytes()]);
     assert_eq!(events.list, [KEY_TOO_LONG, VERSION]);
 }
 
 #[test]
 fn a_long_line_of_anything_else_closes_the_connection() {
-    assert!(!feed(Speak::Auto, [&[b'x'; 2048][..]]).closed);
-    assert!(feed(Speak::Auto, [&[b'x'; 2049][..]]).closed);
+    assert!(!feed(ProtocolMode::Auto, [&[b'x'; 2048][..]]).closed);
+    assert!(feed(ProtocolMode::Auto, [&[b'x'; 2049][..]]).closed);
     let spaces = [" ".repeat(100), "get ".to_owned(), "k".repeat(3000)].concat();
-    assert!(!feed(Speak::Auto, [spaces.as_bytes()]).closed);
-    assert!(feed(Speak::Auto, [format!(" {spaces}").as_bytes()]).closed);
-    assert!(feed(Speak::Auto, [format!("gat 0 {}", "k ".repeat(1200)).as_bytes()]).closed);
+    assert!(!feed(ProtocolMode::Auto, [spaces.as_bytes()]).closed);
+    assert!(feed(ProtocolMode::Auto, [format!(" {spaces}").as_bytes()]).closed);
+    assert!(feed(ProtocolMode::Auto, [format!("gat 0 {}", "k ".repeat(1200)).as_bytes()]).closed);
 }
 
 #[test]
@@ -261,11 +261,11 @@ fn a_line_longer_than_memcacheds_read_buffer_is_a_retrieval() {
         "  set k 0 0 1 ",
     ];
     for start in starts {
-        assert!(!feed(Speak::Auto, [&line(start, LINE_BYTES_MAX)[..]]).closed, "{start}");
-        assert!(feed(Speak::Auto, [&line(start, LINE_BYTES_MAX + 1)[..]]).closed, "{start}");
+        assert!(!feed(ProtocolMode::Auto, [&line(start, LINE_BYTES_MAX)[..]]).closed, "{start}");
+        assert!(feed(ProtocolMode::Auto, [&line(start, LINE_BYTES_MAX + 1)[..]]).closed, "{start}");
     }
     for start in ["get ", "gets k ", " get "] {
-        let events = feed(Speak::Auto, [&line(start, LINE_BYTES_MAX + 1)[..]]);
+        let events = feed(ProtocolMode::Auto, [&line(start, LINE_BYTES_MAX + 1)[..]]);
         assert_eq!(events.list.last().map(String::as_str), Some(VERSION), "{start}");
     }
 }
@@ -279,7 +279,7 @@ fn head(request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
 
 /// Asserts that the kept form of a line is the same request as the line, and is short.
 fn is_kept(line: &[u8]) -> Result<(), TestCaseError> {
-    let mut session = Session::new(Speak::Ascii);
+    let mut session = Session::new(ProtocolMode::Ascii);
     let Step::Body { request, value_bytes, .. } = session.next(line) else { return Ok(()) };
     let head = head(&request, value_bytes);
     prop_assert!(head.len() <= HEAD_BYTES_MAX, "{} bytes", head.len());
@@ -337,7 +337,7 @@ proptest! {
     ) {
         let line = format!("ms {key} 100000 {}\r\n", flags.join("  "));
         let Step::Body { request: Request::Meta(meta), .. } =
-            Session::new(Speak::Ascii).next(line.as_bytes())
+            Session::new(ProtocolMode::Ascii).next(line.as_bytes())
         else {
             return Ok(());
         };
@@ -351,7 +351,7 @@ proptest! {
 fn a_refused_value_is_swallowed_before_the_answer() {
     let key = "k".repeat(251);
     let line = format!("set {key} 0 0 10\r\n0123456789\r\nget a\r\n");
-    let mut session = Session::new(Speak::Ascii);
+    let mut session = Session::new(ProtocolMode::Ascii);
     let header = line.find('\n').unwrap() + 1;
     assert_eq!(session.next(line.as_bytes()), Step::Skip(header));
     assert_eq!(session.next(&line.as_bytes()[header..header + 4]), Step::Skip(4));
@@ -366,7 +366,7 @@ fn a_refused_value_is_swallowed_before_the_answer() {
 
 #[test]
 fn a_caller_may_refuse_a_value() {
-    let mut session = Session::new(Speak::Ascii);
+    let mut session = Session::new(ProtocolMode::Ascii);
     let Step::Body { header_bytes, value_bytes, .. } = session.next(b"set k 0 0 100\r\nabc") else {
         panic!("the value is not here");
     };

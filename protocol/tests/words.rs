@@ -1,5 +1,5 @@
-//! Tests of details that only a server's tests covered before: the actions that operators ask for,
-//! and the text beside values in answers.
+//! Tests of details that the other tests of this crate do not cover: the actions that operators
+//! request, and the text beside values in answers.
 //!
 //! Where: beside the crate, through its public interface only; found by `make mutants`.
 //! Invariant: each word that memcached accepts is accepted, and no other.
@@ -10,10 +10,10 @@ mod item;
 use item::Item;
 use protocol::binary::HEADER_BYTES;
 use protocol::command::Operator;
-use protocol::meta::write::{Asked, Get, Number, debug};
+use protocol::meta::write::{Get, Number, RequestFields, debug};
 use protocol::show::Show;
 use protocol::text::operator::{Classes, Control, Listing, Streams, read};
-use protocol::{Args, Form, Outcome, Refusal, Session, Speak, Step, Tag};
+use protocol::{Args, Form, Outcome, ProtocolMode, Refusal, Session, Step, Tag};
 
 fn asks(operator: Operator, text: &str) -> Result<Control, Refusal> {
     let count = text.split_whitespace().count();
@@ -79,13 +79,16 @@ fn extstore_takes_its_settings_with_numbers_alone() {
 #[test]
 fn streams_meet_if_they_share_a_kind() {
     let both = Streams::FETCHERS.with(Streams::EVICTIONS);
-    assert!(both.meet(Streams::FETCHERS) && both.meet(Streams::EVICTIONS.with(Streams::DELETIONS)));
-    assert!(!both.meet(Streams::DELETIONS) && !Streams::default().meet(both));
+    assert!(
+        both.intersects(Streams::FETCHERS)
+            && both.intersects(Streams::EVICTIONS.with(Streams::DELETIONS))
+    );
+    assert!(!both.intersects(Streams::DELETIONS) && !Streams::default().intersects(both));
 }
 
 #[test]
 fn a_browser_is_sent_away_and_a_word_that_looks_like_one_is_answered() {
-    let closes = |line: &[u8]| matches!(Session::new(Speak::Ascii).next(line), Step::Close);
+    let closes = |line: &[u8]| matches!(Session::new(ProtocolMode::Ascii).next(line), Step::Close);
     assert!(closes(b"GET / HTTP/1.1\r\n") && closes(b"POST HTTP/1.0\r\n"));
     assert!(!closes(b"HTTP/1.1\r\n") && !closes(b"GET / HTTPS\r\n"));
 }
@@ -94,11 +97,11 @@ fn a_browser_is_sent_away_and_a_word_that_looks_like_one_is_answered() {
 fn an_answer_to_a_meta_command_shows_the_key_as_it_was_given() {
     for (key_binary, due) in [(false, "HD kfoo Oab\r\n"), (true, "HD kZm9v b Oab\r\n")] {
         let flags = Args { text: b"k Oab", count: 2 };
-        let asked = Asked { flags, key: b"foo", key_binary, quiet: false };
+        let asked = RequestFields { flags, key: b"foo", key_binary, quiet: false };
         let mut out = Vec::new();
         asked.say(Outcome::Done, None, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), due);
-        let get = Get { asked, value: true, now: 5 };
+        let get = Get { request: asked, value: true, now: 5 };
         assert_eq!(get.key(), b"foo");
     }
 }
@@ -135,8 +138,8 @@ fn flags(text: &str) -> Args<'_> {
     Args { text: text.as_bytes(), count: text.split_whitespace().count() }
 }
 
-fn asked(text: &str, quiet: bool) -> Asked<'_> {
-    Asked { flags: flags(text), key: b"foo", key_binary: false, quiet }
+fn asked(text: &str, quiet: bool) -> RequestFields<'_> {
+    RequestFields { flags: flags(text), key: b"foo", key_binary: false, quiet }
 }
 
 fn said(say: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -177,8 +180,8 @@ fn ma_answers_with_the_time_that_its_item_has_left() {
     assert_eq!(said(|out| asked("T1 N1 t", false).number(&kept, false, 50, out)), "HD t-1\r\n");
 }
 
-/// An item of which all is known; `is_marked`: it is stale, and this client is to renew it though
-/// another was told to.
+/// An item with all fields known. With `is_marked` it is stale, an earlier client has won the right
+/// to renew it, and this client wins that right as well.
 fn known(exptime: u32, fetched: bool, is_marked: bool) -> Item {
     Item {
         client_flags: 3,
@@ -199,8 +202,8 @@ fn known(exptime: u32, fetched: bool, is_marked: bool) -> Item {
 fn mg_shows_of_an_item_what_is_asked_in_the_order_asked() {
     let item = known(60, true, false);
     let show = |text, value, item: &Item| {
-        let get = Get { asked: asked(text, false), value, now: 50 };
-        assert_eq!(get.around(item), None);
+        let get = Get { request: asked(text, false), value, now: 50 };
+        assert_eq!(get.surround(item), None);
         said(|out| {
             assert_eq!(get.head(item, out), Some(value));
             get.end(out);
@@ -214,8 +217,9 @@ fn mg_shows_of_an_item_what_is_asked_in_the_order_asked() {
 
 #[test]
 fn a_key_that_is_not_there_is_told_unless_it_was_asked_for_quietly() {
-    let miss =
-        |text, quiet| said(|out| Get { asked: asked(text, quiet), value: true, now: 50 }.miss(out));
+    let miss = |text, quiet| {
+        said(|out| Get { request: asked(text, quiet), value: true, now: 50 }.miss(out))
+    };
     assert_eq!((miss("v Oab", false), miss("v Oab", true)), ("EN Oab\r\n".into(), "".into()));
     let plain = protocol::meta::write::GetValue { key: b"foo", now: 50 };
     assert_eq!(said(|out| plain.miss(out)), "EN\r\n");
@@ -247,11 +251,15 @@ fn a_line_is_said_unless_its_client_wants_no_reply() {
         (StatsEnd, "END\r\n", ""),
         (StatsReset, "RESET\r\n", ""),
         (Refused(Refusal::NotFound), "NOT_FOUND\r\n", ""),
-        // memcached ends this line twice.
+        // memcached sends a second line end after this line.
         (Refused(Refusal::KeyTooLong), "CLIENT_ERROR bad command line format\r\n\r\n", "\r\n"),
     ] {
         for (noreply, due) in [(false, line), (true, without)] {
-            assert_eq!(said(|out| Form::Text { noreply }.say(outcome, out)), due, "{outcome:?}");
+            assert_eq!(
+                said(|out| Form::Text { noreply }.write_outcome(outcome, out)),
+                due,
+                "{outcome:?}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Writes the manual pages and the shells' completions of `hypostyle` and `kvblaster` to a folder,
 //! with the text that the programs print (`man`, `completions`).
 //!
-//! Where: beside the server, at build time only; `make pages` runs it.
+//! Where: at build time only; `make pages` runs it.
 //! Invariant: every row of `-h` is in the manual page and in each shell's completions.
 
 use std::error::Error;

@@ -1,8 +1,8 @@
 //! A thread that populates free segments of the store ahead of need, so that no request waits while
 //! the system finds and clears a page.
 //!
-//! Where: beside the columns. Each column asks the store once per loop if there is anything to
-//! populate, and then wakes the thread.
+//! Where: a thread in addition to the columns. Each column checks once per loop whether the store
+//! wants segments populated, and then wakes the thread.
 //! Invariant: the thread populates no more than the store wants, which is bounded by `-m` and by
 //! what the items take; no column waits for the thread. It runs only where no other thread wants
 //! the processor. Memory that has not been needed for a while goes back to the system.
@@ -30,7 +30,7 @@ pub(crate) struct Populator {
 /// Requests to the thread.
 #[derive(Debug, Default)]
 struct Requests {
-    /// True from when a column wakes the thread until the thread looks at the store.
+    /// True from the moment a column wakes the thread until the thread looks at the store.
     asked: AtomicBool,
     stopping: AtomicBool,
 }
@@ -89,8 +89,8 @@ impl Requests {
     fn run(&self, store: &Store) {
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
-            // Relaxed, as every access to `asked`: a column that sees an old value asks in its next
-            // loop, and the store orders its own numbers.
+            // Relaxed, as every access to `asked`: a column that reads an old value checks again in
+            // its next loop, and the store orders its own numbers.
             self.asked.store(false, Ordering::Relaxed);
             match store.populate_one() {
                 Ok(true) => {}
@@ -104,7 +104,7 @@ impl Requests {
         }
     }
 
-    /// Sleeps until a column asks. After `IDLE` without need, gives memory back in between.
+    /// Sleeps until a column wakes the thread. If none does for `IDLE`, gives memory back first.
     fn sleep(&self, store: &Store) {
         let (seen, since) = (store.segments_seen(), Instant::now());
         thread::park_timeout(IDLE);

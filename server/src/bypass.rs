@@ -1,28 +1,29 @@
-//! UDP past the kernel's network stack, by AF_XDP: a port for each of the first columns.
+//! UDP over AF_XDP, which bypasses the kernel's network stack: each of the first columns has a
+//! port.
 //!
 //! Where: `run` opens the ports after the listeners, while the process may still be root. The
 //! kernel's UDP sockets stay open: they receive the packets that the ports pass on, and all packets
 //! once the interface is gone.
 //! Invariant: the memory of packets is a part of `-m`, taken at the start. If no port can be
-//! opened, the server says why and does not start; with `--xdp-fallback` it serves UDP by the
-//! kernel alone.
+//! opened, the server reports why and does not start; with `--xdp-fallback` the kernel alone serves
+//! UDP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memory::arena::{Arena, CHUNK_BYTES};
-use net::xdp::{self, Health, Meter, Port, Refused, Values, Wanted};
-use protocol::Speak;
+use net::xdp::{self, Health, Meter, OpenError, OpenOptions, Port, Values};
+use protocol::ProtocolMode;
 
 use crate::limits::{RING_CHUNKS_MAX, RING_PART};
 use crate::listen::datagram_bytes_for;
 use crate::settings::{Settings, Xdp, ZeroCopy};
 
-/// Pause between two looks at the interface's health.
+/// Milliseconds between two checks of the interface's health.
 const LOOK_MS: u64 = 1000;
-/// A part of a value is copied into the packet if it is shorter than this and than
-/// `-o zero_copy_min`: each part sent in place costs the kernel one more descriptor and page.
+/// A part of a value that is shorter than this and than `-o zero_copy_min` is copied into the
+/// packet, because each part sent in place costs the kernel one more descriptor and page.
 const PART_BYTES_MIN: usize = 256;
 
 /// The reason why no port was opened.
@@ -30,7 +31,7 @@ const PART_BYTES_MIN: usize = 256;
 pub enum BypassError {
     /// The interface, the system or the process does not allow it.
     #[error("--xdp {0}: {1}")]
-    Refused(String, Refused),
+    Refused(String, OpenError),
     /// `-l` and `-U` name several ports or protocols.
     #[error("--xdp takes one UDP port and one protocol, the same for all addresses of -l")]
     Ports,
@@ -57,16 +58,16 @@ pub enum BypassError {
     },
 }
 
-/// Ports that are not given to columns yet.
+/// Ports that have not been given to columns yet.
 #[derive(Debug)]
 pub struct Opened {
-    /// One for each of the first columns.
+    /// The ports, one for each of the first columns.
     pub ports: Vec<Port>,
-    /// The protocols that may be spoken to them.
-    pub speak: Speak,
+    /// The protocols that clients of the ports may speak.
+    pub speak: ProtocolMode,
     /// The state of the interface and the ports, for `stats` and the log.
     pub bypass: Bypass,
-    /// The memory of packets, if values lie there as well.
+    /// The memory of packets, if it also holds values.
     pub arena: Option<Arc<Arena>>,
 }
 
@@ -76,18 +77,19 @@ pub struct Bypass {
     watch: xdp::Watch,
     meters: Vec<Meter>,
     first_queue: u32,
-    /// Bytes of the chunks of ports that are open.
+    /// Bytes of packets' memory, of all ports that are open.
     ring_bytes: AtomicUsize,
-    /// Most bytes that a datagram carries. It changes with the interface's MTU.
+    /// Most bytes that a datagram carries. The number changes with the interface's MTU.
     datagram_bytes_max: Arc<AtomicUsize>,
-    /// The health that was seen last, and when to look again, in milliseconds since the start.
+    /// The interface's health at the last check, and the time of the next check, in milliseconds
+    /// since the server started.
     seen: Mutex<(Health, u64)>,
     /// How values are sent; `Off` if they are copied into packets.
     zero_copy: ZeroCopy,
 }
 
-/// Opens the ports that the settings ask for. Returns `None` if they ask for none, or if opening
-/// failed and `--xdp-fallback` is set.
+/// Opens the ports that the settings request. Returns `None` if they request none, or if the ports
+/// cannot be opened and `--xdp-fallback` is set.
 ///
 /// # Errors
 /// Opening failed, and `--xdp-fallback` is not set.
@@ -113,7 +115,7 @@ fn open_wanted(
     let all_bytes_max = ring_bytes_max(settings);
     let addresses = addresses_of(name, addresses)?;
     let open = |values: Option<Values>| {
-        xdp::open(&Wanted {
+        xdp::open(&OpenOptions {
             interface: name,
             queues: wanted.queues.clone(),
             ports_max: settings.columns,
@@ -132,14 +134,14 @@ fn open_wanted(
             if opened.watch.facts().sends_in_place {
                 return Ok(opened);
             }
-            // An arena for values would only take memory from items.
+            // Without a use, an arena for values would only take memory from items.
             log::warn!("{name} sends nothing from where it lies: -o zero_copy is off");
             drop(opened);
             open(None)
         }),
     };
     let xdp::Opened { arena, ports, watch } = opened.map_err(|refused| match refused {
-        Refused::TooLittle(ring_bytes) => {
+        OpenError::TooLittle(ring_bytes) => {
             BypassError::Memory { interface: name.clone(), ring_mb: ring_bytes.div_ceil(1 << 20) }
         }
         refused => BypassError::Refused(name.clone(), refused),
@@ -159,8 +161,8 @@ fn open_wanted(
     Ok(Opened { ports, speak, bypass, arena: has_values.then_some(arena) })
 }
 
-/// The port and the protocols of all UDP addresses, if they are the same.
-fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, Speak)> {
+/// Returns the port and the protocols of all UDP addresses, if all have the same.
+fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, ProtocolMode)> {
     let port = addresses.first()?.port();
     let speak = settings.datagrams.first()?.protocol;
     let is_one = addresses.iter().all(|it| it.port() == port)
@@ -168,7 +170,7 @@ fn one_port(settings: &Settings, addresses: &[SocketAddr]) -> Option<(u16, Speak
     is_one.then_some((port, speak))
 }
 
-/// Returns the addresses listened on that the interface has, wildcard addresses included.
+/// Returns the addresses of `listened` that the interface has, and the wildcard addresses.
 fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, BypassError> {
     let own = net::own_addresses().unwrap_or_default();
     let own: Vec<IpAddr> = own.iter().filter(|it| it.interface == name).map(|it| it.ip).collect();
@@ -180,18 +182,19 @@ fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, Bypa
             [ips, own].map(|all| all.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "));
         return Err(BypassError::Addresses { interface: name.to_owned(), listened, own });
     }
-    // Without any address, `xdp::open` refuses the interface with a reason of its own.
+    // If the interface has no address, `xdp::open` refuses it and gives the reason.
     Ok(its)
 }
 
-/// Returns the most bytes that packets may take: `-m` keeps room for two of the largest items.
+/// Returns the most bytes that packets may take. They leave room in `-m` for two of the largest
+/// items.
 fn ring_bytes_max(settings: &Settings) -> usize {
     let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
     (settings.memory_bytes / RING_PART).min(beside_items)
 }
 
-/// Returns how values lie in the arena, if `-o zero_copy` is on: they may take what the most
-/// packets leave of `all_bytes_max`, and at least half of it.
+/// Returns how values are placed in the arena, if `-o zero_copy` is on. They may take the bytes of
+/// `all_bytes_max` that the most packets leave, and at least half of `all_bytes_max`.
 fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
     let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
     (settings.zero_copy != ZeroCopy::Off).then(|| Values {
@@ -228,7 +231,7 @@ impl Bypass {
         Arc::clone(&self.datagram_bytes_max)
     }
 
-    /// The interface's properties, as found when it was opened.
+    /// The interface's properties at the time when it was opened.
     #[must_use]
     pub fn facts(&self) -> &xdp::Facts {
         self.watch.facts()
@@ -263,8 +266,8 @@ impl Bypass {
         }
     }
 
-    /// True if columns may take packets from others' queues. Where packets are copied that seldom
-    /// pays: the kernel lets only one column at a time send by a queue.
+    /// True if columns may take packets from other columns' queues. Where the kernel copies
+    /// packets, stealing seldom pays: the kernel lets only one column at a time send by a queue.
     pub(crate) fn may_steal(&self, settings: &Settings) -> bool {
         settings.steal && (settings.steal_rings || self.facts().is_zero_copy)
     }
@@ -283,9 +286,9 @@ impl Bypass {
         let value_mb = facts.value_bytes >> 20;
         match self.zero_copy {
             ZeroCopy::Off => {}
-            ZeroCopy::Send => log::warn!("{value_mb} MiB of -m beside packets for values"),
+            ZeroCopy::Send => log::warn!("{value_mb} MiB of -m for values to be sent in place"),
             ZeroCopy::Full => {
-                log::warn!("{value_mb} MiB of -m beside packets for values, which stay there");
+                log::warn!("{value_mb} MiB of -m for values to be received and sent in place");
             }
         }
         if queues < columns {
@@ -296,12 +299,12 @@ impl Bypass {
             );
         }
         if (facts.queues as usize) > queues {
-            log::warn!("what comes by the other queues is served by way of the kernel");
+            log::warn!("packets of the other queues are served by way of the kernel");
         }
     }
 
-    /// Looks at the interface, at most once a second in all columns together, and logs a change. A
-    /// look costs two system calls. Returns true if the interface is gone, for good.
+    /// Checks the interface, at most once a second in all columns together, and logs a change. A
+    /// check costs two system calls. Returns true if the interface is gone, for good.
     pub(crate) fn look(&self, now_ms: u64) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ms >= seen.1 && seen.0 != Health::Gone {
@@ -314,7 +317,8 @@ impl Bypass {
         seen.0 == Health::Gone
     }
 
-    /// True if packets leave by the interface now, or if the system does not say. Two system calls.
+    /// True if the interface sends packets now, or if the system does not report its state. The
+    /// check costs two system calls.
     pub(crate) fn is_up(&self) -> bool {
         self.watch.health().is_none_or(|now| matches!(now, Health::Up { .. }))
     }
@@ -325,16 +329,19 @@ impl Bypass {
         match now {
             Health::Up { mtu } => {
                 let shorter = mtu.min(facts.mtu) as usize;
-                // Relaxed: pairs with the loads of the columns that send; a number by itself.
+                // Relaxed: pairs with the loads of columns that send; the number orders nothing.
                 self.datagram_bytes_max.store(datagram_bytes_for(shorter), Ordering::Relaxed);
                 log::warn!("{name} is up, its packets have at most {mtu} bytes");
                 if mtu > facts.mtu {
-                    log::warn!("what is longer than {} is dropped until a restart", facts.mtu);
+                    log::warn!(
+                        "longer packets than {} bytes are dropped until a restart",
+                        facts.mtu
+                    );
                 }
             }
             Health::Down => log::warn!("{name} is down"),
             Health::Detached => log::warn!(
-                "our program is not on {name} any more: UDP is served by way of the kernel until \
+                "our XDP program was removed from {name}: UDP is served by way of the kernel until \
                  a restart"
             ),
             Health::Gone => log::warn!(

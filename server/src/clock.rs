@@ -1,4 +1,4 @@
-//! The store's clock in seconds: how it relates to Unix time, and what an `exptime` is on it.
+//! The store's clock in seconds, its relation to Unix time, and the translation of `exptime`.
 //!
 //! Where: a column sets `now` once per loop; the executor translates the exptimes of requests.
 //! Invariant: the store's clock starts at `START`, so that second 1 is always in the past, and 0 is

@@ -40,8 +40,8 @@ pub(crate) use ending::End;
 use ending::Ending;
 pub(crate) use migration::Migration;
 use spin::Spin;
-use steal::{Came, PACKETS, Victim};
-pub(crate) use steal::{Posts, Stealing};
+use steal::{LoopInput, PACKETS, Victim};
+pub(crate) use steal::{Statuses, Stealing};
 pub(crate) use timers::{Timers, coarse_now};
 
 /// The token of the column's waker. The tokens of its listeners follow.
@@ -74,16 +74,16 @@ pub(crate) struct Column {
     migration: Option<Migration>,
     /// The column to steal from in this loop.
     victim: Option<Victim>,
-    /// One bit for each listener that the epoll watches.
+    /// A bit for each listener, set if the epoll watches it.
     listeners_watched: u64,
-    /// One bit for each listener that has connections to accept.
+    /// A bit for each listener, set if it has connections to accept.
     listeners_ready: u64,
     connections: Connections,
     /// Connections that get a turn in this loop, and those that get one in the next.
     queue: Vec<u64>,
     queue_next: Vec<u64>,
-    /// Connections that wait for room in the store, the longest waiting first; and their number
-    /// when the last loop gave some of them another turn.
+    /// Connections that wait for room in the store, the longest waiting first, and the length of
+    /// this list before the last loop gave some of them another turn.
     awaiting_room: Vec<u64>,
     awaiting_room_before: usize,
     /// Connections whose errands have nothing to do now.
@@ -224,7 +224,7 @@ impl Column {
             self.stealing.iter_mut().for_each(|it| it.sleeps(false));
             self.turn.context.store.online();
         }
-        // Work of the column's own comes before stealing.
+        // The column's own events come before stealing.
         self.victim = victim.filter(|_| count == 0);
         let mut is_woken = false;
         for event in events {
@@ -267,7 +267,8 @@ impl Column {
         Ok(())
     }
 
-    /// How long to wait: not while work is left, `ROOM_RETRY` while connections wait for room.
+    /// Returns how long to wait: not at all while work is left, and `ROOM_RETRY` while requests
+    /// wait for room in the store.
     #[inline]
     fn timeout(&mut self) -> Timeout {
         // If a connection found room on its last try, the next one may find room as well.
@@ -305,7 +306,7 @@ impl Column {
     fn datagram_turns(&mut self) {
         let TurnState { context: Context { counters, .. }, .. } = &self.turn;
         let steals_given = counters.steals_given_near.get() + counters.steals_given_far.get();
-        let mut came = Came { steals_given, ..Came::default() };
+        let mut input = LoopInput { steals_given, ..LoopInput::default() };
         let at_once = self.stealing.as_ref().map_or(DATAGRAMS_RECEIVED_MAX, Stealing::at_once);
         if let Some(packets) = &mut self.packets {
             packets.limit(at_once);
@@ -313,22 +314,22 @@ impl Column {
             if packets.path().is_shared() {
                 let is_undrained = packets.is_undrained();
                 let most = packets.most();
-                came = Came { datagrams, most, socket: PACKETS, is_undrained, ..came };
+                input = LoopInput { datagrams, most, socket: PACKETS, is_undrained, ..input };
             }
         }
         if let Some(sockets) = &mut self.datagrams {
             sockets.limit(at_once);
             let datagrams = sockets.turns(&mut self.turn);
             let is_undrained = sockets.is_undrained();
-            // Thieves are sent to the one of the two that has received more.
-            if datagrams >= came.datagrams && (is_undrained || !came.is_undrained) {
-                came.socket = sockets.path().socket();
+            // Thieves are sent to the queue or the socket, whichever received more datagrams.
+            if datagrams >= input.datagrams && (is_undrained || !input.is_undrained) {
+                input.socket = sockets.path().socket();
             }
-            came.datagrams += datagrams;
-            came.most = came.most.max(sockets.most());
-            came.is_undrained |= is_undrained;
+            input.datagrams += datagrams;
+            input.most = input.most.max(sockets.most());
+            input.is_undrained |= is_undrained;
         }
-        self.stealing.iter_mut().for_each(|it| it.note_loop(came, net::monotonic_ns));
+        self.stealing.iter_mut().for_each(|it| it.note_loop(input, net::monotonic_ns));
     }
 
     /// Receives from a column that is behind, if this one has nothing else to do.
@@ -374,14 +375,15 @@ impl Column {
         }
     }
 
-    /// While connections together keep or pin too much, closes the one that has not moved for
-    /// longest among those that do.
+    /// While the column's connections keep or pin too much memory in total, closes the one that
+    /// has made no progress for longest among those that keep or pin memory.
     #[cold]
     fn relieve(&mut self) {
         while self.streams.is_pressed(2) {
             let served_ms = self.turn.served_ms;
-            // Between half and all of a share, only stalled connections are closed. Searching all
-            // connections for them in every turn would cost too much.
+            // Above half of the column's share, only stalled connections are closed; above all of
+            // it, any. Searching all connections for stalled ones in every turn would cost too
+            // much, so the searches pause.
             let over = self.streams.is_pressed(1);
             let divisor = if over { 1 } else { 2 };
             let (keeps, pins) = (self.streams.keeps_much(divisor), self.streams.pins_much(divisor));
@@ -410,7 +412,7 @@ impl Column {
         self.close_for(token, "normal");
     }
 
-    /// Like `close`, but with a `reason` for those who watch.
+    /// Like `close`, but reports `reason` to connections that watch (`watch connevents`).
     pub(crate) fn close_for(&mut self, token: u64, reason: &str) {
         if let Some(mut connection) = self.connections.remove(token) {
             self.turn.context.note_connection(connection.stream(), Some(reason));
@@ -423,7 +425,7 @@ impl Column {
     /// Does work that is due: resumes listeners, drops stalled values, closes idle connections.
     fn housekeeping(&mut self) {
         if self.turn.context.end_loop() {
-            self.answer_asks();
+            self.answer_page_requests();
         }
         self.streams.follow_memory_limit(&self.turn.context);
         self.tell_holding();

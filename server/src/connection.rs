@@ -1,11 +1,11 @@
 //! One client's connection: its socket, its parser, and the state that it keeps between turns.
 //!
-//! Where: a column gives it a turn when its socket is ready or when it has work left over. A turn
-//! is one read (`receive`), the execution of the requests in it, and one write (`finish`). An
+//! Where: a column gives a connection a turn when its socket is ready or when it has work left. A
+//! turn is one read (`receive`), the execution of the requests in it, and one write (`finish`). An
 //! arriving large value is read straight into its frames.
 //! Invariant: at rest a connection holds no buffer. While replies wait for the peer to read, the
 //! connection neither reads nor executes, so that at most one turn's replies wait. Bytes are
-//! executed in the order they came, each once.
+//! executed in the order in which they arrived, each once.
 
 mod arrival;
 mod held;
@@ -21,8 +21,8 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
 use arrayvec::ArrayVec;
-use net::{Got, Stream};
-use protocol::{Refusal, Session, Speak, Step, text};
+use net::{ReadResult, Stream};
+use protocol::{ProtocolMode, Refusal, Session, Step, text};
 use store::SPACES_MAX;
 
 pub(crate) use state::StreamState;
@@ -93,7 +93,8 @@ pub(crate) struct Connection {
     unsent: Option<Box<Unsent>>,
     /// The arriving large value, by its number in the column's `Arrivals`.
     arrival: Option<u32>,
-    /// The last read was of a large value: another value may follow.
+    /// The last read was of a large value, so the next read takes at most `BEHIND_VALUE_BYTES`:
+    /// another value may follow.
     behind_value: bool,
     /// The errand that takes several turns. Until it is done, `resumable` is true.
     errand: Option<Box<Errand>>,
@@ -101,31 +102,36 @@ pub(crate) struct Connection {
     resumable: bool,
     /// The socket may have more input: the last read did not empty it.
     readable: bool,
-    /// The peer's end was announced: reads go on until it is reached.
+    /// The kernel reported the end of the peer's input: reads go on until they reach the end.
     ended: bool,
     /// The connection closes as soon as the replies are out.
     closing: bool,
-    /// The connection closes because its client sent something wrong.
+    /// The connection closes because its client broke the protocol.
     fault: bool,
-    /// Since when the next request, or an arriving large value, waits for room, by
+    /// When the next request, or an arriving large value, began to wait for room in the store, by
     /// `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
-    /// Already in the column's queue for the next turn.
+    /// True if the connection is in one of the column's queues for a turn.
     pub(crate) queued: bool,
     /// The socket is watched for room to write instead of for input.
     pub(crate) awaits_write: bool,
-    /// When it last received, executed or sent: by `TurnState::served_ms`, by `TurnState::now_ms`.
+    /// When the connection last received, executed or sent, by `TurnState::served_ms` (`moved_ms`)
+    /// and by `TurnState::now_ms` (`active_ms`).
     pub(crate) moved_ms: u64,
     pub(crate) active_ms: u64,
-    /// The cost of the connection since the count began anew, in bytes: those received and sent,
+    /// The cost of the connection since the last `count_anew`, in bytes: those received and sent,
     /// and `TURN_COST_BYTES` for each read.
     work_bytes: u64,
-    /// Until then the connection stays in its column, by `TurnState::now_ms`.
+    /// The time, by `TurnState::now_ms`, until which the connection stays in its column.
     stays_until_ms: u64,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream, speak: Speak, (served_ms, now_ms): (u64, u64)) -> Connection {
+    pub(crate) fn new(
+        stream: Stream,
+        speak: ProtocolMode,
+        (served_ms, now_ms): (u64, u64),
+    ) -> Connection {
         Connection {
             stream,
             session: Session::new(speak),
@@ -167,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// True if a storage command has come without all of its value.
+    /// True if a storage command has arrived without all of its value.
     fn lacks_value(&self) -> bool {
         matches!(self.session.clone().next(self.held.bytes()), Step::Body { .. })
     }
@@ -177,7 +183,7 @@ impl Connection {
         if self.fault { "error" } else { "normal" }
     }
 
-    /// Notes an event of the kernel: there is input, or with `ended` its end.
+    /// Notes that the kernel reported input, or, with `ended`, the end of the input.
     #[inline]
     pub(crate) fn note_input(&mut self, ended: bool) {
         self.readable = true;
@@ -204,16 +210,17 @@ impl Connection {
             return Received::Nothing(Next::AwaitRoom);
         }
         match self.read(turn, streams, buffer) {
-            Got::Bytes(bytes) => Received::Input(bytes),
-            Got::Empty => {
+            ReadResult::Bytes(bytes) => Received::Input(bytes),
+            ReadResult::Empty => {
                 self.readable = false;
                 Received::Nothing(Next::Sleep)
             }
-            Got::End | Got::Broken => Received::Nothing(Next::Close),
+            ReadResult::End | ReadResult::Broken => Received::Nothing(Next::Close),
         }
     }
 
-    /// True if the turn only executes input: no reply waits, no large value arrives, no errand.
+    /// True if the turn only executes input: no reply waits, no large value arrives, and no errand
+    /// is under way.
     pub(crate) fn only_executes(&self, received: Received) -> bool {
         let has_input = match received {
             Received::Input(_) => true,
@@ -237,9 +244,9 @@ impl Connection {
         &self.session
     }
 
-    /// Ends the turn of a connection whose requests a batch has executed up to `end`: goes on there
-    /// if a large value begins there, and sends the replies. Returns what the connection needs
-    /// next, and how many bytes of the input are used.
+    /// Ends the turn of a connection whose requests a batch has executed up to `end`: receives a
+    /// large value that begins there, and sends the replies. Returns the connection's next step,
+    /// and how many bytes of the input are used.
     pub(crate) fn end(
         &mut self,
         turn: &mut TurnState,
@@ -253,7 +260,7 @@ impl Connection {
     }
 
     /// Sends the replies after execution came to a `stop` behind the first `used` bytes of its
-    /// input. Returns what the connection needs next.
+    /// input. Returns the connection's next step.
     #[inline]
     fn answer(
         &mut self,
@@ -266,12 +273,14 @@ impl Connection {
         if stop == Stop::Enough {
             self.errand = turn.context.errand.take();
         }
-        // The parser never needs more than the buffer holds; if it did, this would spin.
+        // The parser never needs more bytes than the buffer holds. If it did, the connection would
+        // read nothing in each loop for ever: close it.
         self.closing |= used == 0 && fills_buffer && !self.resumable;
         self.send(turn, streams)
     }
 
-    /// Keeps the input that is not `used`. It may take `buffer` and leave another one there.
+    /// Keeps the input behind its first `used` bytes. May take `buffer` and leave another buffer in
+    /// its place.
     #[inline]
     pub(crate) fn keep(
         &mut self,
@@ -295,7 +304,7 @@ impl Connection {
     }
 
     /// Does the second part of a turn: executes the requests in the input received into `buffer`,
-    /// and writes once. `buffer` may be another one afterwards.
+    /// and writes once. May replace `buffer` by another buffer.
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -307,7 +316,7 @@ impl Connection {
         match received {
             Received::Nothing(next) => {
                 if next == Next::AwaitRoom {
-                    self.note_move(turn); // it is we who do not read
+                    self.note_move(turn); // the peer is not to blame: the server does not read
                 }
                 return next;
             }
@@ -343,9 +352,15 @@ impl Connection {
         }
     }
 
-    /// Reads once into `buffer`, behind the kept input. Returns how many bytes in it are input.
+    /// Copies the kept input into `buffer` and reads once behind it. Returns how many bytes of
+    /// `buffer` are input.
     #[inline]
-    fn read(&mut self, turn: &mut TurnState, streams: &mut StreamState, buffer: &mut [u8]) -> Got {
+    fn read(
+        &mut self,
+        turn: &mut TurnState,
+        streams: &mut StreamState,
+        buffer: &mut [u8],
+    ) -> ReadResult {
         let kept = self.held.bytes().len();
         if kept > 0 {
             buffer[..kept].copy_from_slice(self.held.bytes());
@@ -363,14 +378,14 @@ impl Connection {
             }
             Some(arrival) => self.read_value(turn, streams, arrival, free),
         };
-        let Got::Bytes(bytes) = got else { return got };
+        let ReadResult::Bytes(bytes) = got else { return got };
         if kept > 0 {
             mem::take(&mut self.held).release(&mut streams.spares);
         }
-        Got::Bytes(kept + bytes)
+        ReadResult::Bytes(kept + bytes)
     }
 
-    /// Reads the rest of a large value straight into its place, and what follows the value into
+    /// Reads the rest of a large value straight into its frames, and the bytes behind it into
     /// `free`. Returns how many bytes are in `free`.
     fn read_value(
         &mut self,
@@ -378,7 +393,7 @@ impl Connection {
         streams: &mut StreamState,
         arrival: u32,
         free: &mut [u8],
-    ) -> Got {
+    ) -> ReadResult {
         let store = &mut turn.context.store;
         let (spaces, missing) = streams.arrivals.spaces(arrival, store, VALUE_READ_BYTES_MAX);
         let mut pieces: ArrayVec<IoSliceMut<'_>, { SPACES_MAX + 1 }> =
@@ -390,19 +405,19 @@ impl Connection {
         let got = self.stream.read_vectored(&mut pieces, &turn.calls);
         drop(pieces);
         self.note_read(turn, got, room_in_all);
-        let bytes = if let Got::Bytes(bytes) = got { bytes } else { 0 };
+        let bytes = if let ReadResult::Bytes(bytes) = got { bytes } else { 0 };
         streams.arrivals.filled(arrival, bytes.min(room), turn.served_ms);
         match got {
-            Got::Bytes(bytes) => Got::Bytes(bytes.saturating_sub(room)),
+            ReadResult::Bytes(bytes) => ReadResult::Bytes(bytes.saturating_sub(room)),
             got => got,
         }
     }
 
     #[inline]
-    fn note_read(&mut self, turn: &TurnState, got: Got, room: usize) {
-        let Got::Bytes(bytes) = got else { return };
+    fn note_read(&mut self, turn: &TurnState, got: ReadResult, room: usize) {
+        let ReadResult::Bytes(bytes) = got else { return };
         if bytes < room && !self.ended {
-            // A short read: the socket is empty, and the next byte will be announced.
+            // A short read: the socket is empty, and the kernel will report the next byte.
             self.readable = false;
         }
         turn.context.counters.bytes_read.add(bytes as u64);
@@ -418,24 +433,25 @@ impl Connection {
     #[inline]
     fn stopped(&mut self, stop: Stop, used: usize, served_ms: u64) {
         let waits = stop == Stop::Wait;
-        // Progress ends a wait: the request behind what was `used` begins one of its own.
+        // Progress ends a wait: if bytes were `used`, another request waits now, from `served_ms`.
         let since_ms = self.waits_since_ms.filter(|_| used == 0).unwrap_or(served_ms);
         self.waits_since_ms = waits.then_some(since_ms);
         self.resumable = stop == Stop::Enough || waits;
         self.closing |= stop == Stop::Close;
     }
 
-    /// True if the connection keeps memory that `limits` bounds: input, an arriving value, replies.
+    /// True if the connection keeps input, an arriving value or replies, whose memory `limits`
+    /// bounds.
     pub(crate) fn keeps_memory(&self) -> bool {
         self.held.capacity() > 0 || self.arrival.is_some() || self.unsent.is_some()
     }
 
-    /// True if a request, a reply or an errand of it is under way.
+    /// True if a request, a reply or an errand of this connection is under way.
     pub(crate) fn is_under_way(&self) -> bool {
         self.keeps_memory() || self.resumable || self.readable || self.errand.is_some()
     }
 
-    /// True if its errand lasts until the client goes (`watch`), and no reply waits.
+    /// True if the connection's errand lasts until the client closes (`watch`), and no reply waits.
     pub(crate) fn watches(&self) -> bool {
         self.unsent.is_none() && self.errand.as_ref().is_some_and(|it| it.ends_with_input())
     }
@@ -444,7 +460,7 @@ impl Connection {
         self.unsent.as_ref().is_some_and(|unsent| unsent.pinned_bytes() > 0)
     }
 
-    /// Gives back everything that the connection borrowed from the column.
+    /// Gives back all memory that the connection borrowed from the column.
     pub(crate) fn release(&mut self, streams: &mut StreamState) {
         mem::take(&mut self.held).release(&mut streams.spares);
         if let Some(out) = self.unsent.take() {
@@ -455,7 +471,7 @@ impl Connection {
         }
     }
 
-    /// Sends the reason for closing, as far as the socket takes it.
+    /// Sends `refusal`, the reason for closing. Bytes that the socket does not take are lost.
     pub(crate) fn send_refusal(&mut self, refusal: Refusal, turn: &TurnState) {
         if self.unsent.is_none() {
             let _gone = self.stream.write(text::write::line(refusal).as_bytes(), &turn.calls);

@@ -1,7 +1,7 @@
 //! The processors that this process may use, by its affinity and by its control groups' quota.
 //!
-//! Where: asked once, before the command line is read. The default of `-t` and the processors to
-//! which columns are pinned follow from it.
+//! Where: read once, before the command line. The default of `-t` and the processors to which
+//! columns are pinned follow from this.
 //! Invariant: the list of processors is never empty, and has only processors of the affinity mask.
 //! Source: sched_getaffinity(2), cgroups(7), the kernel's `cgroup-v2.rst` (`cpu.max`) and
 //! `sched-bwc.rst` (`cpu.cfs_quota_us`).
@@ -16,7 +16,8 @@ use crate::groups;
 pub struct Cpus {
     /// Numbers of the processors in the affinity mask: one of each core first, then its siblings.
     pub list: Vec<usize>,
-    /// Processor time that the control groups grant, in processors, rounded up; `None`: no limit.
+    /// Processor time that the control groups grant, in processors, rounded up. `None` means no
+    /// limit.
     pub quota: Option<usize>,
 }
 

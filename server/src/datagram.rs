@@ -9,10 +9,10 @@
 //! Where: beside `connection`. A column receives datagrams, executes those of one receive as one
 //! batch, and sends the answers.
 //! Invariant: a datagram is answered, or dropped and counted; an answer is sent or dropped, never
-//! kept. While the first request of a datagram waits for room in the store, that datagram and those
-//! behind it stay in the inbox, and nothing more is received.
+//! kept. While the first request of a datagram waits for room in the store, that datagram and all
+//! later ones stay in the inbox, and nothing more is received.
 //! Source: memcached's `protocol.txt`, "UDP protocol"; memcached 1.6.45 `try_read_udp`,
-//! `build_udp_headers`. It answers each value of a multiget by a message of its own.
+//! `build_udp_headers`. memcached answers each value of a multiget by a message of its own.
 
 pub mod assembly;
 
@@ -33,7 +33,7 @@ use crate::datapath::Datapath;
 use crate::limits::{DATAGRAM_TURNS_MAX, DATAGRAM_WAIT_MS_MAX};
 use crate::turn::TurnState;
 use answers::{Answers, Way};
-use assembly::Added;
+use assembly::AddResult;
 pub use gather::Gather;
 pub use guard::Guard;
 use memory::plant::{self, Fault};
@@ -45,27 +45,28 @@ use whole::Whole;
 #[derive(Debug)]
 pub struct Datagrams<D: Datapath> {
     path: D,
-    rest: Option<Rest>,
+    rest: Option<Backlog>,
     gathers: Arc<[Gather]>,
-    /// The last request that a part made whole.
+    /// The last request whose missing part arrived.
     whole: Whole,
     guard: Guard,
     answers: Answers<D::Peer>,
-    /// Most datagrams that one receive of the last turns has brought.
+    /// Most datagrams that one receive brought in the last call of `turns`.
     most: usize,
 }
 
 /// Datagrams that were received and are yet to be executed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rest {
+struct Backlog {
     /// The position of the first of them among the datagrams received.
     first: usize,
-    /// The position of the first datagram that is yet to be looked at: those before it are counted,
-    /// and are in the assembly if they are parts.
+    /// The position of the first datagram that is yet to be counted. Earlier datagrams have been
+    /// counted, and added to the assembly if they are parts.
     counted: usize,
-    /// A part to be answered when its turn comes: its position, and the result of adding it.
-    put_off: Option<(usize, Added)>,
-    /// Since when the first one waits for room in the store, by `TurnState::served_ms`.
+    /// A part that completed its request or made it too long, and is yet to be answered: its
+    /// position, and the result of adding it.
+    put_off: Option<(usize, AddResult)>,
+    /// When the first datagram began to wait for room in the store, by `TurnState::served_ms`.
     waits_since_ms: Option<u64>,
 }
 
@@ -76,8 +77,8 @@ pub(crate) enum Next {
     Sleep,
     /// Another turn in the next loop.
     Again,
-    /// Another turn a little later: a request waits for room in the store, or an answer for the
-    /// interface.
+    /// Another turn a little later, because a request waits for room in the store, or an answer
+    /// waits for the interface.
     AwaitRoom,
 }
 
@@ -114,12 +115,12 @@ impl<D: Datapath> Datagrams<D> {
         self.path.note_input(number);
     }
 
-    /// Limits each receive to `at_once` datagrams, or bursts of them, and to at least one.
+    /// Limits each receive to `at_once` datagrams or bursts of datagrams; 0 counts as 1.
     pub(crate) fn limit(&mut self, at_once: usize) {
         self.path.limit(at_once);
     }
 
-    /// Returns what the next turn waits for.
+    /// Returns the column's next step with its datagrams.
     pub(crate) fn next(&mut self) -> Next {
         match &self.rest {
             Some(rest) if rest.waits_since_ms.is_some() => Next::AwaitRoom,
@@ -129,7 +130,7 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// True if a turn has left datagrams: in the socket, or received ones that need not wait.
+    /// True if a turn has left datagrams in the socket, or received ones that can be executed now.
     pub(crate) fn is_undrained(&self) -> bool {
         match &self.rest {
             Some(rest) => rest.waits_since_ms.is_none(),
@@ -137,7 +138,7 @@ impl<D: Datapath> Datagrams<D> {
         }
     }
 
-    /// Gives the datagrams that have come their turns. Returns how many were received.
+    /// Takes up to `DATAGRAM_TURNS_MAX` turns. Returns how many datagrams were received.
     pub fn turns(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
         self.most = 0;
@@ -155,21 +156,22 @@ impl<D: Datapath> Datagrams<D> {
         self.most
     }
 
-    /// Receives once, unless datagrams are left; executes, answers. Returns how many were received.
+    /// Receives once unless received datagrams are left, executes and answers. Returns how many
+    /// datagrams were received.
     fn turn(&mut self, turn: &mut TurnState) -> usize {
         let mut came = 0;
         let rest = self.rest.take().unwrap_or_else(|| {
             let received = self.path.receive(&turn.calls);
             came = count(received, turn);
             self.most = self.most.max(came);
-            Rest::default()
+            Backlog::default()
         });
         self.execute(rest, turn);
         came
     }
 
     /// Executes the received datagrams, and answers.
-    fn execute(&mut self, rest: Rest, turn: &mut TurnState) {
+    fn execute(&mut self, rest: Backlog, turn: &mut TurnState) {
         let (speak, datagram_bytes_max) = (self.path.speak(), self.path.datagram_bytes_max());
         let gather = &self.gathers[self.path.home()];
         let (arrived, outgoing) = self.path.halves();
@@ -181,7 +183,8 @@ impl<D: Datapath> Datagrams<D> {
             answers: &mut self.answers,
             outgoing: Way { out: outgoing, datagram_bytes_max },
         };
-        // Answers of many messages wait together, and a message may move a value found before.
+        // Many answers wait to be sent at once, and a later message may move a value that an
+        // earlier answer refers to: copy values into the replies.
         turn.out.keeps = false;
         turn.context.by_datagram = true;
         self.rest = round.run(arrived, rest, turn);
@@ -208,17 +211,18 @@ impl<D: Datapath> Datagrams<D> {
         self.path.held_bytes() + gathered + self.answers.held_bytes()
     }
 
-    /// Receives once from another column's socket of this number, or from its queue; executes, and
-    /// answers by the same way. Returns how many were received.
+    /// Receives once from the socket number `socket` of another `column`, or from that column's
+    /// queue; executes, and answers through the same socket or queue. Returns how many datagrams
+    /// were received.
     pub(crate) fn steal(&mut self, column: usize, socket: usize, turn: &mut TurnState) -> usize {
         if self.rest.is_some() {
             return 0;
         }
         let came = count(self.path.steal(column, socket, &turn.calls), turn);
         if plant::is(Fault::StolenTwice) {
-            self.execute(Rest::default(), turn);
+            self.execute(Backlog::default(), turn);
         }
-        self.execute(Rest::default(), turn);
+        self.execute(Backlog::default(), turn);
         came
     }
 }
@@ -232,8 +236,8 @@ fn count(received: Received, turn: &TurnState) -> usize {
     received.datagrams
 }
 
-impl Rest {
-    /// True if the first one may wait for room: it has not waited too long.
+impl Backlog {
+    /// True if the first datagram has waited for less than `DATAGRAM_WAIT_MS_MAX`.
     fn may_wait(&self, turn: &TurnState) -> bool {
         let since_ms = self.waits_since_ms.unwrap_or(turn.served_ms);
         turn.served_ms.saturating_sub(since_ms) < DATAGRAM_WAIT_MS_MAX

@@ -1,8 +1,9 @@
-//! The two ways by which datagrams come and go, and the trait that both implement.
+//! The two ways to receive and send datagrams, and the trait that both implement.
 //!
-//! Where: between the system and `datagram`, which executes what has come and writes answers.
+//! Where: between the system and `datagram`, which executes received requests and writes answers.
 //! Invariant: a datapath yields whole datagrams, and sends each answer or drops it; it never
-//! interprets the bytes in them. Another datapath is a file beside `udp` and a field of the column.
+//! interprets their bytes. A further datapath would be a file beside `udp` and a field of the
+//! column.
 
 pub mod udp;
 pub mod xdp;
@@ -11,17 +12,17 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use net::{Calls, Datagram, Received, Tally};
-use protocol::Speak;
+use protocol::ProtocolMode;
 
 /// A column's sockets of one kind, with the datagrams of the last receive.
 pub trait Datapath {
-    /// The sender of a datagram, with all that an answer needs to get back.
+    /// The sender of a datagram, with all that is needed to send an answer to it.
     type Peer: Sender;
     /// The datagrams of the last receive.
     type Arrived<'a>: Iterator<Item = Datagram<'a, Self::Peer>>
     where
         Self: 'a;
-    /// The way by which they are answered.
+    /// The sender of answers to these datagrams.
     type Outgoing<'a>: Outgoing<Peer = Self::Peer>
     where
         Self: 'a;
@@ -32,33 +33,35 @@ pub trait Datapath {
     /// The number of the column whose descriptor the last receive read.
     fn home(&self) -> usize;
 
-    /// The descriptors that the column's epoll is to watch, each by its position.
+    /// The descriptors that the column's epoll is to watch. Other methods number them from 0 in
+    /// this order.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
 
-    /// Notes that the kernel reported input for a descriptor.
+    /// Notes that the kernel reported input for the descriptor of this number.
     fn note_input(&mut self, number: u64);
 
     /// True if a descriptor may have input.
     fn has_input(&mut self) -> bool;
 
-    /// True if the last receive has left something.
+    /// True if the last receive left datagrams behind.
     fn is_undrained(&self) -> bool;
 
-    /// True if datagrams given to the system have not left, and nothing will tell when they can:
-    /// another turn sends them.
+    /// True if datagrams handed to the system have not been sent and no event will report when they
+    /// can be: the column must take another turn, which sends them.
     fn has_unsent(&mut self) -> bool;
 
-    /// Limits each receive to `at_once` datagrams, or bursts of them, and to at least one.
+    /// Limits each receive to `at_once` datagrams or bursts of datagrams; 0 counts as 1.
     fn limit(&mut self, at_once: usize);
 
     /// Receives once, from the next socket that is ready.
     fn receive(&mut self, calls: &Calls) -> Received;
 
-    /// Receives once from another column's socket of this number, or from its queue.
+    /// Receives once from the socket number `socket` of another `column`, or from that column's
+    /// queue.
     fn steal(&mut self, column: usize, socket: usize, calls: &Calls) -> Received;
 
     /// The protocols that may be spoken to the socket that received last.
-    fn speak(&self) -> Speak;
+    fn speak(&self) -> ProtocolMode;
 
     /// Most bytes that a datagram from that socket carries, the memcached UDP header included.
     fn datagram_bytes_max(&self) -> usize;
@@ -66,10 +69,10 @@ pub trait Datapath {
     /// The datagrams of the last receive, and the way to answer them.
     fn halves(&mut self) -> (Self::Arrived<'_>, Self::Outgoing<'_>);
 
-    /// Ends the use of the received datagrams: their memory may be used again.
+    /// Ends the use of the received datagrams: their memory may be reused.
     fn release(&mut self);
 
-    /// Bytes of memory that the datapath takes beside the store.
+    /// Bytes of memory that the datapath takes outside the store.
     fn held_bytes(&self) -> usize;
 }
 
@@ -78,27 +81,27 @@ pub trait Sender: Copy + std::fmt::Debug {
     /// The sender's address and port.
     fn address(&self) -> Option<SocketAddr>;
 
-    /// True if the datagram was sent to many: to a multicast or broadcast address.
+    /// True if the datagram was sent to a multicast or broadcast address.
     fn is_for_many(&self) -> bool;
 }
 
-/// The way out for answers.
+/// Opens batches of answers to be sent.
 pub trait Outgoing {
     /// The receiver of an answer.
     type Peer;
-    /// The datagrams that are being written.
-    type Letters<'a>: Letters<'a, Self::Peer>
+    /// A batch of datagrams that are being written.
+    type SendBatch<'a>: SendBatch<'a, Self::Peer>
     where
         Self: 'a;
 
-    /// Begins a set of datagrams, which is empty.
-    fn open(&mut self) -> Self::Letters<'_>;
+    /// Begins an empty batch of datagrams.
+    fn open(&mut self) -> Self::SendBatch<'_>;
 }
 
-/// Datagrams that are being written and sent.
-pub trait Letters<'a, P> {
+/// A batch of datagrams that are written, then sent together.
+pub trait SendBatch<'a, P> {
     /// Adds a datagram: `head`, of at most `net::HEAD_BYTES_MAX` bytes, then `pieces`. Returns
-    /// false and adds nothing if there is no room: post then, and add it again.
+    /// false and adds nothing if there is no room: the caller posts the batch and adds it again.
     fn add(&mut self, to: &'a P, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool;
 
     /// Sends all datagrams that the system takes, and drops the rest.

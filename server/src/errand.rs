@@ -1,10 +1,10 @@
 //! Errands: commands that take many turns.
 //!
-//! Where: the executor gives an errand to the turn; the connection keeps it and takes one step of
-//! it each turn, before it executes anything behind the command.
+//! Where: the executor gives an errand to the turn. The connection keeps the errand and takes some
+//! of its steps in each turn, before it executes the requests that follow the command.
 //! Invariant: a step does a bounded amount of work and appends a bounded amount of replies, and the
-//! next step waits until those are sent. A client that reads slowly slows down only its own errand.
-//! Source: memcached 1.6.45 `conn_watch`: there, other threads write to such a connection.
+//! next step waits until all are sent. A client that reads slowly slows down only its own errand.
+//! Source: memcached 1.6.45 `conn_watch`, a state in which other threads write to a connection.
 
 pub(crate) mod census;
 pub(crate) mod conns;
@@ -26,24 +26,25 @@ pub(crate) enum Errand {
     Census(Census),
     Detail(Detail),
     Conns(Conns),
-    /// Events, as they happen, until the client goes.
+    /// Sends events as they happen, until the client closes.
     Watch(Seat),
 }
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// There is more to do.
+    /// The errand has more steps.
     More,
-    /// There may be more to do a little later.
+    /// The errand has no work now, but may have some a little later.
     Idle,
     Done,
-    /// The errand cannot go on. Its connection closes, lest a part be taken for the whole answer.
+    /// The errand cannot continue. Its connection closes, so that the client does not mistake a
+    /// part of the answer for the whole.
     Ended,
 }
 
 impl Errand {
-    /// True if the errand ends when its client has sent its last byte.
+    /// True if the errand ends when its client closes the sending side of its connection.
     pub(crate) fn ends_with_input(&self) -> bool {
         matches!(self, Errand::Watch(_))
     }

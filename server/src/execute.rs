@@ -1,4 +1,4 @@
-//! Executes requests: calls the store, and has the request's protocol write the outcome.
+//! Executes requests: calls the store, and writes the outcome in the request's protocol.
 //!
 //! Where: between a connection's `Session` and its `Out`.
 //! Invariant: one request, one reply, in order; no allocation. Events that memcached counts are
@@ -25,7 +25,8 @@ use std::sync::Arc;
 use net::Stream;
 use protocol::text::operator::Streams;
 use protocol::{
-    Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Session, Speak, Step, Store,
+    Answer, Delete, Form, Meta, MetaVerb, Outcome, ProtocolMode, Refusal, Request, Session, Step,
+    Store,
 };
 use store::{Body, Column, Deleted, Draft, MetaDelete, Prefetched, Refused};
 
@@ -37,17 +38,17 @@ use crate::sampled::{SAMPLED, Sampler};
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Counters, Shared};
 use crate::stats;
-use crate::watch::{ASKED, DETAIL, Noted};
+use crate::watch::{DETAIL, NotedEvents, PAGES_REQUESTED};
 pub(crate) use note::value_bytes;
-use put::Arrived;
+use put::ArrivedValue;
 
 /// The highest level of `verbosity`; a higher number counts as this one.
 const VERBOSITY_MAX: u32 = 2;
 
-/// The state that executing needs: one per column.
+/// The state that the execution of requests needs. Each column has one.
 #[derive(Debug)]
 pub struct Context {
-    /// The column's hold on the store.
+    /// The column's access to the store.
     pub store: Column,
     /// The column's own counters.
     pub counters: Arc<Counters>,
@@ -56,13 +57,14 @@ pub struct Context {
     pub(crate) column: usize,
     /// The column's view of the time, set once per loop.
     pub clock: Clock,
-    /// If there is no room yet, a request waits (true) or is refused. Set for each turn or message.
+    /// True if a request waits when the store has no room yet; false if it is refused then. Set for
+    /// each turn or message.
     pub may_wait: bool,
-    /// True if the requests came in datagrams: their sender may be forged.
+    /// True if the requests arrived in datagrams, whose sender may be forged.
     pub(crate) by_datagram: bool,
-    /// The errand with which the connection goes on after this turn.
+    /// The errand that the connection continues after this turn.
     pub(crate) errand: Option<Box<Errand>>,
-    pub(crate) noted: Noted,
+    pub(crate) noted: NotedEvents,
     /// Decides which loops are sampled.
     pub(crate) sampler: Sampler,
     /// Steps of this loop so far, see `work`.
@@ -75,18 +77,19 @@ pub struct Context {
 pub enum After {
     /// Executes the next request.
     Continue,
-    /// Sends what is ready before it goes on (`mn`).
+    /// Sends the replies that are ready before it executes more (`mn`).
     Flush,
-    /// Sends what is ready, then closes (`quit`).
+    /// Sends the replies that are ready, then closes (`quit`).
     Close,
-    /// Tries the same request again a little later: the store has no room yet. Nothing was done.
+    /// Tries the same request again a little later, because the store has no room yet. The request
+    /// has changed nothing.
     Wait,
-    /// Goes on with `Context::errand` before it executes anything else.
+    /// Continues `Context::errand` before it executes another request.
     Errand,
 }
 
 impl Context {
-    /// Makes the context of the column with this hold on the store and these counters.
+    /// Makes the context of the column that has this access to the store and these counters.
     #[must_use]
     pub fn new(
         store: Column,
@@ -105,16 +108,16 @@ impl Context {
             may_wait: true,
             by_datagram: false,
             errand: None,
-            noted: Noted::default(),
+            noted: NotedEvents::default(),
             sampler: Sampler::new(column),
             #[cfg(debug_assertions)]
             steps: 0,
         }
     }
 
-    /// Counts steps of work, for the test that holds every command under `limits::LOOP_STEPS_MAX`:
-    /// a request or a key of one, an item or an entry looked at, 64 bytes of replies written.
-    /// Release builds count nothing.
+    /// Counts steps of work, for the test that holds every command under `limits::LOOP_STEPS_MAX`.
+    /// A step is a request, a key of a request, an item or entry that is looked at, or `STEP_BYTES`
+    /// bytes of replies. Release builds count nothing.
     #[inline(always)]
     #[cfg_attr(
         not(debug_assertions),
@@ -144,7 +147,7 @@ impl Context {
         // A change drops the `SAMPLED` of an earlier loop.
         let watched = self.shared.watch.watched();
         if watched != self.noted.watched {
-            self.store.note_evictions(if watched.meet(Streams::EVICTIONS.with(DETAIL)) {
+            self.store.note_evictions(if watched.intersects(Streams::EVICTIONS.with(DETAIL)) {
                 EVICTIONS_NOTED_MAX
             } else {
                 0
@@ -153,8 +156,8 @@ impl Context {
         }
     }
 
-    /// Ends a loop: hands lines to watchers. Returns true if somebody asks for the column's
-    /// sockets.
+    /// Ends a loop: hands lines to watchers. Returns true if `stats conns` requests the column's
+    /// list of sockets.
     #[inline]
     pub(crate) fn end_loop(&mut self) -> bool {
         #[cfg(debug_assertions)]
@@ -164,37 +167,39 @@ impl Context {
 
     #[cold]
     fn end_watched_loop(&mut self) -> bool {
-        if self.noted.watched.meet(Streams::EVICTIONS.with(DETAIL)) {
+        if self.noted.watched.intersects(Streams::EVICTIONS.with(DETAIL)) {
             note::evictions(self);
         }
         if self.noted.has_lines() {
             self.noted.tell(&self.shared, &self.counters);
         }
-        self.noted.watched.meet(ASKED)
+        self.noted.watched.intersects(PAGES_REQUESTED)
     }
 
-    /// Notes that a connection came, or with a `reason` that it went, where that is watched.
+    /// Notes that a connection was accepted, or, with a `reason`, closed, if that is watched.
     pub(crate) fn note_connection(&mut self, stream: &Stream, reason: Option<&str>) {
         let Context { shared, counters, noted, .. } = self;
-        if noted.watched.meet(Streams::CONNEVENTS) {
+        if noted.watched.intersects(Streams::CONNEVENTS) {
             let peer = stream.peer().unwrap_or(None);
             let descriptor = stream.as_fd().as_raw_fd();
             noted.connection((shared, counters), (peer, descriptor), reason);
         }
     }
 
-    /// Returns the refusal of an answer that takes several turns, if none can begin here.
+    /// Returns a refusal if the request arrived in a datagram: then it cannot begin an errand,
+    /// whose answer takes several turns.
     pub(crate) fn refuses_errands(&self) -> Option<Refusal> {
         self.by_datagram.then(|| self.refused(Refusal::ConnectionOnly))
     }
 
-    /// Returns the refusal of an operator's command, if operators are not obeyed here.
+    /// Returns a refusal if the request arrived in a datagram, unless operators' commands are
+    /// obeyed in datagrams (`-o udp_admin`).
     pub(crate) fn refuses_operators(&self) -> Option<Refusal> {
         let obeys = !self.by_datagram || self.shared.settings.udp_admin;
         (!obeys).then(|| self.refused(Refusal::OperatorOnly))
     }
 
-    /// Counts a request that is refused because it came in a datagram.
+    /// Counts a request that is refused because it arrived in a datagram.
     fn refused(&self, refusal: Refusal) -> Refusal {
         self.counters.udp_refused.add(1);
         refusal
@@ -238,8 +243,8 @@ pub fn execute_hashed(
 /// Bytes of replies that count as a step.
 pub(crate) const STEP_BYTES: usize = 64;
 
-/// Executes storage commands. They, meta commands and all others have functions of their own, so
-/// that the code of each, and of retrievals, has the processor's registers for itself.
+/// Executes storage commands. Storage commands, meta commands and all others have separate
+/// functions, so that the compiler allocates registers for each kind of request by itself.
 #[inline(never)]
 fn execute_store(
     context: &mut Context,
@@ -250,7 +255,7 @@ fn execute_store(
     if begin_other(context, out) {
         return note::execute(context, &Request::Store(*request), hash, out);
     }
-    let value = Arrived::here(request.value, request.terminated);
+    let value = ArrivedValue::here(request.value, request.terminated);
     put::store(context, request, hash, value, out)
 }
 
@@ -262,7 +267,7 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     match request.verb {
         MetaVerb::Get => meta::get(context, request, None, out),
         MetaVerb::Set => {
-            let value = Arrived::here(request.value, request.terminated);
+            let value = ArrivedValue::here(request.value, request.terminated);
             put::meta_store(context, request, value, out)
         }
         MetaVerb::Delete => meta::delete(context, request, out),
@@ -291,12 +296,12 @@ fn execute_other(
     }
 }
 
-/// True if requests other than retrievals are watched or sampled. Settles `out` first, because each
-/// of these requests may pass a quiescent point.
+/// True if requests other than retrievals are watched or sampled. Settles `out` first, because such
+/// a request may pass a quiescent point.
 #[inline(always)]
 fn begin_other(context: &Context, out: &mut Out) -> bool {
     out.settle(&context.store);
-    context.noted.watched.meet(note::OTHERS)
+    context.noted.watched.intersects(note::OTHERS)
 }
 
 #[cold]
@@ -306,7 +311,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
             return touch(context, key, exptime, form, out);
         }
         Request::FlushAll { exptime, form } => {
-            form.say(operator::flush_all(context, exptime), &mut out.buf);
+            form.write_outcome(operator::flush_all(context, exptime), &mut out.buf);
         }
         Request::Operator { command, args, form } => {
             return operator::obey(context, command, args, form, out);
@@ -319,7 +324,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
                     Outcome::Done
                 }
             };
-            form.say(outcome, &mut out.buf);
+            form.write_outcome(outcome, &mut out.buf);
         }
         Request::Stats { args, form } => {
             return stats::answer(context, args, form, out);
@@ -327,11 +332,11 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
         Request::Version(form) => form.version(MEMCACHED_VERSION, &mut out.buf),
         Request::Answer(answer) => answer.write(&mut out.buf),
         Request::Noop(form) => {
-            form.say(Outcome::Noop, &mut out.buf);
+            form.write_outcome(Outcome::Noop, &mut out.buf);
             return After::Flush;
         }
         Request::Quit(form) => {
-            form.say(Outcome::Quit, &mut out.buf);
+            form.write_outcome(Outcome::Quit, &mut out.buf);
             return After::Close;
         }
         Request::LastAnswer(answer) => {
@@ -347,8 +352,8 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// Checks whether the value of this storage command may come. To be called before a value is
-/// received elsewhere than into the connection's buffer.
+/// Checks whether the value of this storage command is admitted. To be called before a value is
+/// received into a draft instead of the connection's buffer.
 ///
 /// # Errors
 /// The reply, to be given to `Session::swallow`.
@@ -358,7 +363,7 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
         Request::Store(store) => {
             let begun = put::begin(context, store, value_bytes);
             if begun.is_err() {
-                note::asked(context, store.key, |asked| asked.sets += 1);
+                note::count_for_prefix(context, store.key, |counts| counts.sets += 1);
             }
             (begun, store.form)
         }
@@ -368,8 +373,8 @@ pub fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> 
     begun.map_err(|refusal| form.refused(refusal))
 }
 
-/// Executes the storage command of `header`, which is all that came before the value. The value has
-/// arrived in `draft`; `terminated` is true if its line end followed it. After `After::Wait` call
+/// Executes the storage command of `header`, the bytes before the value. The value has arrived in
+/// `draft`; `terminated` is true if its line end followed it. After `After::Wait` the caller calls
 /// again with the same draft.
 pub fn execute_with_draft(
     context: &mut Context,
@@ -379,9 +384,10 @@ pub fn execute_with_draft(
     out: &mut Out,
 ) -> After {
     out.settle(&context.store);
-    // `header` was parsed as a storage command's when it came, and parses the same way again.
-    if let Step::Body { request, value_bytes, .. } = Session::new(Speak::Auto).next(header) {
-        let value = Arrived { body: Body::Draft(draft), bytes: value_bytes as usize, terminated };
+    // `header` was parsed as a storage command when it arrived, and parses the same way again.
+    if let Step::Body { request, value_bytes, .. } = Session::new(ProtocolMode::Auto).next(header) {
+        let value =
+            ArrivedValue { body: Body::Draft(draft), bytes: value_bytes as usize, terminated };
         let mark = note::looks_up(context, &request, terminated);
         let after = match &request {
             Request::Store(request) => put::store(context, request, None, value, out),
@@ -397,11 +403,11 @@ pub fn execute_with_draft(
     After::Continue
 }
 
-/// Returns the answer to the storage command of `header`, when the store has no room left for its
-/// value, which is still coming. The caller skips the rest of the value first. A refused set leaves
-/// no old value behind.
+/// Returns the answer to the storage command of `header` if the store has no room left for its
+/// value, which is still arriving. The caller sends the answer after it has skipped the rest of the
+/// value. A refused set leaves no old value behind.
 pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
-    match Session::new(Speak::Auto).next(header) {
+    match Session::new(ProtocolMode::Auto).next(header) {
         Step::Body { request: Request::Store(store), .. } => {
             store.form.refused(put::give_up(context, &store))
         }
@@ -414,7 +420,7 @@ pub fn give_up(context: &mut Context, header: &[u8]) -> Answer {
 
 fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
     let bytes = note::bytes_to_delete(context, delete.key);
-    note::asked(context, delete.key, |asked| asked.deletes += 1);
+    note::count_for_prefix(context, delete.key, |counts| counts.deletes += 1);
     let deleted = match delete.cas {
         0 if context.store.delete(delete.key) => Ok(Deleted::Deleted),
         0 => Ok(Deleted::NotFound),
@@ -441,7 +447,7 @@ fn delete(context: &mut Context, delete: &Delete<'_>, out: &mut Out) {
         Ok(Deleted::Exists) => Outcome::Refused(Refusal::Exists),
         Err(_) => Outcome::Refused(Refusal::NoMemory),
     };
-    delete.form.say(outcome, &mut out.buf);
+    delete.form.write_outcome(outcome, &mut out.buf);
 }
 
 fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut Out) -> After {
@@ -451,11 +457,11 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
     };
     // A binary touch counts as a lookup, as in memcached.
     if !form.lists_items() {
-        note::asked_get(context, key, u64::from(touched));
+        note::count_get_for_prefix(context, key, u64::from(touched));
     }
     if touched {
         context.counters.touch_hits.add(1);
-        form.say(Outcome::Touched, &mut out.buf);
+        form.write_outcome(Outcome::Touched, &mut out.buf);
     } else {
         context.counters.touch_misses.add(1);
         form.refuse(Refusal::NotFound, &mut out.buf);
@@ -463,7 +469,7 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
     After::Continue
 }
 
-/// Appends the refusal of a meta request, and goes on.
+/// Appends the refusal of a meta request.
 fn refuse(out: &mut Out, refusal: Refusal) -> After {
     Meta::FORM.refuse(refusal, &mut out.buf);
     After::Continue

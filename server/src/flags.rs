@@ -34,11 +34,11 @@ const COLUMNS_SANE: usize = 64;
 /// Most columns.
 pub const COLUMNS_MAX: usize = 1024;
 
-/// Why the command line is refused.
+/// The reason why the command line is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct BadFlag {
-    /// One or more lines for stderr that say what to do.
+    /// One or more lines for stderr that tell the user what to do.
     pub text: String,
     /// The exit status.
     pub status: u8,
@@ -54,21 +54,21 @@ impl BadFlag {
     }
 }
 
-/// The command line's request.
+/// The result of parsing the command line.
 #[derive(Debug)]
-pub enum Asked {
-    /// To print this text to stdout and exit with 0.
+pub enum Action {
+    /// Print this text to stdout and exit with 0.
     Print(String),
-    /// To serve with these settings. The notes go to stderr.
+    /// Serve with these settings. The notes go to stderr.
     Serve(Box<Settings>, Vec<String>),
 }
 
 /// The kind of value that a flag takes, with its name in `-h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// It takes none.
+    /// The flag takes no value.
     Nothing,
-    /// It takes one, of this name.
+    /// The flag takes a value of this name.
     Value(&'static str),
     /// `--long` or `--long=value`, whose value is ignored (memcached's `--verbose`).
     Optional,
@@ -79,20 +79,21 @@ pub enum Takes {
 enum Does {
     /// Changes the settings, given the flag's value or an empty text.
     Sets(fn(&mut Choices, &str) -> Result<(), BadFlag>),
-    /// Has no effect here: the value is checked as memcached checks it, and a note says `why`.
+    /// Has no effect here: the value is checked as memcached checks it, and a note gives the reason
+    /// `why`.
     Nothing { check: fn(&str) -> Result<(), BadFlag>, why: &'static str },
     /// Is refused, for this reason: the server does not have what the flag promises.
     Refused(&'static str),
 }
 
-/// The effect of a flag, as documentation tells it.
+/// The effect of a flag for the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// That of its help.
+    /// The flag has the effect that its help describes.
     Works,
-    /// None, for this reason.
+    /// The flag has no effect, for this reason.
     Nothing(&'static str),
-    /// It is refused, for this reason.
+    /// The flag is refused, for this reason.
     Refused(&'static str),
 }
 
@@ -102,7 +103,7 @@ pub struct Flag {
     pub short: Option<char>,
     /// The long name, or the option's. Empty if the flag has no long name.
     pub long: &'static str,
-    /// Its value.
+    /// The kind of the flag's value.
     pub takes: Takes,
     /// The lines of `-h` that explain the flag; none for an option of `-o` that does nothing.
     pub help: &'static [&'static str],
@@ -144,7 +145,7 @@ struct Choices {
     has_port: bool,
     /// False after `-o no_pin`.
     pin: bool,
-    /// The text of the first of -h, -V and -i; that flag ends the parsing.
+    /// The text of -h, -V or -i, whichever comes first and ends the parsing.
     print: Option<String>,
     ram: Ram,
 }
@@ -158,7 +159,7 @@ pub fn parse(
     arguments: impl IntoIterator<Item = OsString>,
     cpus: &Cpus,
     ram: &Ram,
-) -> Result<Asked, BadFlag> {
+) -> Result<Action, BadFlag> {
     let settings = Settings { columns: cpus.columns().min(COLUMNS_MAX), ..Settings::default() };
     let mut choices = Choices {
         settings,
@@ -177,7 +178,7 @@ pub fn parse(
             lexopt::Arg::Short(short) => (find_short(short)?, false),
             lexopt::Arg::Long(long) => (find_long(long)?, true),
             lexopt::Arg::Value(value) => {
-                return pages::asked(&value.to_string_lossy(), is_first, &mut parser);
+                return pages::text_of_command(&value.to_string_lossy(), is_first, &mut parser);
             }
         };
         let value = match flag.takes {
@@ -193,7 +194,7 @@ pub fn parse(
         choices.apply(flag, value.trim_start())?;
         is_first = false;
         if let Some(text) = choices.print {
-            return Ok(Asked::Print(text));
+            return Ok(Action::Print(text));
         }
     }
     choices.finish(cpus)
@@ -242,7 +243,7 @@ fn meant_long(long: &str) -> String {
     meant(&format!("--{long}"), names.iter().map(String::as_str))
 }
 
-/// The name that was probably meant, as words behind what is wrong; nothing where none is near.
+/// A hint at the name that was probably meant, to follow an error text. Empty if no name is near.
 fn meant<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
     let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
     let near = near.filter(|(edits, name)| 3 * edits <= name.len());
@@ -272,7 +273,7 @@ impl Choices {
         self.act(&named(flag), flag.does, value)
     }
 
-    /// Does what the row of a flag or of an `-o` option says.
+    /// Applies the row of a flag or of an `-o` option.
     fn act(&mut self, name: &str, does: Does, value: &str) -> Result<(), BadFlag> {
         match does {
             Does::Sets(set) => set(self, value),
@@ -288,8 +289,8 @@ impl Choices {
         }
     }
 
-    /// Completes the settings by what depends on several flags.
-    fn finish(mut self, cpus: &Cpus) -> Result<Asked, BadFlag> {
+    /// Completes the settings that depend on several flags.
+    fn finish(mut self, cpus: &Cpus) -> Result<Action, BadFlag> {
         limits::check_item_bytes(&self.settings)?;
         limits::compare_memory(&mut self);
         listen::set_listeners(&mut self)?;
@@ -310,7 +311,7 @@ impl Choices {
                 *path = path.take().map(absolute);
             }
         }
-        Ok(Asked::Serve(Box::new(self.settings), self.notes))
+        Ok(Action::Serve(Box::new(self.settings), self.notes))
     }
 }
 

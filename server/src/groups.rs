@@ -1,7 +1,7 @@
 //! Limits set by the control groups that this process is in.
 //!
-//! Where: `cpus` and `ram` ask before the command line is read.
-//! Invariant: whatever the files say, nothing above the mount point of a hierarchy is read.
+//! Where: `cpus` and `ram` call it before the command line is read.
+//! Invariant: whatever the files contain, nothing above the mount point of a hierarchy is read.
 //! Source: cgroups(7), the kernel's `cgroup-v2.rst`.
 
 use std::collections::HashSet;

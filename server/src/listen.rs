@@ -1,6 +1,6 @@
-//! Opens the listeners that the settings ask for.
+//! Opens the listeners that the settings request.
 //!
-//! Where: once, before there are columns.
+//! Where: `run` calls `open` once, before it starts columns.
 //! Invariant: every column has its own listener for every TCP address, so the kernel spreads
 //! connections over columns; a Unix socket has one listener that all columns share. An address in
 //! use is skipped if another address of the same `-l` entry can be opened.
@@ -12,14 +12,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use net::{Endpoint, Listener, ReservedPort, Sizes};
-use protocol::Speak;
+use protocol::ProtocolMode;
 use protocol::udp::ANSWER_BYTES_MAX;
 
 use crate::datapath::udp::ColumnSocket;
 use crate::limits::UDP_BUFFER_BYTES;
 use crate::settings::{Listen, Port, Settings};
 
-/// Most listeners of one column: a column keeps a bit for each in one word.
+/// Most listeners of one column, which keeps a bit for each listener in one word.
 pub const LISTENERS_MAX: usize = 62;
 
 /// The smallest MTU of an interface that carries IPv4 (RFC 791).
@@ -28,15 +28,16 @@ const MTU_MIN: usize = 576;
 /// Bytes of the headers of IPv6 and UDP; those of IPv4 and UDP are shorter.
 const HEADERS_BYTES: usize = 48;
 
-/// The fewest bytes of an answer that fit into a datagram behind its memcached UDP header.
+/// The most bytes of an answer that fit into a datagram behind its memcached UDP header where the
+/// MTU is the smallest.
 pub(crate) const PAYLOAD_BYTES_MIN: usize = MTU_MIN - HEADERS_BYTES - protocol::udp::HEADER_BYTES;
 
 /// A listener as one column sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnListener {
     pub(crate) socket: Arc<Listener>,
-    pub(crate) speak: Speak,
-    /// True if all columns accept from this listener.
+    pub(crate) speak: ProtocolMode,
+    /// True if all columns accept from this socket.
     pub(crate) shared: bool,
 }
 
@@ -44,9 +45,10 @@ pub(crate) struct ColumnListener {
 pub(crate) struct Listeners {
     pub(crate) columns: Vec<Vec<ColumnListener>>,
     pub(crate) datagrams: Vec<Vec<ColumnSocket>>,
-    /// The UDP addresses and ports; all of them, if each column has a port of its own.
+    /// The UDP addresses with their ports; one for each column if each column has its own port.
     pub(crate) datagram_addresses: Vec<SocketAddr>,
-    /// The addresses listened on; port 0 is replaced by the port that the system chose.
+    /// The addresses on which the server listens; port 0 is replaced by the port that the system
+    /// chose.
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
@@ -74,7 +76,7 @@ pub enum ListenError {
     /// An address of `-l`, `-p` or `-U` cannot be opened.
     #[error("failed to listen on {asked}: {at} ({transport}): {error}")]
     Address {
-        /// The request, in the user's words.
+        /// The address as the user wrote it.
         asked: String,
         /// The address and port.
         at: String,
@@ -149,7 +151,7 @@ fn number(port: Port) -> Option<u16> {
     }
 }
 
-/// Opens all addresses of one `-l` entry. Logs those that are skipped.
+/// Opens all addresses of one `-l` entry. Logs the addresses that are skipped.
 fn open_entry(
     settings: &Settings,
     (listen, port): (&Listen, u16),
@@ -186,7 +188,7 @@ fn open_entry(
     Ok(())
 }
 
-/// True if the address is in use, or of a family that this system does not have.
+/// True if the address is in use, or belongs to a family that this system does not support.
 fn may_be_skipped(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
 }
@@ -204,7 +206,7 @@ fn addresses(host: Option<&str>, port: u16) -> io::Result<Vec<SocketAddr>> {
 fn open_address(
     listeners: &mut Listeners,
     settings: &Settings,
-    speak: Speak,
+    speak: ProtocolMode,
     address: SocketAddr,
 ) -> io::Result<()> {
     let hold = ReservedPort::take(address)?;
@@ -216,11 +218,11 @@ fn open_address(
     Ok(())
 }
 
-/// Opens a UDP socket per column, all at one port or each at its own.
+/// Opens a UDP socket for each column, all at one port or each at its own port.
 fn open_datagrams(
     listeners: &mut Listeners,
     settings: &Settings,
-    speak: Speak,
+    speak: ProtocolMode,
     address: SocketAddr,
 ) -> io::Result<()> {
     let datagram_bytes_max = datagram_bytes_max(address.ip());
@@ -241,8 +243,8 @@ fn open_datagrams(
 }
 
 /// Returns the most bytes that a datagram from `ip` carries: memcached's 1,400, or fewer if the
-/// interface of that address takes fewer. For a wildcard address, the interface that takes the
-/// fewest counts.
+/// interface with that address has a smaller MTU. For a wildcard address, the smallest MTU of all
+/// interfaces counts.
 fn datagram_bytes_max(ip: IpAddr) -> usize {
     let own = net::own_addresses().unwrap_or_default();
     let is_any = |its: &IpAddr| ip.is_unspecified() && ip.is_ipv4() == its.is_ipv4();

@@ -1,4 +1,4 @@
-//! The binary `hypostyle`: starts a server as the command line says, and stops it on a signal.
+//! The binary `hypostyle`: starts a server from the command line, and stops it on a signal.
 //!
 //! Where: the outermost layer. `flags` reads the command line, `process` prepares the process,
 //! `run` serves.
@@ -31,8 +31,8 @@ fn main() -> ExitCode {
     let cpus = cpus::usable(Path::new("/"));
     let ram = ram::usable(Path::new("/"));
     let (settings, notes) = match flags::parse(std::env::args_os().skip(1), &cpus, &ram) {
-        Ok(flags::Asked::Serve(settings, notes)) => (*settings, notes),
-        Ok(flags::Asked::Print(text)) => {
+        Ok(flags::Action::Serve(settings, notes)) => (*settings, notes),
+        Ok(flags::Action::Print(text)) => {
             let printed = io::stdout().write_all(text.as_bytes());
             return ExitCode::from(u8::from(printed.is_err()));
         }
@@ -76,7 +76,7 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     }
     let pid_file = match pid_path.as_deref().map(PidFile::write).transpose() {
         Ok(file) => file,
-        // Without the file, whoever started the daemon could not end it.
+        // Without the file, the user who started the daemon would not know which process to end.
         Err(text) if daemon.is_some() => {
             server.stop();
             return Err(Failure { text, status: SYSTEM });
@@ -116,7 +116,7 @@ fn log_to_stderr(verbosity: u32) {
 }
 
 /// Finds the user to run as (`-u`). Only root can change its user, so for others `-u` has no
-/// effect, as in memcached, but is warned of.
+/// effect, as in memcached, but there is a warning on stderr.
 fn user(settings: &Settings) -> Result<Option<User>, Failure> {
     if !process::is_root() {
         let (own, wanted) = (process::user_id(), settings.user.as_deref());

@@ -1,6 +1,6 @@
 //! The machine's NUMA nodes, and the distances between processors.
 //!
-//! Where: asked once, before there are columns, and by `stats columns`.
+//! Where: read once, before there are columns, and by `stats columns`.
 //! Invariant: if the system does not report nodes, all processors count as one node.
 //! Source: the kernel's `Documentation/ABI/stable/sysfs-devices-node`: `cpulist`, and `distance`,
 //! one number for each node in the order of their numbers, ten for a node's own memory.
@@ -22,11 +22,11 @@ struct Node {
     distances: Vec<u32>,
 }
 
-/// Another column, as seen from one.
+/// Another column, in relation to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbour {
     pub(crate) column: usize,
-    /// True if its processor is on the same node.
+    /// True if the two columns' processors are on the same node.
     pub(crate) is_near: bool,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Where: the executor appends, and the holder of the turn sends.
 //! Invariant: the bytes to send are `buf` with each spliced value's bytes inserted at its position.
-//! `buf` holds copies, so it outlives any quiescent point, and a value in frames keeps them. A
-//! value in the log is there only until the column's next quiescent point: code that may pass one
-//! calls `settle` first, which copies such values into `buf`.
+//! `buf` holds copies, and a spliced value in frames pins its frames, so both outlive quiescent
+//! points. A value in the log is readable only until the column's next quiescent point: code that
+//! may pass such a point calls `settle` first, which copies these values into `buf`.
 
 use std::mem;
 
@@ -23,7 +23,7 @@ pub struct Out {
     pinned_bytes: usize,
     /// Sum of the bytes of values in the log.
     kept_bytes: usize,
-    /// True if values in the log may stay there until they are sent.
+    /// True if values in the log may stay in the log until they are sent.
     pub(crate) keeps: bool,
     /// True if a value had left the log when it was to be copied.
     is_lost: bool,
@@ -99,7 +99,7 @@ impl Out {
 
     #[cold]
     fn copy_kept(&mut self, store: &store::Column) {
-        // From the end on, so that nothing is overwritten before it has moved.
+        // Backwards from the end, so that no byte is overwritten before it has moved.
         let mut end = self.buf.len();
         let mut end_then = end + self.kept_bytes;
         self.buf.resize(end_then, 0);
@@ -181,7 +181,7 @@ impl Out {
         text_bytes + pins.iter().map(|(_, body)| body.bytes_left()).sum::<usize>()
     }
 
-    /// Drops everything behind a position.
+    /// Drops all replies behind a position.
     pub fn truncate(&mut self, to: Mark) {
         self.buf.truncate(to.text);
         for (_, body) in self.pins.drain(to.pins..) {
@@ -222,7 +222,7 @@ impl Out {
         self.buf.shrink_to(self.usual_bytes);
     }
 
-    /// Bytes of memory beside the pinned values.
+    /// Bytes of memory without the pinned values.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<Out>() + self.buf.capacity() + self.pins.capacity() * size_of::<(usize, Body)>()
@@ -253,7 +253,7 @@ pub(crate) struct Pieces<'o> {
     store: Option<&'o store::Column>,
     /// All text before the end position.
     text: &'o [u8],
-    /// Number of bytes of `text` that are taken.
+    /// Number of bytes of `text` that have been returned.
     at: usize,
     pins: std::slice::Iter<'o, (usize, Body)>,
     /// The rest of the value at the current position.

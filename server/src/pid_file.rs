@@ -2,7 +2,7 @@
 //!
 //! Where: `main` writes the file when the server answers, and removes it when the server has
 //! stopped.
-//! Invariant: the file is written as `replace` writes, and only one that is ours is removed.
+//! Invariant: the file is written by `replace`, and removed only if it names this process.
 //! Source: memcached 1.6.45 `save_pid`, `remove_pidfile`.
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! The file that lists the ports listened on, for `-p -1`, where the system chooses the port.
 //!
 //! Where: `main` writes it when the listeners are open.
-//! Invariant: the file is written as `replace` writes.
+//! Invariant: the file is written by `replace`.
 //! Source: memcached 1.6.45 `main`, `server_socket`.
 
 use std::fmt::Write;

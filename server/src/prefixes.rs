@@ -1,28 +1,27 @@
 //! Requests, counted by the prefixes of their keys.
 //!
-//! Where: the executor counts, if `stats detail on` or `-D` says so; `stats detail dump` lists the
+//! Where: the executor counts after `stats detail on` or with `-D`; `stats detail dump` lists the
 //! counts.
 //! Invariant: at most `PREFIXES_MAX` prefixes are kept, in at most `PREFIX_BYTES_MAX` bytes.
-//! Requests with further prefixes are counted together. No thread holds the lock of more than one
-//! shelf.
+//! Requests with further prefixes are counted in one sum. No thread holds the locks of two shelves.
 //! Source: memcached 1.6.45 `stats_prefix.c`.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use protocol::text::list::Asked;
+use protocol::text::list::PrefixCounts;
 
 use crate::limits::{PREFIX_BYTES_MAX, PREFIX_SHELVES, PREFIXES_MAX};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) asked: Asked,
+    pub(crate) asked: PrefixCounts,
     pub(crate) evictions: u64,
 }
 
-/// Bytes that a prefix takes beside its own: its entry, a sixth of which the map leaves free, and
-/// the allocator's overhead.
+/// Bytes that a prefix takes in addition to its text: its entry, of which the map leaves a sixth
+/// free, and the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Counts)>() * 7 / 6 + 17;
 
 /// The prefixes whose hashes belong to one shelf.
@@ -83,11 +82,12 @@ impl Prefixes {
         self.lock(prefix).and_then(|shelf| shelf.counts.get(prefix).copied()).unwrap_or_default()
     }
 
-    /// Calls `show` for each prefix of one shelf that was asked for. False: no such shelf.
-    pub(crate) fn show(&self, shelf: usize, mut show: impl FnMut(&[u8], &Asked)) -> bool {
+    /// Calls `show` for each prefix of one shelf that had requests. Returns false if there is no
+    /// such shelf.
+    pub(crate) fn show(&self, shelf: usize, mut show: impl FnMut(&[u8], &PrefixCounts)) -> bool {
         let Some(shelf) = self.shelves.get(shelf) else { return false };
         for (prefix, counts) in &shelf.lock().unwrap_or_else(PoisonError::into_inner).counts {
-            if counts.asked != Asked::default() {
+            if counts.asked != PrefixCounts::default() {
                 show(prefix, &counts.asked);
             }
         }

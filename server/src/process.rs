@@ -20,11 +20,11 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::settings::Settings;
 
-/// Descriptors of a column beside clients and listeners: epoll, waker, timer, load.
+/// Descriptors of a column without clients and listeners: epoll, waker, timer, `schedstat`.
 const FILES_PER_COLUMN: usize = 4;
-/// Listeners of a column for one entry of `-l`: IPv4 and IPv6, and a name with a few addresses.
+/// Listeners of a column for one `-l`: IPv4 and IPv6, or a name with up to four addresses.
 const FILES_PER_LISTEN: usize = 4;
-/// Descriptors of the process: the standard streams and files that are open for a moment.
+/// Descriptors of the process: the standard streams, and files that are open for a short time.
 const FILES_BASE: usize = 32;
 
 /// Bytes of the longest entry of the user database that is read.
@@ -34,7 +34,7 @@ const USER_BYTES_MAX: usize = 1 << 20;
 /// with `-k` the limit of locked memory.
 ///
 /// # Errors
-/// The hard limit of open files is below `-c`, or that of core files is 0.
+/// The hard limit of open files is below `-c`, or the hard limit of core files is 0.
 pub fn raise_limits(settings: &Settings) -> Result<(), String> {
     if settings.core_dumps {
         raise_core()?;
@@ -90,14 +90,14 @@ fn raise_core() -> Result<(), String> {
 }
 
 /// Locks the memory that the process has mapped so far (`-k`). Call it before the store reserves
-/// its address space, of which it locks only what it uses.
+/// its address space, because the store locks only the parts that it uses.
 ///
 /// # Errors
 /// The system refuses (RLIMIT_MEMLOCK).
 pub fn lock_present() -> io::Result<()> {
-    // One heap for all threads: each further one would map 64 MiB, all of it locked.
-    // SAFETY: the call takes numbers, and changes under the allocator's own lock how many heaps it
-    // makes from now on; what is allocated already stays as it is.
+    // All threads get one heap: each further heap would map 64 MiB, all of it locked.
+    // SAFETY: the call takes two numbers. Under the allocator's own lock, it changes how many heaps
+    // the allocator creates from now on; memory that is already allocated stays unchanged.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT)?;
     Ok(())
@@ -119,8 +119,8 @@ pub fn yield_to_others() -> io::Result<()> {
 }
 
 /// Locks memory that is mapped from now on, such as stacks and buffers, page by page as it is
-/// touched. Does nothing if RLIMIT_MEMLOCK is finite: above the limit nothing could be mapped any
-/// more.
+/// touched. Does nothing if RLIMIT_MEMLOCK is finite, because beyond that limit no memory could be
+/// mapped any more.
 ///
 /// # Errors
 /// The system refuses.
@@ -149,7 +149,7 @@ pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// True when started as root.
+/// True if the process was started as root.
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::getuid().is_root() || rustix::process::geteuid().is_root()
@@ -164,7 +164,7 @@ pub struct User {
     pub gid: u32,
 }
 
-/// Looks `name` up in the user database; `None`: there is no such user.
+/// Looks `name` up in the user database. Returns `None` if there is no such user.
 ///
 /// # Errors
 /// The database cannot be read.
@@ -199,11 +199,11 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
     }
 }
 
-/// Number of bits in a set of capabilities: the numbers of all capabilities are below it.
+/// Number of bits in a set of capabilities; every capability's number is smaller.
 const CAPABILITIES_MAX: u32 = 64;
 
-/// Returns the privileges that the server needs once its sockets are open: none, or with `-k` and a
-/// limit of locked memory the right to lock more (see `mlock(2)`).
+/// Returns the privileges that the server needs once its sockets are open: none, or, with `-k` and
+/// a finite limit of locked memory, the right to lock more (see `mlock(2)`).
 #[must_use]
 pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
     let locks_beyond = settings.lock_memory && getrlimit(Resource::Memlock).current.is_some();
@@ -217,9 +217,9 @@ pub fn needed_capabilities(settings: &Settings) -> CapabilitySet {
 /// The system refuses.
 pub fn forgo_privileges() -> io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
-        // Only a process with CAP_SETPCAP may remove one, and a kernel has fewer capabilities than
-        // a set has bits. Those that stay do no harm: after the call below, executing a program
-        // gains none.
+        // Fails without CAP_SETPCAP, and for bits that are no capability of this kernel. A
+        // remaining capability does no harm: after `set_no_new_privs`, executing a program gains
+        // none.
         let one = CapabilitySet::from_bits_retain(1 << number);
         if thread::remove_capability_from_bounding_set(one).is_err() {
             break;
@@ -236,7 +236,8 @@ pub fn forgo_privileges() -> io::Result<()> {
 /// # Errors
 /// The system refuses, or does not report the capabilities.
 pub fn give_up_capabilities(kept: CapabilitySet) -> io::Result<CapabilitySet> {
-    // A kernel without ambient capabilities has none to clear; the return value tells what is left.
+    // The call fails on a kernel without ambient capabilities, which has none to clear. The return
+    // value shows the capabilities that are left.
     let _ = thread::clear_ambient_capability_set();
     let kept = kept & thread::capabilities(None)?.permitted;
     let none = CapabilitySet::empty();
@@ -305,9 +306,8 @@ pub struct Daemon {
 }
 
 /// Detaches from the terminal (`-d`). Returns in a child process with its own session, in `/`
-/// unless `keep_directory`. The parent waits. It exits with 0 when the child is ready, or with the
-/// child's status if the child exits before, so that whoever started the server sees a failed
-/// start.
+/// unless `keep_directory`. The parent exits with 0 when the child is ready, or with the child's
+/// status if the child exits first, so that the server's caller sees a failed start.
 ///
 /// # Errors
 /// The system refuses, or other threads run already.
@@ -316,8 +316,8 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
         return Err(io::Error::other("cannot fork: other threads run"));
     }
     let (reader, writer) = io::pipe()?;
-    // SAFETY: this is the only thread: `main` starts none before, and where /proc is mounted the
-    // count above confirms that. So no thread is missing in the child that holds a lock.
+    // SAFETY: the process has one thread: `main` starts none before this call, and where /proc is
+    // mounted the count above confirms that. So the child lacks no thread that could hold a lock.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => drop(reader),
@@ -333,11 +333,11 @@ pub fn daemonize(keep_output: bool, keep_directory: bool) -> io::Result<Daemon> 
     Ok(Daemon { parent: writer, keep_output })
 }
 
-/// Ends the parent: with 0 as soon as the child is ready, or with the child's status.
+/// Ends the parent with 0 as soon as the child is ready, or else with the child's status.
 fn await_child(mut child: PipeReader, pid: libc::pid_t) -> ! {
     let ready = child.read(&mut [0]).is_ok_and(|bytes| bytes == 1);
     let mut status = 0;
-    // The call does not block for long: the child closed the pipe, so it has exited or is about to.
+    // The call returns soon: the child closed the pipe, so it has exited or is about to exit.
     // SAFETY: the call writes to `status` alone, which lives on this stack.
     let waited = !ready && unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid;
     let code = match (ready, waited && libc::WIFEXITED(status)) {
@@ -345,14 +345,14 @@ fn await_child(mut child: PipeReader, pid: libc::pid_t) -> ! {
         (false, true) => libc::WEXITSTATUS(status).max(1),
         (false, false) => 1,
     };
-    // Not `exit`: it would run exit handlers and flush buffers that belong to the child.
+    // `exit` would run exit handlers and flush buffers that belong to the child.
     // SAFETY: the call takes a number and ends the process.
     unsafe { libc::_exit(code) }
 }
 
 impl Daemon {
-    /// Lets the parent exit, now that the server answers. Also closes the standard streams, unless
-    /// the output is kept.
+    /// Lets the parent exit, now that the server answers. Also connects the standard streams to
+    /// `/dev/null`, unless the output is kept.
     ///
     /// # Errors
     /// `/dev/null` cannot be opened.
@@ -360,8 +360,8 @@ impl Daemon {
         if !self.keep_output {
             let null = File::options().read(true).write(true).open("/dev/null")?;
             for stream in 0..=2 {
-                // SAFETY: both descriptors are open. No value owns those of the standard streams;
-                // the standard library uses them by number, as it does after the call.
+                // SAFETY: both descriptors are open. No Rust value owns the standard streams'
+                // descriptors; the standard library uses them by number, also after the call.
                 if unsafe { libc::dup2(null.as_raw_fd(), stream) } < 0 {
                     return Err(io::Error::last_os_error());
                 }
@@ -371,16 +371,16 @@ impl Daemon {
     }
 }
 
-/// The way in which a signal asks the server to stop.
+/// The way in which a signal stops the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// By TERM or INT.
+    /// At once, by TERM or INT.
     Normally,
-    /// By USR1.
+    /// After the requests that have arrived are answered, by USR1.
     Gracefully,
 }
 
-/// Asks this process to stop, by the signal that an operator would send.
+/// Stops this process by the signal that an operator would send.
 pub fn ask_to_stop(stop: Stop) {
     let signal = match stop {
         Stop::Normally => Signal::INT,
@@ -420,8 +420,8 @@ impl Signals {
         }
     }
 
-    /// Sleeps until a signal asks to stop, and then unblocks the signals, so that a second one ends
-    /// a process that does not stop. Ignores HUP: there is nothing to reload.
+    /// Sleeps until a signal to stop arrives, then unblocks the signals, so that a second signal
+    /// ends a process that does not stop. Ignores HUP: the server has nothing to reload.
     #[must_use]
     pub fn wait(self) -> Stop {
         let stop = loop {
@@ -441,7 +441,7 @@ impl Signals {
     }
 }
 
-/// Processor time that all threads have used so far: in user mode, and in the kernel.
+/// Processor time that all threads have used: in user mode, and in the kernel.
 #[must_use]
 pub fn cpu_times() -> (Duration, Duration) {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -458,8 +458,8 @@ pub fn cpu_times() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
-/// Bytes that the allocator has from the system and the program does not use. Counting looks at
-/// each freed piece.
+/// Bytes that the allocator has taken from the system and the program does not use. The count
+/// visits each freed piece of memory.
 #[must_use]
 pub fn heap_free_bytes() -> usize {
     // SAFETY: the call takes nothing, and counts under the allocator's own locks.

@@ -1,8 +1,8 @@
 //! The memory that this process may have, by its machine and by its control groups' limits.
 //!
-//! Where: asked once, before the command line is read: `-m` is compared with it, and may be a part
+//! Where: read once, before the command line: `-m` is compared with this memory, and may be a part
 //! of it.
-//! Invariant: a number that the system does not report is no limit.
+//! Invariant: a limit that the system does not report counts as no limit.
 //! Source: proc(5) (`meminfo`), the kernel's `cgroup-v2.rst` (`memory.max`) and `memory.rst`
 //! (`memory.limit_in_bytes`).
 

@@ -1,8 +1,8 @@
-//! Writes small files for other programs, in one step and never through somebody's link.
+//! Writes small files for other programs, atomically and without following links.
 //!
 //! Where: `pid_file` and `port_file`, once, while the server starts.
-//! Invariant: nobody sees a half-written file: it is made new beside `path` and renamed. No link is
-//! followed, and no open waits, whatever somebody has put in either place.
+//! Invariant: no program sees a half-written file, because a new file is written beside `path` and
+//! renamed. No link is followed and no open blocks, whatever is at either path.
 //! Source: open(2), `O_EXCL` and `O_NOFOLLOW`.
 
 use std::ffi::OsStr;
@@ -11,9 +11,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Attempts to make the new file. Before each further one, the file in its place is removed: a
-/// killed server may have left it. Somebody who puts one there again and again keeps the server
-/// from writing.
+/// Attempts to create the new file. Before each further attempt the file at its path is removed,
+/// because a killed server may have left it. A program that creates that file again and again keeps
+/// the server from writing.
 const ATTEMPTS_MAX: usize = 3;
 
 /// The file's mode: everybody may read it, only its owner may write it.
@@ -22,7 +22,8 @@ const MODE: u32 = 0o644;
 /// Makes `path` a file of this text: writes it beside `path`, as `path` + `ending`, and renames.
 ///
 /// # Errors
-/// The file cannot be made or renamed; the text says which. Nothing is left beside `path`.
+/// The file cannot be created or renamed; the text names the failed step. No new file stays beside
+/// `path`.
 pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), String> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(OsStr::new(ending));
@@ -31,13 +32,13 @@ pub(crate) fn replace(path: &Path, ending: &str, text: &str) -> Result<(), Strin
         make(&beside).map_err(|error| format!("cannot make {}: {error}", beside.display()))?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
     written.map_err(|error| {
-        // Otherwise nobody would remove it.
+        // No other program would remove the new file.
         let _ = fs::remove_file(&beside);
         format!("cannot write {}: {error}", path.display())
     })
 }
 
-/// Makes a new file. Removes what is in its place: a link, not the link's target.
+/// Creates a new file. Removes a file at its path; of a link the link itself, not its target.
 fn make(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(MODE).custom_flags(libc::O_NOFOLLOW);
@@ -55,7 +56,7 @@ fn make(path: &Path) -> io::Result<File> {
 
 /// Returns the first `bytes_max` bytes of the file at `path`, if it is a regular file of text.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> Option<String> {
-    // Somebody may have put a FIFO there, on which an open for reading would wait.
+    // There may be a FIFO at this path, on which an open for reading would block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let mut text = String::new();

@@ -1,7 +1,7 @@
 //! Starting and stopping a server.
 //!
-//! Where: `main` binds, while the process may still be root, and then starts the columns. Tests do
-//! both in their own process.
+//! Where: `main` binds while the process may still be root, and then starts the columns. Tests call
+//! `Server::start`, which does both.
 //! Invariant: when `Server::stop` returns, every column's thread has ended, every connection and
 //! listener is closed, and the Unix socket's file is removed.
 
@@ -19,7 +19,7 @@ use store::Store;
 use crate::ahead::Populator;
 use crate::bypass::{self, BypassError};
 use crate::clock::{Clock, START};
-use crate::column::{Column, End, Migration, Parts, Posts, Stealing, Timers, coarse_now};
+use crate::column::{Column, End, Migration, Parts, Statuses, Stealing, Timers, coarse_now};
 use crate::datagram::{Datagrams, Gather, Guard};
 use crate::datapath::udp::Udp;
 use crate::datapath::xdp::Xdp;
@@ -37,10 +37,10 @@ pub enum StartError {
     /// A listener cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// AF_XDP cannot be had (`--xdp`).
+    /// AF_XDP is not available (`--xdp`).
     #[error(transparent)]
     Bypass(#[from] BypassError),
-    /// The store cannot be made.
+    /// The store cannot be created.
     #[error(transparent)]
     Store(#[from] store::MakeError),
     /// There is no descriptor, thread or memory for a column.
@@ -48,8 +48,8 @@ pub enum StartError {
     Column(#[from] io::Error),
 }
 
-/// A server whose listeners are open, but which has no threads yet: the process may still fork and
-/// change its user. Connections wait in the backlog meanwhile.
+/// A server whose listeners are open, but which has no threads yet, so that the process may still
+/// fork and change its user. Connections wait in the backlog meanwhile.
 #[derive(Debug)]
 pub struct Bound {
     settings: Arc<Settings>,
@@ -69,7 +69,7 @@ pub struct Server {
     end: Arc<End>,
 }
 
-/// The sockets by which a column receives, and its means to be woken and to share work.
+/// The sockets from which a column receives, its waker, and the state by which it shares work.
 struct Sockets {
     waker: Arc<Waker>,
     stealing: Option<Stealing>,
@@ -97,7 +97,8 @@ impl Bound {
         Ok(Bound { settings: Arc::new(settings), listeners, bypass })
     }
 
-    /// The TCP addresses listened on; port 0 is replaced by the port that the system chose.
+    /// The TCP addresses on which the server listens; port 0 is replaced by the port that the
+    /// system chose.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.listeners.endpoints)
@@ -126,7 +127,7 @@ impl Bound {
             (0..settings.columns).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         look_for_huge_pages(&shared);
-        shared.asks.set_wakers(&wakers);
+        shared.page_requests.set_wakers(&wakers);
         let mut server = Server {
             populator: Populator::start(&shared.store, !is_locked)?,
             shared: Arc::clone(&shared),
@@ -164,9 +165,9 @@ impl Bound {
             let (stealing, migration) = (stealing.next(), migrations.next());
             let packets = packets.next();
             let sockets = Sockets { waker, stealing, migration, listeners, datagrams, packets };
-            // The first column wakes each second to advance the store's clock. With
-            // `-o idle_timeout` all columns do, to look for idle connections; with `--xdp` the
-            // columns that have a port do, to look at the port and the interface.
+            // The first column wakes each second to advance the store's clock. With `-o
+            // idle_timeout` all columns do, to check for idle connections; with `--xdp` the columns
+            // that have a port do, to check the port and the interface.
             let looks = settings.idle_seconds_max > 0
                 || sockets.packets.as_ref().is_some_and(|it| it.path().has_port());
             let timers = Timers::new(start, index == 0 || looks);
@@ -179,7 +180,8 @@ impl Bound {
     }
 }
 
-/// Makes the store, of the part of `-m` that rings and the arena's chunks for values leave.
+/// Makes the store from the part of `-m` that is left by rings and by the arena's chunks for
+/// values.
 fn store(
     settings: &Settings,
     nodes: &Nodes,
@@ -209,7 +211,7 @@ fn store(
     Ok(store)
 }
 
-/// Looks if the system gives huge pages where the store wants them; warns if `-L` gets none.
+/// Checks if the system gives the huge pages that the store requests. Warns if `-L` gets none.
 fn look_for_huge_pages(shared: &Shared) {
     if !shared.store.wants_huge_pages() {
         return;
@@ -219,19 +221,19 @@ fn look_for_huge_pages(shared: &Shared) {
     let _ = shared.huge_pages.set(given);
     if shared.settings.huge_pages && !given {
         log::warn!(
-            "-L: the system gives no huge page now (/sys/kernel/mm/transparent_hugepage); memory \
-             has pages of the usual size where it gives none"
+            "-L: the system gives no huge page now (/sys/kernel/mm/transparent_hugepage); where it \
+             gives none, memory has pages of the usual size"
         );
     }
 }
 
-/// Logs the consequences of an open UDP port.
+/// Warns if any network may send requests over UDP.
 fn tell_of_open_udp(settings: &Settings) {
     if settings.udp_is_open() {
         log::warn!(
-            "UDP answers whoever can reach it, and senders can be forged: -o udp_allow=NETWORKS \
-             says who may ask. Until then a reply has at most {} bytes, and long ones to one \
-             network are few a second",
+            "UDP answers all networks, and senders can be forged: -o udp_allow=NETWORKS names the \
+             networks to answer. Without it a reply has at most {} bytes, and a network gets few \
+             long replies per second",
             settings.udp_reply_bytes_max()
         );
     }
@@ -247,15 +249,15 @@ fn guard(settings: &Settings, addresses: &[SocketAddr]) -> Guard {
     )
 }
 
-/// Makes each column's part in stealing; empty if there is no column or socket to steal from.
+/// Makes each column's `Stealing`. The list is empty if columns cannot or may not steal.
 fn stealing(settings: &Settings, nodes: &Nodes, wakers: &[Arc<Waker>]) -> Vec<Stealing> {
     if !settings.steal || wakers.len() == 1 || settings.datagrams.is_empty() {
         return Vec::new();
     }
-    let posts = Posts::new(wakers);
+    let statuses = Statuses::new(wakers);
     let of_column = |own| {
         let neighbours = nodes.neighbours(own, wakers.len(), &settings.cpus);
-        Stealing::new(Arc::clone(&posts), own, neighbours)
+        Stealing::new(Arc::clone(&statuses), own, neighbours)
     };
     (0..wakers.len()).map(of_column).collect()
 }
@@ -314,8 +316,8 @@ impl Server {
                 log::warn!("column {index} runs unpinned: processor {cpu}: {error}");
             }
             if let Err(error) = column.run() {
-                // The server ends: the kernel would go on to give this column's listeners
-                // connections that no thread accepts.
+                // The server ends, because the kernel would still give connections to this column's
+                // listeners, from which no thread accepts.
                 log::error!("column {index} cannot wait for events: {error}; the server ends");
                 std::process::exit(1);
             }
@@ -324,13 +326,14 @@ impl Server {
         Ok(())
     }
 
-    /// The TCP addresses listened on, see `Bound::addresses`.
+    /// The TCP addresses on which the server listens, as for `Bound::addresses`.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.endpoints)
     }
 
-    /// The UDP addresses listened on; all of them, if each column has a port of its own.
+    /// The UDP addresses on which the server listens, with the port of each column if columns have
+    /// their own.
     #[must_use]
     pub fn datagram_addresses(&self) -> &[SocketAddr] {
         &self.datagram_addresses
@@ -347,9 +350,9 @@ impl Server {
         self.columns.iter().map(|column| &*column.calls)
     }
 
-    /// Stops the server once all requests are answered, or after `limits::END_GRACEFULLY`. Nothing
-    /// is accepted meanwhile.
-    /// Removes the Unix socket's file and lets the listeners go; the last column closes them.
+    /// Stops the server when all requests are answered, or after `limits::END_GRACEFULLY`, and
+    /// accepts no connection meanwhile. Removes the Unix socket's file and drops its references to
+    /// the listeners; the last column closes them.
     pub fn stop_gracefully(mut self) {
         self.end.tell_gracefully();
         self.close_listeners();
@@ -383,7 +386,8 @@ impl Server {
         self.columns.iter().for_each(|column| column.waker.wake());
     }
 
-    /// Removes the Unix socket's file, and lets the listeners go; the last column closes them.
+    /// Removes the Unix socket's file, and drops this reference to each listener; the last column
+    /// closes them.
     fn close_listeners(&mut self) {
         for listener in self.listeners.drain(..) {
             listener.socket.remove_file();

@@ -1,12 +1,12 @@
-//! Samples of requests: how long they took, and which keys they were for.
+//! Samples of requests: their times and their keys.
 //!
 //! Where: each loop of a column is sampled or not; the requests of a sampled loop are recorded with
 //! a weight.
-//! Invariant: a request is sampled by when it comes, never by what it is, so that the samples
-//! estimate all requests. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled at random, and each of its
-//! requests counts as that many. Each loop after a rest of `REST_MS` is sampled too, and each of
-//! its requests counts as one. A column holds its own lock for one request; it never waits for
-//! readers.
+//! Invariant: the time of a request's arrival decides whether it is sampled, never its kind or key,
+//! so that the samples estimate all requests. One loop in `LOOPS_SAMPLED_ONE_IN` is sampled at
+//! random, and each of its requests counts as that many. Each loop after a rest of `REST_MS` is
+//! sampled too, and each of its requests counts as one. A column holds the lock of its samples for
+//! one request, and never waits for readers.
 //! Source: D. G. Horvitz and D. J. Thompson, *A Generalization of Sampling Without Replacement From
 //! a Finite Universe*, for the weights; A. Metwally, D. Agrawal and A. El Abbadi, *Efficient
 //! Computation of Frequent and Top-k Elements in Data Streams*, for the keys.
@@ -27,10 +27,10 @@ pub(crate) use hot::Hot;
 /// Set while the requests of this loop are sampled.
 pub(crate) const SAMPLED: Streams = Streams(1 << 10);
 
-/// The longest time that is recorded, in nanoseconds: longer ones count as this.
+/// The longest time that is recorded, in nanoseconds. A longer time counts as this one.
 const NS_MAX: u64 = 60_000_000_000;
 
-/// The kinds of requests that are told apart.
+/// The kinds of requests whose times are recorded separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Get,
@@ -83,7 +83,7 @@ impl Kind {
 /// Decides which of a column's loops are sampled.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Number of loops up to the next sampled one.
+    /// Number of loops until the next sampled one.
     left: u32,
     /// Number of requests that each request of this loop counts as.
     weight: u32,
@@ -111,7 +111,7 @@ impl Sampler {
 
     #[cold]
     fn sample_many(&mut self) -> bool {
-        // From 1 to twice the mean, so that no rhythm of clients coincides with it.
+        // A random distance from 1 to twice the mean, so that it matches no rhythm of clients.
         self.left = self.random.below(2 * LOOPS_SAMPLED_ONE_IN - 1) + 1;
         self.sample(LOOPS_SAMPLED_ONE_IN)
     }

@@ -1,9 +1,9 @@
 //! The settings that a server starts with: plain values, with memcached's defaults.
 //!
-//! Where: `flags`, or a test, fills them; afterwards they are read-only behind an `Arc` for the
-//! life of the server. Values that change at run time (verbosity) are in `shared`.
+//! Where: `flags` or a test fills the settings; afterwards they are read-only behind an `Arc` for
+//! the life of the server. Values that change at run time, such as the verbosity, are in `shared`.
 //! Invariant: the `Settings` that `flags::parse` returns are within every bound that memcached
-//! sets; nothing checks them again.
+//! sets; no other code checks them.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use net::xdp::Mode;
-use protocol::Speak;
+use protocol::ProtocolMode;
 use store::policy::Eviction;
 
 use crate::limits::{UDP_REPLY_BYTES_MAX, UDP_REPLY_OPEN_BYTES_MAX};
@@ -40,26 +40,28 @@ pub enum Port {
 /// One address of `-l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// A name or address, without brackets; `None`: every address of every family.
+    /// A name or address, without brackets. `None` means every address of every family.
     pub host: Option<String>,
     /// The port.
     pub port: Port,
-    /// The protocols spoken there.
-    pub protocol: Speak,
+    /// The protocols spoken at this address.
+    pub protocol: ProtocolMode,
 }
 
-/// An interface whose UDP is taken past the kernel's network stack.
+/// An interface whose UDP packets bypass the kernel's network stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xdp {
     /// The interface's name.
     pub interface: String,
-    /// The queues to use, one per column; `None`: as many as there are of queues and columns.
+    /// The queues to use, one per column. `None` means the interface's queues, at most one per
+    /// column.
     pub queues: Option<Range<u32>>,
-    /// The networks that are answered (`--xdp-allow`); empty: all. Others pass to the kernel.
+    /// The networks that are answered (`--xdp-allow`); an empty list means all. Packets of other
+    /// networks pass to the kernel.
     pub allow: Vec<IpNet>,
-    /// The place in the driver or kernel where packets are taken (`--xdp-mode`).
+    /// The place in the driver or kernel where packets are received (`--xdp-mode`).
     pub mode: Mode,
-    /// If AF_XDP cannot be had, serve UDP by the kernel alone (`--xdp-fallback`).
+    /// If true and AF_XDP is not available, the kernel alone serves UDP (`--xdp-fallback`).
     pub fallback: bool,
 }
 
@@ -83,9 +85,9 @@ pub enum ZeroCopy {
     /// Values are copied into packets.
     #[default]
     Off,
-    /// Values lie in the packets' arena, and are sent from there.
+    /// Values lie in the packets' arena and are sent from the arena without a copy.
     Send,
-    /// Also, values that arrive in packets stay where they arrived.
+    /// Like `Send`; in addition, values that arrive in packets stay in the packets.
     Full,
 }
 
@@ -106,7 +108,7 @@ impl ZeroCopy {
 pub enum Migrate {
     /// Never (`-o no_migrate`).
     Never,
-    /// While its column is saturated and another has time to spare.
+    /// While its column is saturated and another column has time to spare.
     WhileUneven,
     /// After each turn, for tests.
     AtEachTurn,
@@ -121,23 +123,24 @@ pub struct Settings {
     pub port: Port,
     /// `-l` as given, for `stats settings`.
     pub inter: Option<String>,
-    /// UDP sockets (`-U`); empty: none.
+    /// UDP sockets (`-U`); empty without UDP.
     pub datagrams: Vec<Listen>,
     /// `-U` as given, for `stats settings`.
     pub udp_port: Port,
-    /// Each column has a UDP port of its own, numbered in a row (`-o udp_port_per_column`).
+    /// If true, each column has its own UDP port, numbered in a row (`-o udp_port_per_column`).
     pub udp_port_per_column: bool,
-    /// The networks that may ask over UDP; empty: all (`-o udp_allow`).
+    /// The networks that may send requests over UDP (`-o udp_allow`); an empty list means all.
     pub udp_allow: Vec<IpNet>,
-    /// Most bytes of one reply over UDP (`-o udp_reply_max`); `None`: see `udp_reply_bytes_max`.
+    /// Most bytes of one reply over UDP (`-o udp_reply_max`). `None` means the default of
+    /// `udp_reply_bytes_max`.
     pub udp_reply_max: Option<usize>,
-    /// Operators' commands are obeyed over UDP too (`-o udp_admin`).
+    /// If true, operators' commands are obeyed over UDP too (`-o udp_admin`).
     pub udp_admin: bool,
-    /// The interface whose UDP is taken past the kernel's network stack (`--xdp`).
+    /// The interface whose UDP packets bypass the kernel's network stack (`--xdp`).
     pub xdp: Option<Xdp>,
     /// How values are sent by AF_XDP (`-o zero_copy`).
     pub zero_copy: ZeroCopy,
-    /// Bytes of the shortest value that is sent in place (`-o zero_copy_min`).
+    /// Bytes of the shortest value that is sent without a copy (`-o zero_copy_min`).
     pub zero_copy_bytes_min: usize,
     /// The path of the Unix socket to serve instead of TCP (`-s`).
     pub unix_path: Option<PathBuf>,
@@ -145,10 +148,10 @@ pub struct Settings {
     pub unix_mask: u32,
     /// The bound on items, index and all per-item state together (`-m`).
     pub memory_bytes: usize,
-    /// The index holds this many items before it grows; 0: the least for a store of this size
-    /// (`-o hashpower`).
+    /// Items that the index holds before it grows (`-o hashpower`). 0 means the smallest index for
+    /// a store of this size.
     pub index_items: u64,
-    /// Huge pages are asked for, whatever the size of the region (`-L`).
+    /// If true, huge pages are requested, whatever the size of the memory region (`-L`).
     pub huge_pages: bool,
     /// If false, a store without room is refused instead of evicting items (`-M`).
     pub evict: bool,
@@ -156,22 +159,22 @@ pub struct Settings {
     pub eviction: Eviction,
     /// Most connections open at a time (`-c`).
     pub connections_max: u32,
-    /// A connection above the limit gets an error and is closed if true (`-o maxconns_fast`), and
-    /// waits in the backlog if false (`-o no_maxconns_fast`).
+    /// If true, a connection above the limit gets an error and is closed (`-o maxconns_fast`). If
+    /// false, it waits in the backlog (`-o no_maxconns_fast`).
     pub connections_max_fast: bool,
     /// Number of columns (`-t`).
     pub columns: usize,
-    /// Processors to pin columns to, in order; with more columns than processors they are used
-    /// again from the first on. Empty: columns are not pinned (`-o no_pin`).
+    /// Processors to pin columns to, in order; more columns than processors use them again from the
+    /// first on. Empty if columns are not pinned (`-o no_pin`).
     pub cpus: Vec<usize>,
     /// Most requests that one turn executes (`-R`).
     pub requests_per_event: u32,
     /// If false, items have no CAS uniques (`-C`).
     pub cas: bool,
-    /// Most connections that wait to be accepted, as for `listen` (`-b`).
+    /// Most connections that wait to be accepted, as the backlog of `listen` (`-b`).
     pub backlog: i32,
-    /// The protocols of listeners whose `-l` names none (`-B`).
-    pub protocol: Speak,
+    /// The protocols of listeners for which `-l` names none (`-B`).
+    pub protocol: ProtocolMode,
     /// Largest item: key, value and memcached's 58 bytes (`-I`).
     pub item_bytes_max: usize,
     /// If false, `flush_all` is refused (`-F`).
@@ -180,15 +183,15 @@ pub struct Settings {
     pub dump_enabled: bool,
     /// The byte that ends a key's prefix (`-D`).
     pub prefix_end: u8,
-    /// Requests are counted by their keys' prefixes, until `stats detail` changes that (`-D`).
+    /// If true, requests are counted by key prefixes, until `stats detail` changes that (`-D`).
     pub detail: bool,
-    /// `stats sizes` counts items by their sizes (`-o track_sizes`).
+    /// If true, `stats sizes` counts items by their sizes (`-o track_sizes`).
     pub sizes: bool,
-    /// `lru_crawler` may list items, and expired items are removed in the background, until a
-    /// command changes that (`-o lru_crawler`).
+    /// If true, `lru_crawler` may list items, and expired items are removed in the background,
+    /// until a command changes that (`-o lru_crawler`).
     pub crawler: bool,
-    /// `stats` includes the names that memcached has only with its LRU maintainer
-    /// (off: `-o no_lru_maintainer`).
+    /// If true, `stats` includes the names that memcached has only with its LRU maintainer (off:
+    /// `-o no_lru_maintainer`).
     pub maintainer_told: bool,
     /// If false, `slabs reassign` is refused (`-o no_slab_reassign`).
     pub slab_reassign: bool,
@@ -198,37 +201,37 @@ pub struct Settings {
     pub worker_log_bytes: usize,
     /// Most bytes of lines that wait for each watcher (`-o watcher_logbuf_size`).
     pub watcher_log_bytes: usize,
-    /// `shutdown` is obeyed (`-A`).
+    /// If true, `shutdown` is obeyed (`-A`).
     pub shutdown_enabled: bool,
-    /// Seconds after which an idle connection is closed; 0: never (`-o idle_timeout`).
+    /// Seconds after which an idle connection is closed (`-o idle_timeout`). 0 means never.
     pub idle_seconds_max: u32,
     /// How often `-v` was given; the initial value of `Shared::verbosity`.
     pub verbosity: u32,
     /// Microseconds for which a column without work looks for more before it sleeps
     /// (`-o busy_poll`).
     pub busy_poll_us: u32,
-    /// A column with nothing to do takes datagrams from one that is behind (off: `-o no_steal`).
+    /// If true, an idle column takes datagrams from a column that is behind (off: `-o no_steal`).
     pub steal: bool,
-    /// A column also takes from another's AF_XDP queue if the kernel copies the packets
-    /// (`-o steal_rings`).
+    /// If true, a column also takes packets from another column's AF_XDP queue if the kernel copies
+    /// the packets (`-o steal_rings`).
     pub steal_rings: bool,
     /// When connections move to another column.
     pub migrate: Migrate,
     /// The user to run as when started as root (`-u`).
     pub user: Option<String>,
-    /// Detach from the terminal (`-d`).
+    /// If true, the process detaches from the terminal (`-d`).
     pub daemonize: bool,
     /// The path of the file to write the process id to (`-P`).
     pub pid_path: Option<PathBuf>,
-    /// Raise the core file limit (`-r`).
+    /// If true, the limit of core files is raised (`-r`).
     pub core_dumps: bool,
-    /// Lock all memory (`-k`).
+    /// If true, all memory is locked (`-k`).
     pub lock_memory: bool,
 }
 
 impl Settings {
-    /// True if anybody may ask over UDP: an address is not the machine's own, and `-o udp_allow`
-    /// names no networks.
+    /// True if any network may send requests over UDP: an address is not the machine's own, and
+    /// `-o udp_allow` names no networks.
     #[must_use]
     pub fn udp_is_open(&self) -> bool {
         let is_own = |host: &str| {
@@ -250,11 +253,15 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// memcached's defaults, and one column that is not pinned: `flags::parse` sets columns and
-    /// processors to what the machine has.
+    /// Returns memcached's defaults, and one column that is not pinned: `flags::parse` replaces
+    /// columns and processors by those of the machine.
     fn default() -> Self {
         Settings {
-            listen: vec![Listen { host: None, port: Port::Number(PORT), protocol: Speak::Auto }],
+            listen: vec![Listen {
+                host: None,
+                port: Port::Number(PORT),
+                protocol: ProtocolMode::Auto,
+            }],
             port: Port::Number(PORT),
             inter: None,
             datagrams: Vec::new(),
@@ -280,7 +287,7 @@ impl Default for Settings {
             requests_per_event: 20,
             cas: true,
             backlog: 1024,
-            protocol: Speak::Auto,
+            protocol: ProtocolMode::Auto,
             item_bytes_max: 1 << 20,
             flush_enabled: true,
             dump_enabled: true,

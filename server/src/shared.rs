@@ -1,10 +1,10 @@
-//! The state that all columns of one server share beside the store: counters, the number of
-//! connections, the start time.
+//! The state that all columns of one server share in addition to the store: counters, the number
+//! of connections, the start time.
 //!
-//! Where: `run` makes it before any column; every column holds an `Arc` of it.
+//! Where: `run` makes this state before any column; every column holds an `Arc` of it.
 //! Invariant: only a column's own thread writes the column's counters, so that an addition is a
-//! plain load and store; shared counters, to which any thread adds, are the exception. Any thread
-//! may read all of them. `stats reset` remembers the sums at that moment and writes no counter.
+//! plain load and store, except for shared counters, to which any thread adds. Any thread may read
+//! all counters. `stats reset` remembers the sums at that moment and writes no counter.
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`, `struct stats_state`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::bypass::Bypass;
-use crate::errand::conns::Asks;
+use crate::errand::conns::PageRequests;
 use crate::errand::place::Places;
 use crate::prefixes::Prefixes;
 use crate::sampled::{Samples, SharedSamples};
@@ -41,9 +41,9 @@ impl SharedCounter {
     }
 }
 
-/// From one list of names, makes a column's counters, their sums over all columns, and the
-/// difference of two sums. `stats reset` sets counts to 0; a shared count is added to by other
-/// columns; a gauge tells how things are now.
+/// Makes from one list of names a column's counters, their sums over all columns, and the
+/// difference of two sums. `stats reset` sets counts to 0; other columns may add to a shared count;
+/// a gauge is the present value of a quantity.
 macro_rules! counters {
     (
         counts: $($(#[$doc:meta])* $count:ident),+;
@@ -78,14 +78,14 @@ macro_rules! counters {
                 }
             }
 
-            /// Adds another's.
+            /// Adds other sums, or another column's counters.
             pub fn add(&mut self, more: &Sums) {
                 $(self.$count = self.$count.wrapping_add(more.$count);)+
                 $(self.$shared = self.$shared.wrapping_add(more.$shared);)+
                 $(self.$gauge = self.$gauge.wrapping_add(more.$gauge);)+
             }
 
-            /// The increase of each count since `earlier`, and each gauge as it is.
+            /// The increase of each count since `earlier`, and the present value of each gauge.
             #[must_use]
             pub fn since(&self, earlier: &Sums) -> Sums {
                 Sums {
@@ -100,34 +100,34 @@ macro_rules! counters {
 
 counters! {
     counts:
-    /// Keys that were looked up to be read, and found: by `get`, `gets`, their binary forms, and
-    /// `mg`. What counts as a touch does not count here.
+    /// Keys found by `get`, `gets`, their binary forms, and `mg`. A key that counts as a touch is
+    /// not counted here.
     get_hits,
-    /// The same, not found.
+    /// Keys not found by `get`, `gets`, their binary forms, and `mg`.
     get_misses,
-    /// Values that came with storage commands, stored or not. A value that the store has no room
-    /// for is not counted.
+    /// Values received with storage commands, stored or not. A value that the store has no room for
+    /// is not counted.
     set_cmds,
-    /// `flush_all`, carried out or refused.
+    /// `flush_all` commands, carried out or refused.
     flush_cmds,
-    /// Keys that were looked up to get another exptime, and found: by `touch`, `gat`, `gats`, their
-    /// binary forms, and `mg` with flag `T`.
+    /// Keys found by `touch`, `gat`, `gats`, their binary forms, and `mg` with flag `T`.
     touch_hits,
-    /// The same, not found; but what `mg` does not find is a miss of `get`.
+    /// Keys not found by `touch`, `gat`, `gats` and their binary forms. A miss of `mg` with flag
+    /// `T` counts as a miss of `get`.
     touch_misses,
-    /// `me`. As in memcached, no other meta command is counted here.
+    /// `me` commands. As in memcached, no other meta command is counted here.
     meta_cmds,
-    /// Deletes of a key that was there: `delete`, and `md` that marks nothing stale.
+    /// Deletions of an existing key: `delete`, and `md` that does not mark the item stale.
     delete_hits,
-    /// Deletes of a key that was not there, and each `md` whose CAS unique was another.
+    /// Deletions of a missing key, and each `md` whose CAS unique did not match.
     delete_misses,
-    /// Additions to a number that was there: `incr`, and `ma` that adds.
+    /// Additions to an existing number by `incr`, or by `ma` in a mode that increments.
     incr_hits,
-    /// Additions to a number that was not there, and none was made.
+    /// Additions to a missing number that did not create it.
     incr_misses,
-    /// Subtractions from a number that was there: `decr`, and `ma` that subtracts.
+    /// Subtractions from an existing number by `decr`, or by `ma` in a mode that decrements.
     decr_hits,
-    /// Subtractions from a number that was not there, and none was made.
+    /// Subtractions from a missing number that did not create it.
     decr_misses,
     /// Values that were refused because the item would be larger than `-I` allows.
     store_too_large,
@@ -137,7 +137,7 @@ counters! {
     bytes_read,
     /// Bytes sent to clients.
     bytes_written,
-    /// Turns that ended because `-R` requests were executed, with requests left.
+    /// Turns that ended after `-R` requests although further requests were left.
     conn_yields,
     /// Connections accepted.
     total_connections,
@@ -149,58 +149,64 @@ counters! {
     udp_received,
     /// Datagrams sent.
     udp_sent,
-    /// Datagrams made and not sent, for the system did not take them.
+    /// Datagrams of answers that the system refused to send.
     udp_unsent,
-    /// Past the kernel: bytes copied into the packets of answers, headers included.
+    /// AF_XDP: bytes copied into the packets of answers, headers included.
     copied_bytes,
-    /// Past the kernel: bytes of values sent from where they lay.
+    /// AF_XDP: bytes of values sent in place, without a copy.
     zero_copy_bytes,
-    /// Datagrams dropped: without a whole frame, or parts that contradict each other.
+    /// Datagrams dropped because their memcached UDP header is incomplete or contradicts that of
+    /// another part of the request.
     udp_dropped_frame,
-    /// Datagrams dropped: from whom an answer would loop, or sent to many.
+    /// Datagrams dropped because an answer to their sender could start a loop of answers, or
+    /// because they were sent to a multicast or broadcast address.
     udp_dropped_sender,
-    /// Messages dropped: what a server answers, as it comes where servers are set on each other.
+    /// Messages dropped because they look like a server's answer, as when forged packets make two
+    /// servers answer each other.
     udp_dropped_answer,
-    /// Datagrams dropped: from a network that `-o udp_allow` leaves out.
+    /// Datagrams dropped because `-o udp_allow` does not include their network.
     udp_dropped_network,
-    /// Datagrams dropped: longer than one may be, or parts of a request longer than one may be.
+    /// Datagrams dropped because they, or the requests to which they belong, are too long.
     udp_dropped_length,
-    /// Packets that `--xdp` has taken, and dropped: a checksum or a length is wrong, or the sender
-    /// is nobody.
+    /// Packets received by `--xdp` and dropped because a checksum or a length is wrong, or the
+    /// sender has no valid address.
     udp_dropped_damaged,
-    /// Messages dropped: without all of a request.
+    /// Messages dropped because their last request is incomplete.
     udp_dropped_incomplete,
-    /// Replies over `-o udp_reply_max`, refused.
+    /// Replies refused because they are longer than `-o udp_reply_max`.
     udp_replies_too_long,
-    /// Messages that asked for more than one may: what was beyond it was dropped.
+    /// Messages with more requests or keys than one message may have; the rest of each was dropped.
     udp_dropped_work,
-    /// Answers dropped: where anybody may ask, the sender's network had its share of the second.
+    /// Long answers dropped because the sender's network had used up its bytes of that second. They
+    /// are counted only if requests from any network are answered.
     udp_dropped_amplified,
-    /// Requests that came in datagrams and only connections, or operators, may make; refused.
+    /// Requests in datagrams that were refused because only connections, or only operators, may
+    /// make such requests.
     udp_refused,
-    /// Loops: in each, whatever came since the last one is executed as one batch.
+    /// Loops. A loop executes all input since the last one as one batch.
     loops,
-    /// Times that listeners began to rest, at `-c` (`-o no_maxconns_fast`) or without descriptors.
+    /// Times that listeners paused, at `-c` (`-o no_maxconns_fast`) or without descriptors.
     listen_disabled,
-    /// Microseconds that they rested.
+    /// Microseconds for which listeners paused.
     listen_disabled_us,
-    /// Dumps of items begun.
+    /// Dumps of items that began.
     dumps,
-    /// Dumps that lost their place to others, for their clients took nothing.
+    /// Dumps that lost their place to another dump because their clients read little or nothing.
     dumps_stalled,
-    /// Lines for those who watch, noted.
+    /// Lines noted for watchers.
     log_worker_written,
-    /// Lines for those who watch, dropped: the column's loop had more than `-o worker_logbuf_size`.
+    /// Lines for watchers that were dropped because the column's loop had noted more than
+    /// `-o worker_logbuf_size` bytes.
     log_worker_dropped,
-    /// Lines handed to somebody who watches, once for each.
+    /// Lines handed to watchers, counted once for each watcher.
     log_watcher_sent,
-    /// Lines not handed: more than `-o watcher_logbuf_size` waits already.
+    /// Lines not handed to a watcher for which more than `-o watcher_logbuf_size` bytes wait.
     log_watcher_skipped,
-    /// Times that the column took datagrams from one that was behind, of the same node.
+    /// Times that the column took datagrams from another column of its NUMA node.
     steals_taken_near,
-    /// The same, from columns of other nodes.
+    /// Times that the column took datagrams from a column of another node.
     steals_taken_far,
-    /// Datagrams that it took.
+    /// Datagrams that the column took from other columns.
     datagrams_stolen,
     /// Connections that moved from this column to others.
     migrations_given,
@@ -210,44 +216,44 @@ counters! {
     shared:
     /// Times that a column of the same node took datagrams from this one.
     steals_given_near,
-    /// The same, by columns of other nodes.
+    /// Times that a column of another node took datagrams from this one.
     steals_given_far;
 
     gauges:
-    /// Entries for connections that were ever used.
+    /// Most entries for connections that have been in use at once.
     connection_structures,
-    /// Bytes of these entries, and of what is kept beside arriving values.
+    /// Bytes of all entries for connections, and of arriving values outside the store.
     connection_bytes,
     /// Receive buffers, in use and spare, and buffers of input that connections keep.
     read_buf_count,
     /// Bytes of receive buffers, in use and spare, and of input that connections keep.
     read_buf_bytes,
-    /// Bytes of the spare ones among them.
+    /// Bytes of spare receive buffers.
     read_buf_bytes_free,
     /// Buffers of replies: the column's own, and one for each connection that waits to send.
     response_obj_count,
-    /// Bytes of replies: the column's own buffer, and what connections wait to send.
+    /// Bytes of replies: the column's own buffer, and replies that connections wait to send.
     response_obj_bytes,
     /// Connections that wait for room in the store.
     awaiting_room,
     /// Connections that are open.
     connections,
-    /// Connections that have work left over for the next loop.
+    /// Connections with work left for the next loop.
     queued,
-    /// System calls that the column has made for what peers send.
+    /// System calls that the column has made to serve its peers.
     system_calls,
-    /// The number by which the system knows the column's thread.
+    /// The system's id of the column's thread.
     thread_id;
 }
 
 impl Sums {
-    /// Keys that were looked up to be read.
+    /// Keys looked up by retrievals, found or not.
     #[must_use]
     pub fn gets(&self) -> u64 {
         self.get_hits.wrapping_add(self.get_misses)
     }
 
-    /// Keys that were looked up to get another exptime.
+    /// Keys looked up by touches, found or not.
     #[must_use]
     pub fn touches(&self) -> u64 {
         self.touch_hits.wrapping_add(self.touch_misses)
@@ -261,15 +267,15 @@ pub struct Shared {
     pub settings: Arc<Settings>,
     /// The store.
     pub store: Arc<Store>,
-    /// The interface and ports of AF_XDP; empty without `--xdp`. Set before the columns start.
+    /// The interface and ports of AF_XDP, set before the columns start; empty without `--xdp`.
     pub bypass: OnceLock<Bypass>,
-    /// True if the system gave a huge page at the start; empty if none is asked for.
+    /// True if the system gave a huge page at the start; empty if the store requested none.
     pub huge_pages: OnceLock<bool>,
     /// The counters of each column, in order.
     pub columns: Vec<Arc<Counters>>,
-    /// Client connections open now in all columns together, compared with `-c`.
+    /// Client connections open now in all columns together; `-c` limits their number.
     pub connections: AtomicU32,
-    /// False while listeners rest.
+    /// False while listeners pause.
     pub accepting: AtomicBool,
     /// The connections that watch.
     pub(crate) watch: Watch,
@@ -277,8 +283,8 @@ pub struct Shared {
     pub(crate) statm: Statm,
     /// The places of dumps under way.
     pub(crate) places: Arc<Places>,
-    /// The connections that ask for columns' sockets.
-    pub(crate) asks: Asks,
+    /// The requests of `stats conns` for columns' lists of sockets.
+    pub(crate) page_requests: PageRequests,
     pub(crate) samples: Vec<SharedSamples>,
     /// Requests by the prefixes of their keys.
     pub(crate) prefixes: Prefixes,
@@ -286,14 +292,14 @@ pub struct Shared {
     pub verbosity: AtomicU32,
     /// Unix time at which the store's clock stood at 0 (memcached's `process_started`).
     pub process_started: i64,
-    /// When this was made, just before the columns.
+    /// The time at which this state was made, just before the columns.
     pub started: Instant,
     /// Sums at the last `stats reset`.
     reset: Mutex<Reset>,
-    /// Most steps of one loop since the last `take_steps`.
+    /// Most steps that one loop took since the last `take_steps`.
     #[cfg(debug_assertions)]
     steps_max: std::sync::atomic::AtomicU64,
-    /// The time that a test has columns use instead of the clock's; 0: none.
+    /// The time that a test has set for the columns to use. 0 means that they use the clock.
     #[cfg(debug_assertions)]
     planted_ms: std::sync::atomic::AtomicU64,
 }
@@ -318,7 +324,7 @@ impl Shared {
             watch: Watch::new(settings.detail),
             statm: Statm::open(),
             places: Arc::default(),
-            asks: Asks::default(),
+            page_requests: PageRequests::default(),
             samples: (0..settings.columns).map(|_| SharedSamples::default()).collect(),
             prefixes: Prefixes::new(settings.prefix_end),
             verbosity: AtomicU32::new(settings.verbosity),
@@ -343,7 +349,7 @@ impl Shared {
         self.steps_max.fetch_max(steps, Ordering::Relaxed);
     }
 
-    /// Most steps of one loop since the last call.
+    /// Returns the most steps that one loop took since the last call.
     #[cfg(debug_assertions)]
     pub(crate) fn take_steps(&self) -> u64 {
         self.steps_max.swap(0, Ordering::Relaxed)
@@ -356,25 +362,26 @@ impl Shared {
         self.planted_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// The time planted by `plant_clock`; 0: none.
+    /// The time set by `plant_clock`, or 0 if there is none.
     #[cfg(debug_assertions)]
     pub(crate) fn planted_ms(&self) -> u64 {
         self.planted_ms.load(Ordering::Relaxed) // as in `plant_clock`
     }
 
-    /// Bytes of `-m` that packets of AF_XDP take, and the store does not have.
+    /// Bytes of `-m` that packets of AF_XDP take from the store.
     #[must_use]
     pub fn ring_bytes(&self) -> usize {
         self.bypass.get().map_or(0, Bypass::ring_bytes)
     }
 
-    /// Bytes of `-m` that no limit changes: packets, and chunks that hold values beside them.
+    /// Bytes of `-m` that `cache_memlimit` cannot change: AF_XDP packets, and the chunks for values
+    /// in the packets' arena.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         self.ring_bytes() + self.store.arena_bytes()
     }
 
-    /// `-m`, or the last `cache_memlimit`, in bytes.
+    /// The bytes that `-m`, or the last `cache_memlimit`, allows.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.store.memory_bytes() + self.fixed_bytes()
@@ -395,8 +402,8 @@ impl Shared {
         sums
     }
 
-    /// The increase of all counters since the last `stats reset`. Numbers that are not counters
-    /// (items, bytes, the index) are those of now.
+    /// The increase of all counters since the last `stats reset`. Other numbers (items, bytes, the
+    /// index) have their present values.
     #[must_use]
     pub fn since_reset(&self) -> (Sums, store::Stats) {
         let mut sums = Sums::default();
@@ -405,7 +412,7 @@ impl Shared {
         (sums, self.store.stats().since(&reset.store))
     }
 
-    /// Like `since_reset`, but for each column's counters.
+    /// Like `since_reset`, but with separate counters for each column.
     #[must_use]
     pub fn columns_since_reset(&self) -> Vec<Sums> {
         let reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
@@ -413,7 +420,7 @@ impl Shared {
         columns.map(|(column, earlier)| Sums::of(column).since(earlier)).collect()
     }
 
-    /// Obeys `stats reset`: `since_reset` counts from this moment on.
+    /// Obeys `stats reset`: from now on, `since_reset` counts from this moment.
     pub fn reset(&self) {
         let mut columns: Vec<Sums> = self.columns.iter().map(|column| Sums::of(column)).collect();
         if is(Fault::LastColumnNotReset)
@@ -427,7 +434,7 @@ impl Shared {
         self.samples.iter().for_each(|column| column.with(|it| *it = Samples::default()));
     }
 
-    /// Obeys the `verbosity` command: changes what is logged from now on.
+    /// Obeys the `verbosity` command, which sets what is logged from now on.
     pub fn set_verbosity(&self, verbosity: u32) {
         // Relaxed, paired with the loads of `stats`: the number orders nothing.
         self.verbosity.store(verbosity, Ordering::Relaxed);

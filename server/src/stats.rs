@@ -1,10 +1,10 @@
 //! Answers `stats` and its subcommands.
 //!
-//! Where: called by the executor; writes the whole reply, or begins an errand.
-//! Invariant: an answer that memcached gives too has all of memcached's names, in memcached's
-//! order, and no other name; only `stats settings` has ours behind them. All other statistics of
-//! this server have subcommands of their own. The length of a reply depends only on the settings;
-//! an answer whose length depends on items, keys or connections is an errand.
+//! Where: the executor calls `answer`, which writes the whole reply or begins an errand.
+//! Invariant: a subcommand that memcached has too gives all of memcached's names, in memcached's
+//! order, and no other name, except that `stats settings` appends our own settings. All other
+//! statistics of this server have their own subcommands. The length of a reply depends only on the
+//! settings; an answer whose length depends on items, keys or connections is an errand.
 //! Source: memcached 1.6.45 `process_stat`, `process_bin_stat`.
 
 #[cfg(debug_assertions)]
@@ -72,7 +72,7 @@ enum Answer {
     Rows(fn(&Shared, &mut Rows<'_>)),
     /// Statistics that depend on the store's clock, in seconds.
     Timed(fn(&Shared, u32, &mut Rows<'_>)),
-    /// Counts begin at 0 again.
+    /// Sets the counts to 0.
     Reset,
     /// Requests by the prefixes of their keys; with `-X`, a refusal.
     Detail,
@@ -84,7 +84,7 @@ enum Answer {
     Sizes,
     /// Items and their bytes by the prefixes of their keys; with `-X`, a refusal.
     Prefixes,
-    /// The keys that are asked for most; with `-X`, a refusal.
+    /// The most requested keys; with `-X`, a refusal.
     Hot,
 }
 
@@ -120,58 +120,65 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"udp", Answer::Rows(udp::write)),
 ];
 
-/// The rest of an answer, after the rows that are written.
+/// The step that completes an answer after its rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    /// Write this outcome.
-    Say(Outcome),
+enum Pending {
+    /// Write this outcome as the reply.
+    Reply(Outcome),
     /// Obey this order, if operators are obeyed.
-    Act(Act),
-    /// List items, as `stats cachedump` does.
+    Order(Order),
+    /// List the most requested keys.
+    Hot,
+    /// List this by an errand, over several turns.
+    Errand(Listing),
+}
+
+/// The lists that take several turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// The items of `stats cachedump`.
     Items,
     Sockets,
     Sizes,
     Prefixes,
-    /// List the requests by prefixes.
+    /// The requests by prefixes.
     Detail,
-    /// List the keys that are asked for most.
-    Hot,
 }
 
 /// Orders given by `stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
-    /// Counts begin at 0 again.
+enum Order {
+    /// Set the counts to 0.
     Reset,
-    /// Requests are counted by the prefixes of their keys, if true.
+    /// Begin (true) or stop to count requests by the prefixes of their keys.
     CountPrefixes(bool),
 }
 
 /// Appends the reply to `stats ARGUMENTS`, or the part that is known at once.
 pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mut Out) -> After {
     let begun = match write(&context.shared, context.clock.now, args, form, &mut out.buf) {
-        Left::Say(outcome) => {
-            form.say(outcome, &mut out.buf);
+        Pending::Reply(outcome) => {
+            form.write_outcome(outcome, &mut out.buf);
             return After::Continue;
         }
-        Left::Act(act) => {
+        Pending::Order(order) => {
             let outcome = match context.refuses_operators() {
                 Some(refusal) => Outcome::Refused(refusal),
-                None => obey(&context.shared, act, form),
+                None => obey(&context.shared, order, form),
             };
-            form.say(outcome, &mut out.buf);
+            form.write_outcome(outcome, &mut out.buf);
             // The order holds for the next requests of this loop as well.
             context.look_who_watches();
             return After::Continue;
         }
-        Left::Hot => {
+        Pending::Hot => {
             hot::write(context, form, &mut out.buf);
-            form.say(Outcome::StatsEnd, &mut out.buf);
+            form.write_outcome(Outcome::StatsEnd, &mut out.buf);
             return After::Continue;
         }
-        left => match context.refuses_errands() {
+        Pending::Errand(listing) => match context.refuses_errands() {
             Some(refusal) => Err(refusal),
-            None => errand(context, left, args, form),
+            None => errand(context, listing, args, form),
         },
     };
     match begun {
@@ -183,36 +190,41 @@ pub(crate) fn answer(context: &mut Context, args: Args<'_>, form: Form, out: &mu
     }
 }
 
-/// Returns the errand that answers the rest, or the refusal.
-fn errand(context: &Context, left: Left, args: Args<'_>, form: Form) -> Result<Errand, Refusal> {
-    match left {
-        Left::Items => cachedump(context, args),
-        Left::Sockets => Ok(Errand::Conns(Conns::begin(context, form))),
-        Left::Sizes => census(context, |place| Census::of_sizes(place, form)),
-        Left::Prefixes => census(context, |place| Census::of_prefixes(place, form)),
-        Left::Detail if form.lists_items() => Ok(Errand::Detail(Detail::of_lines())),
-        Left::Detail => {
+/// Returns the errand that completes the answer, or a refusal.
+fn errand(
+    context: &Context,
+    listing: Listing,
+    args: Args<'_>,
+    form: Form,
+) -> Result<Errand, Refusal> {
+    match listing {
+        Listing::Items => cachedump(context, args),
+        Listing::Sockets => Ok(Errand::Conns(Conns::begin(context, form))),
+        Listing::Sizes => census(context, |place| Census::of_sizes(place, form)),
+        Listing::Prefixes => census(context, |place| Census::of_prefixes(place, form)),
+        Listing::Detail if form.lists_items() => Ok(Errand::Detail(Detail::of_lines())),
+        Listing::Detail => {
             let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
             Ok(Errand::Detail(Detail::of_value(place, form)))
         }
-        Left::Say(_) | Left::Act(_) | Left::Hot => Err(Refusal::StatsUnknown),
     }
 }
 
-fn obey(shared: &Shared, act: Act, form: Form) -> Outcome {
-    match act {
-        Act::Reset => {
+fn obey(shared: &Shared, order: Order, form: Form) -> Outcome {
+    match order {
+        Order::Reset => {
             shared.reset();
             Outcome::StatsReset
         }
-        Act::CountPrefixes(on) => {
+        Order::CountPrefixes(on) => {
             shared.watch.set(watch::DETAIL, on);
             if form.lists_items() { Outcome::Done } else { Outcome::StatsEnd }
         }
     }
 }
 
-/// Takes the first steps of an errand; the connection goes on with the others.
+/// Takes the first `ERRAND_STEPS_AT_ONCE` steps of an errand. The connection continues it if steps
+/// are left.
 fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> After {
     for _ in 0..ERRAND_STEPS_AT_ONCE {
         match errand.step(context, out) {
@@ -225,20 +237,20 @@ fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> After {
     After::Errand
 }
 
-/// Appends statistics. Returns the rest of the answer.
-fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8>) -> Left {
+/// Appends statistics. Returns the step that completes the answer.
+fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8>) -> Pending {
     let rows = &mut Rows { form, out };
     let Some(subcommand) = args.token(0) else {
         general::write(shared, now, rows);
-        return Left::Say(Outcome::StatsEnd);
+        return Pending::Reply(Outcome::StatsEnd);
     };
     let found = SUBCOMMANDS.iter().find(|(name, _)| form.asks_for(name, args.text));
     let found = found.or_else(|| WHOLE_NAMES.iter().find(|(name, _)| *name == subcommand));
     let Some((_, answer)) = found else {
-        return Left::Say(Outcome::Refused(Refusal::StatsUnknown));
+        return Pending::Reply(Outcome::Refused(Refusal::StatsUnknown));
     };
     let off = !shared.settings.dump_enabled;
-    Left::Say(match answer {
+    Pending::Reply(match answer {
         Answer::Rows(write) => {
             write(shared, rows);
             Outcome::StatsEnd
@@ -247,26 +259,26 @@ fn write(shared: &Shared, now: u32, args: Args<'_>, form: Form, out: &mut Vec<u8
             write(shared, now, rows);
             Outcome::StatsEnd
         }
-        Answer::Reset => return Left::Act(Act::Reset),
+        Answer::Reset => return Pending::Order(Order::Reset),
         Answer::Detail | Answer::Prefixes | Answer::Hot if off => {
             Outcome::Refused(Refusal::StatsDetailOff)
         }
-        Answer::Hot => return Left::Hot,
-        Answer::Detail => return detail::asked(args, form),
+        Answer::Hot => return Pending::Hot,
+        Answer::Detail => return detail::pending(args, form),
         Answer::Cachedump if off => Outcome::Refused(Refusal::StatsCachedumpOff),
-        Answer::Cachedump if form.lists_items() => return Left::Items,
-        Answer::Conns if form.lists_items() => return Left::Sockets,
+        Answer::Cachedump if form.lists_items() => return Pending::Errand(Listing::Items),
+        Answer::Conns if form.lists_items() => return Pending::Errand(Listing::Sockets),
         Answer::Cachedump | Answer::Conns => Outcome::Refused(Refusal::StatsUnknown),
-        Answer::Sizes if shared.settings.sizes => return Left::Sizes,
+        Answer::Sizes if shared.settings.sizes => return Pending::Errand(Listing::Sizes),
         Answer::Sizes => {
             stat!(rows, "sizes_status", "disabled");
             Outcome::StatsEnd
         }
-        Answer::Prefixes => return Left::Prefixes,
+        Answer::Prefixes => return Pending::Errand(Listing::Prefixes),
     })
 }
 
-/// Begins a count of all items, if there is a place for it.
+/// Begins a count of all items, unless all places for such errands are taken.
 fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand, Refusal> {
     let place = Place::take(context).ok_or(Refusal::CrawlerBusy)?;
     Ok(Errand::Census(of(place)))

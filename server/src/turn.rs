@@ -22,8 +22,8 @@ pub struct TurnState {
     pub calls: Arc<Calls>,
     /// Milliseconds since the server started, read once per loop.
     pub now_ms: u64,
-    /// The sum of all loops' milliseconds, of which each counts for at most `LOOP_MS_MAX`. By this
-    /// clock the column measures how long a connection or datagram stalls or waits.
+    /// The sum of all loops' milliseconds, at most `LOOP_MS_MAX` for each loop. By this clock the
+    /// column measures how long a connection or datagram stalls or waits.
     pub served_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the state that columns share beside the store, under schedules drawn at random:
+//! Tests of the state that columns share in addition to the store, under random schedules:
 //! `stats conns`, dumps of all items, `watch`.
 //!
 //! Where: `make explore`.
@@ -19,13 +19,13 @@ use testing::schedules::explore_drawn;
 
 use crate::clock::{Clock, START};
 use crate::errand::Progress;
-use crate::errand::conns::{Asks, Conns, Page, Row};
+use crate::errand::conns::{Conns, Page, PageRequests, Row};
 use crate::errand::place::Place;
 use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMPS_MAX};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::watch::{ASKED, Seat};
+use crate::watch::{PAGES_REQUESTED, Seat};
 
 const SECONDS: u64 = 10;
 
@@ -57,11 +57,11 @@ pub(crate) fn wakes(waker: &Waker) -> u64 {
     rustix::io::read(waker, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-/// A column, and those of its connections that ask for sockets.
+/// A column, and those of its connections that run `stats conns`.
 struct Asker {
     context: Context,
     waker: Arc<Waker>,
-    /// Number of pages that the column answers with.
+    /// Number of pages in the column's list.
     pages: usize,
     asks: Vec<(Option<Conns>, Vec<u8>)>,
 }
@@ -87,17 +87,17 @@ impl Asker {
             return;
         }
         let (shared, column) = (Arc::clone(&self.context.shared), self.context.column);
-        for ask in Asks::take(&shared, column) {
+        for request in PageRequests::take(&shared, column) {
             let row = Row {
-                descriptor: page_number(column, ask.from),
+                descriptor: page_number(column, request.from),
                 is_udp: false,
                 address: "there".to_owned(),
                 listens_at: None,
                 state: "conn_read",
                 idle_seconds: 0,
             };
-            let next = Some(ask.from + 1).filter(|next| *next < self.pages);
-            ask.answer(&shared, Page { rows: vec![row], next });
+            let next = Some(request.from + 1).filter(|next| *next < self.pages);
+            request.answer(&shared, Page { rows: vec![row], next });
         }
     }
 }
@@ -108,7 +108,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
         let contexts = contexts(2 + random.index(2));
         let shared = Arc::clone(&contexts[0].shared);
         let wakers: Vec<_> = contexts.iter().map(|_| Arc::new(Waker::new().unwrap())).collect();
-        shared.asks.set_wakers(&wakers);
+        shared.page_requests.set_wakers(&wakers);
         let mut columns: Vec<Asker> = contexts
             .into_iter()
             .zip(&wakers)
@@ -148,7 +148,7 @@ fn whoever_asks_is_told_of_all_columns_though_watchers_come_and_go() {
             .collect();
         columns.extend(threads.into_iter().map(|it| it.join().unwrap()));
         watcher.join().unwrap();
-        // Columns that were woken go on.
+        // Columns that were woken take further loops.
         (0..200).for_each(|_| columns.iter_mut().for_each(Asker::turn));
         for (conns, out) in columns.iter().flat_map(|column| &column.asks) {
             assert!(conns.is_none(), "nobody is woken for an ask or an answer");
@@ -258,6 +258,9 @@ fn who_watches_is_told_of_each_event_once_whoever_else_comes_and_goes() {
             assert!(theirs.is_sorted() && theirs.iter().all(|key| all.contains(key)), "{theirs:?}");
         }
         drop(seat);
-        assert!(!shared.watch.watched().meet(ASKED.with(Streams::DELETIONS)), "nobody watches");
+        assert!(
+            !shared.watch.watched().intersects(PAGES_REQUESTED.with(Streams::DELETIONS)),
+            "nobody watches"
+        );
     });
 }

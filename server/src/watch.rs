@@ -1,11 +1,11 @@
 //! `watch`: connections that watch, and the event lines handed to them.
 //!
-//! Where: a column notes events beside its work, if a connection watches them. Once a loop it hands
-//! the lines to the watchers, whose own columns send them.
+//! Where: a column notes events while it works, if a connection watches them. Once per loop it
+//! hands the lines to the watchers, whose own columns send them.
 //! Invariant: no column waits for a watcher. The lines that a column notes in a loop, and the lines
-//! that wait for a watcher, are bounded; further lines are dropped and counted, and the watcher is
-//! told their number. While nobody watches, a request reads one number of its own column, which the
-//! column refreshes once a loop.
+//! that wait for a watcher, are bounded; further lines are dropped and counted, and their number is
+//! sent to the watcher. Without watchers, a request only reads one number of its own column, which
+//! the column refreshes once per loop.
 //! Source: memcached 1.6.45 `logger.c`.
 
 use std::fmt::Display;
@@ -25,13 +25,14 @@ use crate::shared::{Counters, Shared};
 /// Set while requests are counted by the prefixes of their keys.
 pub(crate) const DETAIL: Streams = Streams(1 << 8);
 
-/// Set while a connection asks for columns' sockets.
-pub(crate) const ASKED: Streams = Streams(1 << 9);
+/// Set while a connection requests columns' lists of sockets (`stats conns`).
+pub(crate) const PAGES_REQUESTED: Streams = Streams(1 << 9);
 
 /// All watchers, and the bits that columns read once a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The streams that anybody watches, `DETAIL`, `ASKED`. Changed under `watchers`' lock.
+    /// The streams that any connection watches, `DETAIL` and `PAGES_REQUESTED`. Changed under the
+    /// lock of `watchers`.
     watched: AtomicU32,
     events: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
@@ -50,7 +51,8 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// Number of lines left out after these: none is added until they are taken.
+    /// Number of lines left out after `lines`. While it is not 0, further lines are left out too,
+    /// until the watcher takes all.
     skipped: u64,
 }
 
@@ -62,14 +64,15 @@ pub(crate) struct Seat {
 }
 
 impl Watch {
-    /// Makes a watch without watchers. `detail`: requests are counted by prefixes.
+    /// Makes a watch without watchers. With `detail`, requests are counted by prefixes.
     pub(crate) fn new(detail: bool) -> Watch {
         let watch = Watch::default();
         watch.set(DETAIL, detail);
         watch
     }
 
-    /// Switches `DETAIL` or `ASKED`. The lock that this takes is the last in the order of locks.
+    /// Sets or clears `DETAIL` or `PAGES_REQUESTED`. The lock of `watchers` is the last in the
+    /// order of locks.
     pub(crate) fn set(&self, bit: Streams, on: bool) {
         let _watchers = self.lock();
         let watched = self.watched();
@@ -91,9 +94,10 @@ impl Watch {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes the streams that the `watchers` watch together.
+    /// Publishes the union of the streams that the `watchers` watch.
     fn publish(&self, watchers: &[Arc<Watcher>]) {
-        let kept = if is(Fault::AskedUnsetByWatcher) { DETAIL } else { DETAIL.with(ASKED) };
+        let kept =
+            if is(Fault::RequestsHiddenByWatcher) { DETAIL } else { DETAIL.with(PAGES_REQUESTED) };
         let rest = Streams(self.watched().0 & kept.0);
         let all = watchers.iter().fold(rest, |all, one| all.with(one.streams));
         self.watched.store(all.0, Ordering::Relaxed); // as in `watched`
@@ -101,13 +105,13 @@ impl Watch {
 }
 
 impl Seat {
-    /// Begins to watch; `None` if there are as many watchers as may be.
+    /// Begins to watch. Returns `None` if there are as many watchers as allowed.
     pub(crate) fn take(shared: &Arc<Shared>, streams: Streams) -> Option<Seat> {
         let mut watchers = shared.watch.lock();
         if watchers.len() >= WATCHERS_MAX {
             return None;
         }
-        // Relaxed: a number by itself.
+        // Relaxed: the number orders nothing.
         let from = shared.watch.events.load(Ordering::Relaxed);
         let watcher = Arc::new(Watcher { streams, from, waiting: Mutex::default() });
         watchers.push(Arc::clone(&watcher));
@@ -116,7 +120,7 @@ impl Seat {
         Some(Seat { watcher, shared: Arc::clone(shared) })
     }
 
-    /// Takes the lines that wait, followed by the number of those left out after them.
+    /// Takes the lines that wait, followed by a line with the number of those left out, if any.
     pub(crate) fn take_lines(&self) -> Vec<u8> {
         let mut waiting = self.watcher.lock();
         let (mut lines, skipped) = (mem::take(&mut waiting.lines), mem::take(&mut waiting.skipped));
@@ -147,10 +151,10 @@ impl Watcher {
 
 /// The events that one column has noted in its loop.
 #[derive(Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct NotedEvents {
     /// The streams and bits that were set when the loop began.
     pub(crate) watched: Streams,
-    /// The descriptor of the connection whose turn it is.
+    /// The descriptor of the connection that has its turn.
     pub(crate) descriptor: i32,
     lines: Vec<u8>,
     /// For each line: its stream, its number, and its end in `lines`.
@@ -163,13 +167,14 @@ pub(crate) struct Mark {
     events: usize,
 }
 
-impl Noted {
+impl NotedEvents {
     /// The position behind the events noted so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { events: self.ends.len() }
     }
 
-    /// Drops the events noted since `mark`: their request is yet to be executed.
+    /// Drops the events noted since `mark`, because their request waits and is executed again
+    /// later.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.ends.truncate(mark.events);
         self.lines.truncate(self.ends.last().map_or(0, |&(_, _, end)| end));
@@ -195,7 +200,7 @@ impl Noted {
         });
     }
 
-    /// Notes that a connection came, or with a `reason` that it went.
+    /// Notes that a connection was accepted, or, with a `reason`, closed.
     #[cold]
     pub(crate) fn connection(
         &mut self,
@@ -240,7 +245,7 @@ impl Noted {
             for &(stream, number, end) in &self.ends {
                 let line = self.lines.get(at..end).unwrap_or_default();
                 at = end;
-                if number < watcher.from || !stream.meet(watcher.streams) {
+                if number < watcher.from || !stream.intersects(watcher.streams) {
                     continue;
                 }
                 if waiting.lines.len() + LINE_BYTES_MAX > most_bytes {
@@ -252,7 +257,7 @@ impl Noted {
                 counters.log_watcher_sent.add(1);
             }
         }
-        if is(Fault::ToldTwice) {
+        if is(Fault::EventsSentTwice) {
             return;
         }
         self.lines.clear();

@@ -1,7 +1,7 @@
-//! Clients that ask for more than there is: connections, keys, memory, descriptors, room on a disk.
+//! Clients that exhaust a resource: connections, keys, memory, descriptors, disk space.
 //!
 //! Where: an in-process server; the built binary where the limit is a process's.
-//! Invariant: what is refused is counted and logged, what is kept is bounded, others are served.
+//! Invariant: refusals are counted and logged, memory stays bounded, and other clients are served.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -27,7 +27,7 @@ fn a_flood_of_connections_past_the_limit_is_told_counted_and_leaves_nothing() {
     let server = start(Settings { connections_max: LIMIT, ..settings(2) });
     let mut client = connect(&server);
     client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
-    // The test's own connections take all places but one.
+    // The test's own connections, `client` among them, leave room for one more.
     let own: Vec<Client> = (0..LIMIT - 2).map(|_| connect(&server)).collect();
     wait_until("all to be accepted", || client.stat("curr_connections") == u64::from(LIMIT - 1));
     let last = connect(&server);
@@ -52,7 +52,7 @@ fn a_flood_of_connections_past_the_limit_is_told_counted_and_leaves_nothing() {
     assert_eq!(client.stat("curr_connections"), u64::from(LIMIT));
     assert_eq!(client.stat("connection_structures"), u64::from(LIMIT));
     drop((own, last));
-    wait_until("the end of all others", || client.stat("curr_connections") == 1);
+    wait_until("the end of all other connections", || client.stat("curr_connections") == 1);
     connect(&server).ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
     server.stop();
 }
@@ -77,8 +77,8 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
             }
             half.write_all(b"\r\n").unwrap();
         });
-        // Nobody reads the replies yet; other clients are served meanwhile.
-        wait_until("replies that wait", || client.stat("response_obj_count") > 1);
+        // Nobody reads the replies yet, and the server still serves other clients.
+        wait_until("unsent replies", || client.stat("response_obj_count") > 1);
         for _ in 0..1000 {
             client.ask("get nosuch\r\n", "END\r\n");
         }
@@ -93,8 +93,8 @@ fn a_multiget_of_a_million_keys_is_answered_in_turns_in_bounded_memory() {
     server.stop();
 }
 
-/// Nobody can choose keys that collide in a server: each process hashes keys with its own secrets.
-/// A dump lists items in the order of their hashes.
+/// Each process hashes keys with its own secrets, so that nobody can choose keys that collide. A
+/// dump lists items in the order of their hashes.
 #[test]
 fn no_two_processes_have_the_same_order_of_hashes() {
     const KEYS: usize = 500;
@@ -102,8 +102,8 @@ fn no_two_processes_have_the_same_order_of_hashes() {
         .map(|_| {
             let server = live::Server::under_test(&["-t", "1"]);
             let mut wire = server.connect();
-            let mut ask = |asked: &str| {
-                wire.send(asked.as_bytes());
+            let mut ask = |request: &str| {
+                wire.send(request.as_bytes());
                 String::from_utf8(wire.line().unwrap()).unwrap()
             };
             for key in 0..KEYS {
@@ -122,12 +122,12 @@ fn no_two_processes_have_the_same_order_of_hashes() {
     assert_eq!(orders.len(), 3);
 }
 
-/// Ends the writers, even if the test fails.
-struct Done<'d>(&'d AtomicBool);
+/// Sets the flag that ends the writer threads, even if the test panics.
+struct StopWriters<'d>(&'d AtomicBool);
 
-impl Drop for Done<'_> {
+impl Drop for StopWriters<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed); // as in the writers
+        self.0.store(true, Ordering::Relaxed); // The flag orders nothing.
     }
 }
 
@@ -161,13 +161,13 @@ fn the_limit_of_memory_goes_up_and_down_under_load() {
                 }
             });
         }
-        let _done = Done(&done);
+        let _done = StopWriters(&done);
         for round in 0..3 * LIMITS.len() {
             let megabytes = LIMITS[round % LIMITS.len()];
             client.ask(format!("cache_memlimit {megabytes}\r\n"), "OK\r\n");
             let limit_bytes = u64::from(megabytes) << 20;
             assert_eq!(client.stat("limit_maxbytes"), limit_bytes);
-            wait_until("memory to follow", || client.stat("bytes") <= limit_bytes);
+            wait_until("memory within the new limit", || client.stat("bytes") <= limit_bytes);
             let before = client.stat("cmd_set");
             wait_until("more to be stored", || client.stat("cmd_set") > before + 1000);
         }
@@ -204,12 +204,12 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     prlimit(pid, Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
     let others: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
-    wait_until("listeners that rest", || stat("listen_disabled_num") > 0);
-    // Connections that the server closed meanwhile make room for others.
+    wait_until("a disabled listener", || stat("listen_disabled_num") > 0);
+    // The bound is loose: each connection that the server closes frees a descriptor for another.
     assert!(stat("curr_connections") < 50);
     let rested = stat("time_in_listen_disabled_us");
     wait_until("time to be counted", || stat("time_in_listen_disabled_us") > rested);
-    // Connections that wait are served as soon as there is room.
+    // A waiting connection is served as soon as a descriptor is free.
     drop(others);
     let mut late = server.connect();
     late.send(b"mn\r\n");
@@ -217,7 +217,8 @@ fn without_descriptors_those_who_have_one_are_served_and_others_wait() {
     wait_until("the end of the others", || stat("curr_connections") == 2);
 }
 
-/// A shell script: mounts a tiny file system at its first argument, fills it, runs the others.
+/// A shell script that mounts a tiny file system at its first argument and fills it. It then runs
+/// its other arguments as a command, whose log goes to that file system.
 const FULL: &str = r#"mount -t tmpfs -o size=16k full "$0" || exit 99
 head -c 1000000 /dev/zero > "$0/filler" 2> /dev/null
 exec "$@" 2> "$0/log""#;
@@ -234,7 +235,7 @@ fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
     let Ok(child) = command.stderr(Stdio::null()).spawn() else {
         return testing::skip("no program unshare");
     };
-    let mut child = Killed(child, vec![socket.clone()], folder.clone());
+    let mut child = FullDiskServer(child, vec![socket.clone()], folder.clone());
     let mut stream = None;
     let mut ended = None;
     wait_until("an answer", || {
@@ -252,17 +253,17 @@ fn a_full_disk_under_the_log_and_the_pid_file_stops_nobody() {
         stream.read_exact(&mut replies).unwrap();
         assert_eq!(&replies, b"OK\r\nSTORED\r\nOK\r\n");
     }
-    assert!(child.0.try_wait().unwrap().is_none(), "it has ended");
+    assert!(child.0.try_wait().unwrap().is_none(), "the server has ended");
     let within = format!("/proc/{}/root{}", child.0.id(), folder.display());
     let log = std::fs::metadata(format!("{within}/log")).unwrap();
     assert_eq!(log.len(), 0, "the disk was not full");
-    assert!(std::fs::metadata(format!("{within}/pid")).is_err(), "half a pid file");
+    assert!(std::fs::metadata(format!("{within}/pid")).is_err(), "an incomplete pid file");
 }
 
-/// A process that ends with the test; and the files and the folder it leaves behind.
-struct Killed(Child, Vec<PathBuf>, PathBuf);
+/// A process that is killed when the test ends, and the files and the folder to remove then.
+struct FullDiskServer(Child, Vec<PathBuf>, PathBuf);
 
-impl Drop for Killed {
+impl Drop for FullDiskServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -20,15 +20,15 @@ static ALLOCATOR: Counting = Counting;
 /// Messages sent before any answer is read.
 const BURST: usize = 8;
 
-/// Time after which an unanswered datagram is sent again: it or its answer is lost. More than
-/// `RESENT_MAX` fail the test.
+/// Time after which an unanswered datagram is sent again, because it or its answer is lost. The
+/// test fails if more than `RESENT_MAX` datagrams are sent again.
 const RESEND_AFTER: Duration = Duration::from_secs(5);
 const RESENT_MAX: usize = 2 * BURST;
 
 /// Number of requests of each kind.
 const REQUESTS: usize = 10_000;
 
-/// Sends `request` `REQUESTS` times, `batch` at a time; each must be answered by `reply`.
+/// Sends `request` `REQUESTS` times, `batch` at a time. Each reply must be `reply`.
 fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {
     let (requests, replies) = (request.repeat(batch), reply.repeat(batch));
     for _ in 0..REQUESTS / batch {
@@ -40,12 +40,12 @@ fn drive(client: &mut Client, request: &[u8], reply: &[u8], batch: usize) {
 fn a_column_does_not_allocate_per_request() {
     allocations::leave_this_thread_out();
     let mut settings = settings(2);
-    settings.cas = false; // a binary answer would show the unique
+    settings.cas = false; // A binary answer would contain a CAS unique, which varies.
     settings.datagrams = datagrams::at("127.0.0.1");
-    // With a thief, more requests than ever before may lack parts at once; each has a buffer of its
-    // own, which is kept for the next one.
+    // Each request that lacks parts has its own buffer, which is reused later. With stealing, more
+    // such requests than during the warm-up may exist at once.
     settings.steal = false;
-    // A connection that moves takes its buffer along, and its column needs another.
+    // A connection that migrates takes its buffer along, and the old column allocates another.
     settings.migrate = Migrate::Never;
     let server = start(settings);
     let (mut text, mut binary) = (connect(&server), connect(&server));
@@ -92,7 +92,8 @@ fn a_column_does_not_allocate_per_request() {
     past_the_kernel_messages_do_not_allocate(&messages);
 }
 
-/// Checks datagrams with `--xdp`, in the same test: another test's allocations would be counted.
+/// Checks datagrams with `--xdp`. A test of its own would count the allocations of a test that runs
+/// at the same time.
 fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let mut settings = Settings { cas: false, xdp: Some(Xdp::of(WIRE)), ..settings(1) };
@@ -101,14 +102,14 @@ fn past_the_kernel_messages_do_not_allocate(messages: &[(&str, &str)]) {
     // Two systems may choose the same port, and a server does not answer its own port.
     settings.datagrams[0].port = Port::Number(11211);
     let server = far.on(|| start(settings));
-    // Looking at the interface, once a second, allocates: the clock is stopped.
+    // The check of the interface, once a second, allocates; a stopped clock prevents it.
     server.shared().plant_clock(1);
     let mut stream = far.on(|| connect(&server));
     let there = (far.v4, server.datagram_addresses()[0].port()).into();
     let mut client = near.on(|| datagrams::Client::at(near.v4.into(), there));
-    let before = far.counted("Udp", "InDatagrams");
+    let before = far.counter("Udp", "InDatagrams");
     messages_do_not_allocate(&mut client, &mut stream, messages);
-    assert_eq!(far.counted("Udp", "InDatagrams"), before, "datagrams came by the kernel");
+    assert_eq!(far.counter("Udp", "InDatagrams"), before, "datagrams came by the kernel");
     server.stop();
 }
 
@@ -130,18 +131,18 @@ fn messages_do_not_allocate(
                 }
             };
             bursts(100);
-            let (allocations, first) = allocations::by(|| bursts(500));
+            let (allocations, first) = allocations::count(|| bursts(500));
             let shown = request[..request.len().min(40)].escape_debug();
             assert_eq!(
                 allocations, 0,
-                "{shown} in {parts} datagrams: allocations in 500 bursts, the first\n{first}"
+                "{shown} in {parts} datagrams: allocations in 500 bursts; the first:\n{first}"
             );
         }
     }
 }
 
-/// Sends a request in `parts` parts, `BURST` times, and again those without an answer; `tell` gets
-/// the number of those sent again.
+/// Sends a request `BURST` times, each in `parts` parts. Sends unanswered requests again, and calls
+/// `tell` with the number of requests sent again.
 fn burst(
     client: &mut datagrams::Client,
     (request, parts): (&[u8], usize),
@@ -171,7 +172,7 @@ fn burst(
 fn does_not_allocate(client: &mut Client, request: &[u8], reply: &[u8]) {
     drive(client, request, reply, 100);
     drive(client, request, reply, 1);
-    let (allocations, first) = allocations::by(|| {
+    let (allocations, first) = allocations::count(|| {
         drive(client, request, reply, 1);
         drive(client, request, reply, 32);
         drive(client, request, reply, 100);
@@ -180,7 +181,7 @@ fn does_not_allocate(client: &mut Client, request: &[u8], reply: &[u8]) {
     assert_eq!(
         allocations,
         0,
-        "{shown}: allocations in {} requests, the first\n{first}",
+        "{shown}: allocations in {} requests; the first:\n{first}",
         3 * REQUESTS
     );
 }

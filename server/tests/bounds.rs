@@ -1,8 +1,8 @@
-//! The cost of a datagram: its requests, its answer, and what it leaves behind.
+//! Bounds on the cost of a datagram: its requests, its answer, and the memory it takes.
 //!
-//! Where: an in-process server; datagrams on loopback, from senders that anybody could forge.
-//! Invariant: a datagram gets one turn and an answer of bounded length; what it may not request is
-//! refused by name and counted.
+//! Where: an in-process server; datagrams on loopback, whose senders anybody could forge.
+//! Invariant: a datagram gets one turn and an answer of bounded length. A command that is not
+//! allowed over UDP is refused by name and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -103,7 +103,7 @@ fn what_takes_several_turns_is_refused_by_its_name() {
 #[test]
 fn who_asks_of_sockets_and_goes_leaves_nothing_behind() {
     let server = start(settings(2, "127.0.0.1"));
-    // More than may list sockets at a time; each closes its connection at once.
+    // More clients than may list sockets at a time. Each client closes its connection at once.
     for _ in 0..40 {
         let gone: Vec<_> = (0..16).map(|_| connect(&server)).collect();
         for mut client in gone {
@@ -112,9 +112,9 @@ fn who_asks_of_sockets_and_goes_leaves_nothing_behind() {
     }
     let mut stream = connect(&server);
     for _ in 0..20 {
-        assert!(stream.stats("conns").len() > 4, "whoever stays is told");
+        assert!(stream.stats("conns").len() > 4, "a client that stays gets its answer");
     }
-    wait_until("those that went are gone", || stream.stat("curr_connections") <= 3);
+    wait_until("the end of the closed connections", || stream.stat("curr_connections") <= 3);
     server.stop();
 }
 
@@ -143,7 +143,7 @@ fn a_message_asks_for_no_more_than_a_turn_does() {
         "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".repeat(most) + spent,
     );
     client.ask("mg none\r\n".repeat(3000), "EN\r\n".repeat(most) + spent);
-    // A `stats` counts as many requests.
+    // One `stats` counts as several requests.
     client.send("stats slabs\r\n".repeat(1000));
     let (reply, _) = client.receive();
     let ends = reply.windows(5).filter(|bytes| bytes == b"END\r\n").count();
@@ -164,7 +164,7 @@ fn a_message_asks_for_no_more_than_a_turn_does() {
     server.stop();
 }
 
-/// Has `stats detail` count `prefixes` prefixes of `bytes` bytes.
+/// Makes the server count `prefixes` prefixes of `bytes` bytes for `stats detail`.
 fn count_prefixes(server: &Server, prefixes: usize, bytes: usize) {
     let mut stream = connect(server);
     stream.ask("stats detail on\r\n", "OK\r\n");
@@ -215,11 +215,11 @@ fn prefixes_in_binary_come_in_many_turns_and_in_bounded_memory() {
     assert!(stream.stats("store")["prefixes_left_out"].parse::<u64>().unwrap() > 0);
     // The text protocol has no such bound.
     stream.send("stats detail dump\r\n");
-    let mut told = 0;
+    let mut lines = 0;
     while stream.line() != "END" {
-        told += 1;
+        lines += 1;
     }
-    assert!(told > 10_000, "{told}");
+    assert!(lines > 10_000, "{lines} lines");
     let after = held(&mut stream);
     assert!(after <= before + (64 << 10), "{before} bytes of replies became {after}");
     server.stop();
@@ -237,7 +237,7 @@ fn a_column_gives_back_what_a_long_answer_has_taken() {
     let mut client = Client::of(&server);
     client.send(format!("get{}\r\n", " k0".repeat(2000)));
     wait_until("an answer of two megabytes", || stream.stat("udp_sent") > 1000);
-    wait_until("its memory is given back", || held(&mut stream) <= before + 4096);
+    wait_until("the release of its memory", || held(&mut stream) <= before + 4096);
     server.stop();
 }
 
@@ -245,7 +245,7 @@ fn a_column_gives_back_what_a_long_answer_has_taken() {
 fn where_anybody_may_ask_long_answers_are_few() {
     let open = start(settings(1, "0.0.0.0"));
     let address = ([127, 0, 0, 1], open.datagram_addresses()[0].port()).into();
-    // The clock is stopped, so that all is within one second.
+    // The clock is stopped, so that all requests fall within one second.
     open.shared().plant_clock(5000);
     store(&open, &[30_000, 70_000, 20]);
     let (mut stream, mut client) = (connect(&open), Client::to(address));
@@ -255,13 +255,13 @@ fn where_anybody_may_ask_long_answers_are_few() {
     let mut answers = 0;
     while stream.stat("udp_dropped_amplified") == 0 {
         let id = client.send("get k0\r\n");
-        // Datagrams are answered in order.
+        // Datagrams are answered in order, so the answer to `mn` ends the answers to `id`.
         client.send("mn\r\n");
         let mut buffer = [0; 2000];
         loop {
             let bytes = client.socket.recv(&mut buffer).unwrap();
             match u16::from_be_bytes([buffer[0], buffer[1]]) {
-                of if of == id => answers += usize::from(buffer[3] == 0 && bytes > 0),
+                received if received == id => answers += usize::from(buffer[3] == 0 && bytes > 0),
                 _ => break,
             }
         }
@@ -277,7 +277,7 @@ fn where_anybody_may_ask_long_answers_are_few() {
     open.shared().plant_clock(6000);
     stream.ask("mn\r\n", "MN\r\n");
     client.send("get k0\r\n");
-    assert!(client.receive().1 > 20, "in the next second there is another share");
+    assert!(client.receive().1 > 20, "the next second has its own share");
     open.stop();
 }
 
@@ -302,7 +302,7 @@ fn parts_wait_no_longer_where_nothing_more_comes() {
     let server = start(Settings { steal: false, ..settings(3, "127.0.0.1") });
     let mut client = Client::of(&server);
     for flow in 1..=3 {
-        // One part to each column; none gets another datagram.
+        // Each column gets one part, and no further datagram.
         let header = protocol::udp::Header { id: 7, number: 0, total: 2, flow };
         let datagram = [&header.bytes()[..], &[b'x'; 900]].concat();
         client.socket.send_to(&datagram, client.server).unwrap();
@@ -310,8 +310,9 @@ fn parts_wait_no_longer_where_nothing_more_comes() {
     let counted = |name: fn(&hypostyle::shared::Counters) -> u64| -> u64 {
         server.shared().columns.iter().map(|column| name(column)).sum()
     };
-    wait_until("they came", || counted(|column| column.udp_received.get()) == 3);
-    wait_until("they went", || counted(|column| column.udp_dropped_incomplete.get()) == 3);
+    wait_until("receipt of the parts", || counted(|column| column.udp_received.get()) == 3);
+    let is_dropped = || counted(|column| column.udp_dropped_incomplete.get()) == 3;
+    wait_until("the drop of the parts", is_dropped);
     client.expect_silence();
     server.stop();
 }

@@ -1,11 +1,11 @@
-//! Clocks that jump or have any value: exptimes hold, and waiting clients do not count as stalled.
+//! Clocks that jump or start at extreme values: exptimes hold, and idle clients are not stalled.
 //!
-//! Where: an in-process server under the test's own clock; the built binary on a machine whose
-//! clocks have run for a hundred years.
+//! Where: an in-process server under the test's own clock; the built binary in a time namespace
+//! whose clocks have run for a hundred years.
 //! Invariant: no test waits for time to pass.
-//! Source: memcached 1.6.45 `realtime`, `clock_handler`: time is the monotonic clock's, added to
-//! the wall clock's at the start. A step of the wall clock therefore changes nothing, and time in
-//! suspension does not count.
+//! Source: memcached 1.6.45 `realtime`, `clock_handler`: time is the wall clock's value at the
+//! start plus the monotonic clock's progress since then. A step of the wall clock therefore changes
+//! nothing, and time in suspension does not count.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -19,7 +19,7 @@ use inprocess::{Client, connect, settings, start, wait_until};
 const NOON_MS: u64 = 12 * 3_600_000;
 const HOUR_S: u64 = 3600;
 
-/// The seconds an item has left, -1 for ever; none if it is gone.
+/// Returns the seconds until an item expires, or -1 if it never expires; `None` if it is gone.
 fn seconds_left(client: &mut Client, key: &str) -> Option<i64> {
     client.send(format!("mg {key} t\r\n"));
     let answer = client.line();
@@ -45,12 +45,13 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
         client.ask(format!("set {key} 0 {exptime} 1\r\nv\r\n"), "STORED\r\n");
     }
     client.ask("set touched 0 60 1\r\nv\r\ntouch touched 7200\r\n", "STORED\r\nTOUCHED\r\n");
-    // Two sets in the middle of their values: a short value, and one that takes frames.
+    // Two sets of which half the value has arrived: a short value, and a value long enough to be
+    // read straight into the store.
     let [mut short, mut long] = [(); 2].map(|()| connect(&server));
     short.send("set short 0 0 10\r\n01234");
     let half = "v".repeat(100_000);
     long.send(format!("set long 0 0 {}\r\n{half}", 2 * half.len()));
-    wait_until("both to have come", || client.stat("bytes_read") > half.len() as u64);
+    wait_until("receipt of both halves", || client.stat("bytes_read") > half.len() as u64);
 
     server.shared().plant_clock(NOON_MS + HOUR_S * 1000);
     for (key, exptime, left) in stored {
@@ -62,8 +63,8 @@ fn a_leap_ends_what_was_to_end_by_then_and_nothing_else() {
     short.ask("56789\r\n", "STORED\r\n");
     long.ask(format!("{half}\r\n"), "STORED\r\n");
     client.ask("mg short s v\r\nmg long s\r\n", "VA 10 s10\r\n0123456789\r\nHD s200000\r\n");
-    // Every expired item is gone, by a request or by itself.
-    wait_until("memory to come back", || client.stat("curr_items") == 7);
+    // Every expired item is removed, by a request or in the background.
+    wait_until("the end of all expired items", || client.stat("curr_items") == 7);
     assert_eq!(client.stat("evictions"), 0);
     server.stop();
 }
@@ -97,7 +98,7 @@ fn those_idle_for_longer_than_is_allowed_are_closed_after_a_leap_and_counted() {
     server.stop();
 }
 
-/// Seconds of the wall clock.
+/// Returns the wall clock's time in seconds since 1970.
 fn unix_seconds() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(since.as_secs()).unwrap()
@@ -105,7 +106,7 @@ fn unix_seconds() -> i64 {
 
 #[test]
 fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
-    // More seconds than 32 bits count, and years of suspension.
+    // The monotonic clock is about to overflow 32 bits, and years of suspension have passed.
     let words = ["--time", "--monotonic", "4294967290", "--boottime", "4400000000"];
     let words = [&["unshare", "-r", "--fork", "--kill-child"], &words[..]].concat();
     let Some(server) = live::Server::under_test_by(&words, &["-t", "2"]) else { return };
@@ -115,7 +116,8 @@ fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
         wire.send(request.as_bytes());
         String::from_utf8(wire.line().unwrap()).unwrap().trim_end().to_owned()
     };
-    // The server's time lags by a fraction of a second from its start; and time passes meanwhile.
+    // The server's time lags by a fraction of a second since its start, and time passes between a
+    // request and its check.
     let is_about = |seconds: i64, due: i64, since: Instant| {
         let passed = i64::try_from((since.elapsed() + Duration::from_secs(2)).as_secs()).unwrap();
         (due - passed..=due + 2).contains(&seconds)
@@ -123,11 +125,13 @@ fn exptimes_are_the_same_on_a_machine_that_has_run_for_a_hundred_years() {
     for (key, exptime, left) in
         [("relative", 1000, 1000), ("unix", unix_seconds() + 5000, 5000), ("past", -1, 0)]
     {
-        let asked = Instant::now();
+        let stored_at = Instant::now();
         assert_eq!(ask(format!("set {key} 0 {exptime} 1\r\nv\r\n")), "STORED");
         let answer = ask(format!("mg {key} t\r\n"));
         match answer.strip_prefix("HD t") {
-            Some(seconds) => assert!(is_about(seconds.parse().unwrap(), left, asked), "{answer}"),
+            Some(seconds) => {
+                assert!(is_about(seconds.parse().unwrap(), left, stored_at), "{answer}");
+            }
             None => assert_eq!((key, answer.as_str()), ("past", "EN")),
         }
     }

@@ -1,4 +1,4 @@
-//! Connections: how they open and close, and how many there may be.
+//! Connections: their start and end, and the limit of their number.
 //!
 //! Where: an in-process server, and the built binary for ten thousand connections.
 //! Invariant: connections behave as memcached's.
@@ -18,7 +18,7 @@ use hypostyle::settings::{Listen, Port};
 use inprocess::{
     Client, DEADLINE, allow_files, connect, resident_bytes_of, settings, start, wait_until,
 };
-use protocol::Speak;
+use protocol::ProtocolMode;
 
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
@@ -55,7 +55,7 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
     first.ask("version\r\n", VERSION);
     let mut second = connect(&server);
     second.send("version\r\n");
-    wait_until("the rest", || !server.shared().accepting.load(Ordering::Relaxed));
+    wait_until("the stop of accepting", || !server.shared().accepting.load(Ordering::Relaxed));
     assert_eq!(open_connections(&server), 1);
     first.ask("version\r\n", VERSION);
     drop(first);
@@ -67,7 +67,7 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
 #[test]
 fn an_idle_connection_is_closed_after_its_time() {
     let mut settings = settings(1);
-    // Longer than a loaded machine keeps the client from running between connecting and asking.
+    // Long enough for the client to send its request in time even on a loaded machine.
     settings.idle_seconds_max = 5;
     let server = start(settings);
     let mut client = connect(&server);
@@ -108,15 +108,18 @@ fn a_peer_that_has_said_its_last_still_gets_its_replies() {
 #[test]
 fn several_addresses_of_both_families_are_served() {
     let mut settings = settings(2);
-    let listen =
-        |host: &str| Listen { host: Some(host.to_owned()), port: Port::Any, protocol: Speak::Auto };
+    let listen = |host: &str| Listen {
+        host: Some(host.to_owned()),
+        port: Port::Any,
+        protocol: ProtocolMode::Auto,
+    };
     settings.listen = vec![listen("127.0.0.1"), listen("127.0.0.2"), listen("::1")];
     let server = start(settings);
     let addresses = server.addresses();
     assert_eq!(addresses.len(), 3);
     for address in addresses {
         assert_ne!(address.port(), 0);
-        // With several connections each column probably gets one.
+        // With eight connections to an address, each column probably gets one.
         for _ in 0..8 {
             Client::to(address).ask("version\r\n", VERSION);
         }
@@ -128,16 +131,16 @@ fn several_addresses_of_both_families_are_served() {
 fn every_column_gets_connections() {
     let server = start(settings(2));
     let clients: Vec<Client> = (0..64).map(|_| connect(&server)).collect();
-    wait_until("all accepted", || open_connections(&server) == 64);
+    wait_until("64 connections", || open_connections(&server) == 64);
     for column in &server.shared().columns {
         assert!(column.total_connections.get() > 0);
     }
     drop(clients);
-    wait_until("all closed", || open_connections(&server) == 0);
+    wait_until("the end of all connections", || open_connections(&server) == 0);
     server.stop();
 }
 
-/// Most ports tried: another process may take a free port before the server does.
+/// Most ports tried, because another process may take a free port before the server does.
 const PORTS: usize = 20;
 
 fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
@@ -150,7 +153,7 @@ fn start_on(port: u16) -> Result<Server, impl std::fmt::Debug> {
 fn a_port_that_another_server_has_is_refused() {
     let ours = start(settings(2));
     assert!(start_on(ours.addresses()[0].port()).is_err());
-    // The port was free a moment ago. If another process has taken it, the next one is tried.
+    // If another process has taken the free port meanwhile, another free port is tried.
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     (0..PORTS).find_map(|_| start_on(free()).ok()).unwrap().stop();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -177,7 +180,7 @@ fn a_stopped_server_frees_its_port_and_closes_its_clients() {
     again.stop();
 }
 
-/// The path of a socket for one test.
+/// Returns the path of a Unix socket for one test.
 fn socket_path(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("hypostyle-{}-{name}.sock", std::process::id()))
 }
@@ -228,9 +231,9 @@ fn ten_thousand_idle_connections_cost_next_to_nothing() {
     let resident = || resident_bytes_of(&server.pid().to_string());
     let mut clients = vec![Client::to(server.address())];
     clients[0].ask("version\r\n", VERSION);
-    // A thread of the server takes memory ahead of need, some of it after the first answer.
+    // A thread of the server allocates memory ahead of need, some of it after the first answer.
     let mut before = 0;
-    wait_until("memory that stands still", || {
+    wait_until("constant resident memory", || {
         (0..3000).for_each(|_| clients[0].ask("version\r\n", VERSION));
         let now = resident();
         std::mem::replace(&mut before, now) == now

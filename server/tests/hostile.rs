@@ -1,4 +1,4 @@
-//! Clients that do harm, on purpose or not: others are served, and memory stays bounded.
+//! Harmful clients, malicious or broken: other clients are served, and memory stays bounded.
 //!
 //! Where: the built binary, seen from outside.
 //! Invariant: at worst a peer loses its own connection.
@@ -19,7 +19,7 @@ const VERSION: &str = "VERSION 1.6.45\r\n";
 const MIB: usize = 1 << 20;
 
 /// Most bytes that a server of these tests may take outside `-m`: `limits::kept_bytes_max` for each
-/// column, the columns' buffers, the program itself.
+/// column, the columns' buffers, and the program itself.
 const BESIDE_BYTES_MAX: usize = 48 * MIB;
 
 fn connect(server: &Server) -> Client {
@@ -41,7 +41,7 @@ fn check_service(client: &mut Client, round: usize) {
     client.ask("get large\r\n", hit);
 }
 
-/// Sends `bytes` again and again until the socket is full, or `bytes_max` bytes are sent.
+/// Sends `bytes` repeatedly until the socket is full or `bytes_max` bytes are sent.
 fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(true).unwrap();
     let (mut sent, mut at) = (0, 0);
@@ -59,7 +59,7 @@ fn flood(client: &mut Client, bytes: &[u8], bytes_max: usize) {
     client.0.set_nonblocking(false).unwrap();
 }
 
-/// Returns pieces of requests in random order, some of which nearly form requests.
+/// Returns pieces of requests in random order; some sequences of pieces nearly form requests.
 fn garbage(random: &mut Random) -> Vec<u8> {
     const PIECES: [&[u8]; 16] = [
         b"get ",
@@ -147,7 +147,7 @@ fn a_request_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // A large value takes another path: cut near each of its seams.
+    // A large value is received by other code: the request is cut near each boundary of its parts.
     let value = "abcdefg".repeat(5000);
     let request = format!("set big 5 0 35000\r\n{value}\r\nget big\r\n");
     let reply = format!("STORED\r\nVALUE big 5 35000\r\n{value}\r\nEND\r\n");
@@ -161,7 +161,7 @@ fn a_request_may_come_byte_by_byte() {
 
 #[test]
 fn a_frame_may_come_byte_by_byte() {
-    // Without CAS uniques (`-C`), since a binary answer would show them.
+    // A binary answer would contain a CAS unique, which varies; `-C` prevents that.
     let server = Server::under_test(&["-t", "1", "-C"]);
     let mut client = connect(&server);
     let (get, set, noop) = (0x00, 0x01, 0x0a);
@@ -174,7 +174,8 @@ fn a_frame_may_come_byte_by_byte() {
         client.send([*byte]);
     }
     client.expect(&replies);
-    // A large value takes another path: cut near each of its seams. No line end follows this one.
+    // A large value is received by other code: the request is cut near each boundary of its parts.
+    // No line end follows a binary value.
     let value = "abcdefg".repeat(5000);
     let request = [frame(set, &extras, "big", &value), frame(get, b"", "big", "")].concat();
     let reply = [answer(set, b"", ""), answer(get, &flags, &value)].concat();
@@ -194,7 +195,7 @@ fn a_frame_may_come_byte_by_byte() {
     client.expect([refused, answer(noop, b"", "")].concat());
 }
 
-/// Sends `request` in two pieces, so that the server reads the first one alone.
+/// Sends `request` in two pieces, so that the server reads the first piece alone.
 fn ask_in_two(server: &Server, client: &mut Client, request: &[u8], cut: usize, reply: &[u8]) {
     let (head, tail) = request.split_at(cut);
     client.send(head);
@@ -236,7 +237,8 @@ fn a_thousand_declared_bodies_stall_nobody() {
     for number in 0..1000 {
         let mut client = connect(&server);
         client.send(format!("set stalled{number} 0 0 {}\r\n", MIB - 100));
-        // Half of them send none of their value, the others a part: together more than `-m`.
+        // Half of the clients send no byte of their value. The other half send a part, together
+        // more than `-m`.
         if number % 2 == 0 {
             flood(&mut client, &part, part.len());
         }
@@ -292,9 +294,9 @@ fn padded_headers_of_thousands_are_bounded() {
     check_service(&mut good, 0);
     let (zeros, letters) = ("0".repeat(60_000), "x".repeat(16_000));
     let headers = [
-        // A line longer than the limit: the connection is closed.
+        // The line is longer than the limit: the connection is closed.
         format!("set k 0 0 1000000 {zeros}\r\n"),
-        // Lines close to the limit: the server keeps only the part that it needs.
+        // The two lines are shorter than the limit: the server keeps only the part that it needs.
         format!("set k 0 0 1000000 {}\r\n", &zeros[..16_000]),
         format!("ms k 1000000 q{letters}\r\n"),
     ];
@@ -307,7 +309,7 @@ fn padded_headers_of_thousands_are_bounded() {
             stalled.push(client);
         }
         let waiting = if round == 1 { 0 } else { stalled.len() as u64 };
-        wait_until("all taken in", || {
+        wait_until("the receipt of all headers", || {
             good.stat("total_connections") == 1 + 2000 * round
                 && good.stat("curr_connections") == 1 + waiting
         });
@@ -326,7 +328,8 @@ fn many_busy_clients_are_slowed_down_and_none_is_closed() {
     let server = Server::under_test(&["-t", "1", "-m", "64", "-c", "2000", "-R", "20"]);
     let mut good = connect(&server);
     check_service(&mut good, 0);
-    // Each sends more than `-R` allows in a turn, all together more than connections may hold.
+    // Each client sends more than `-R` allows in a turn, and all together send more than
+    // connections may hold.
     let requests = b"get absent\r\n".repeat(5000);
     let mut busy: Vec<Client> = (0..1000).map(|_| connect(&server)).collect();
     for client in &mut busy {
@@ -386,8 +389,8 @@ fn slow_readers_of_large_values_do_not_stop_sets() {
     }
     let resident = resident_bytes(&server);
     assert!(resident < 64 * MIB + BESIDE_BYTES_MAX, "{resident} bytes resident");
-    // A client that reads at last gets the whole value, even if the item was evicted, or the end if
-    // the server had to close its connection.
+    // A client that reads now gets the whole value, even if the item was evicted, or the end of its
+    // connection if the server had to close it.
     let mut missed = 0;
     for (client, number, byte) in &mut slow {
         let header = format!("VALUE pinned{number} 0 {bytes}\r\n");
@@ -423,13 +426,14 @@ fn a_peer_that_floods_does_not_starve_another() {
     for client in [&mut flooding, &mut modest] {
         client.ask("version\r\n", VERSION);
     }
-    // Both clients send while the server is stopped, so that it finds both requests at once.
+    // Both clients send while the server is stopped, so that the server finds the requests of both
+    // at once.
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     wait_until("the stop", || is_stopped(server.pid()));
     flood(&mut flooding, &b"get absent\r\n".repeat(5000), 5000 * 12);
     modest.send("stats\r\n");
-    wait_until("the arrival", || has_arrived(&modest));
+    wait_until("the arrival of the request", || has_arrived(&modest));
     kill_process(pid, Signal::CONT).unwrap();
     let gets = modest_stat(&mut modest, "cmd_get");
     assert!(gets <= 100, "{gets} requests of another client came first");
@@ -438,7 +442,7 @@ fn a_peer_that_floods_does_not_starve_another() {
     assert!(yields >= 200, "{yields} yields for 5000 requests at -R 20");
 }
 
-/// True if everything a client sent has reached the server's socket.
+/// Returns true if everything that a client sent has reached the server's socket.
 fn has_arrived(client: &Client) -> bool {
     let hexadecimal = |address: SocketAddr| format!(":{:04X}", address.port());
     let own = hexadecimal(client.0.local_addr().unwrap());
@@ -452,7 +456,7 @@ fn has_arrived(client: &Client) -> bool {
     })
 }
 
-/// True if all threads of a process are stopped.
+/// Returns true if all threads of a process are stopped.
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.flatten().all(|task| {

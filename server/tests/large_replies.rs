@@ -23,16 +23,16 @@ use testing::random::hash;
 
 /// Replies in progress at once.
 const REPLIES: u32 = 100;
-/// Bytes of a value: nearly the most for an item, and for a reply over UDP.
+/// Length of a value, which is nearly the longest for an item and for a reply over UDP.
 const VALUE_BYTES: usize = 1_000_000;
 /// Number of keys requested by datagrams.
 const KEYS: usize = 4;
-/// How many times each value is overwritten.
+/// Number of times that each value is overwritten.
 const VERSIONS: u64 = 2;
-/// The time on the columns' clocks, which stand still so that no reader stalls for too long.
+/// The time on the columns' clocks. The clocks are stopped, so that no reader counts as stalled.
 const NOON_MS: u64 = 3_600_000;
 
-/// Bytes that begin with the version and that no other version of any key has.
+/// Returns bytes that no other version of any key has. The bytes begin with the version.
 fn value(key: u32, version: u64) -> Vec<u8> {
     let mut random = Random::new(hash(version, key.into()));
     let mut value = version.to_be_bytes().to_vec();
@@ -42,7 +42,7 @@ fn value(key: u32, version: u64) -> Vec<u8> {
     value
 }
 
-/// Returns the version whose whole value is `got`.
+/// Returns the version of the value `got`, and asserts that `got` is that version's whole value.
 fn version_of(key: u32, got: &[u8]) -> u64 {
     let version = u64::from_be_bytes(*got.first_chunk().unwrap());
     let wanted = value(key, version);
@@ -51,7 +51,7 @@ fn version_of(key: u32, got: &[u8]) -> u64 {
     version
 }
 
-/// A connection of any kind.
+/// A connection over TCP or a Unix socket.
 struct Stream<S>(BufReader<S>);
 
 impl<S: Read + Write> Stream<S> {
@@ -72,7 +72,7 @@ impl<S: Read + Write> Stream<S> {
         assert_eq!(self.line(), "STORED\r\n");
     }
 
-    /// Reads a reply. Returns the version it shows; none for a miss.
+    /// Reads a reply. Returns the version of its value, or `None` for a miss.
     fn version(&mut self, key: u32) -> Option<u64> {
         let head = self.line();
         if head == "END\r\n" {
@@ -99,12 +99,12 @@ impl<S: Read + Write> Stream<S> {
     }
 }
 
-/// A hundred clients request a value each, and read nothing until all are overwritten and evicted.
-/// Their Unix sockets buffer a few of the store's frames; TCP might buffer a megabyte.
+/// A hundred clients request a value each, and read nothing until all values are overwritten and
+/// evicted. The clients use Unix sockets, which buffer little; TCP might buffer a megabyte.
 #[test]
 fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let path = std::env::temp_dir().join(format!("hypostyle-large-{}", std::process::id()));
-    // Replies may hold half of the memory: more than a hundred values.
+    // Replies may hold half of the memory, which is more than a hundred values.
     let memory_bytes = 256 << 20;
     let server = start(Settings { unix_path: Some(path.clone()), memory_bytes, ..settings(1) });
     server.shared().plant_clock(NOON_MS);
@@ -120,7 +120,7 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     let mut readers: Vec<Stream<UnixStream>> = (0..REPLIES).map(|_| open()).collect();
     for (key, reader) in (0..).zip(&mut readers) {
         reader.send(format!("get k{key}\r\n").as_bytes());
-        // The reply has been made; the part that the kernel does not take waits.
+        // The reply exists now; the part that the kernel has no room for waits in the server.
         assert!(!reader.0.fill_buf().unwrap().is_empty());
     }
     for version in 1..=VERSIONS {
@@ -134,15 +134,15 @@ fn a_hundred_replies_that_wait_are_whole_though_their_values_are_gone() {
     }
     assert!(writer.stat("evictions") > u64::from(REPLIES));
     for (key, reader) in (0..).zip(&mut readers) {
-        assert_eq!(reader.version(key), Some(0), "what the reply had when it was made");
+        assert_eq!(reader.version(key), Some(0), "the version at the time of the request");
         reader.send(format!("get k{key}\r\n").as_bytes());
-        assert!(matches!(reader.version(key), None | Some(VERSIONS)), "what there is now");
+        assert!(matches!(reader.version(key), None | Some(VERSIONS)), "the last version");
     }
     server.stop();
 }
 
-/// Requests values of a column until a hundred have come, in fifty of them a new version of the
-/// key.
+/// Requests values from a column until a hundred values have arrived, fifty of which were a new
+/// version of their key.
 fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
     let mut client = datagrams::Client::of(server);
     assert!(live::messages::keep_megabytes(&client.socket));
@@ -164,7 +164,7 @@ fn ask_by_datagrams(server: &Server, column: u16, values: &[[Vec<u8>; KEYS]]) {
         let rest = reply.strip_prefix(head.as_bytes()).unwrap();
         let got = rest.strip_suffix(b"\r\nEND\r\n").unwrap();
         let version = values.iter().position(|values| values[key] == got);
-        assert!(version.is_some(), "key {key}: {} bytes, no version's", got.len());
+        assert!(version.is_some(), "key {key}: {} bytes of no version", got.len());
         whole += 1;
         changed += u32::from(std::mem::replace(&mut last[key], version) != version);
     }
@@ -201,10 +201,10 @@ fn a_hundred_replies_by_datagrams_are_whole_while_their_values_change_and_go() {
             let (server, values) = (&server, &values);
             scope.spawn(move || ask_by_datagrams(server, column, values)).join()
         };
-        let asked = [0, 1, 0, 1].map(ask);
-        is_over.store(true, Ordering::Relaxed); // as above
+        let outcomes = [0, 1, 0, 1].map(ask);
+        is_over.store(true, Ordering::Relaxed); // The flag orders nothing.
         let evictions = writer.join().unwrap();
-        asked.into_iter().for_each(|one| one.unwrap());
+        outcomes.into_iter().for_each(|one| one.unwrap());
         assert!(evictions > 0);
     });
     server.stop();

@@ -1,8 +1,8 @@
-//! Values that are sent from where they lie in the log, while they are overwritten and evicted.
+//! Values that are sent directly from the log, while they are overwritten and evicted.
 //!
 //! Where: an in-process server of two columns, which splice replies from the log.
-//! Invariant: a value in a reply was set, and is whole, byte for byte; replies come in the order of
-//! their requests, whatever else the same turn executes.
+//! Invariant: a value in a reply was set, and is whole, byte for byte. Replies come in the order of
+//! their requests, whatever other requests the same turn executes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -16,18 +16,18 @@ use inprocess::{DEADLINE, settings, start};
 use testing::Random;
 use testing::random::hash;
 
-/// Clients, each with keys of its own and keys shared by all.
+/// Number of clients. Each has keys of its own, and all share further keys.
 const CLIENTS: u64 = 4;
-/// Rounds of a client, and requests sent together in each.
+/// Number of rounds of a client, and number of requests that it sends at once in a round.
 const ROUNDS: u64 = 2000;
 const REQUESTS: u64 = 16;
-/// Number of keys of a client; those from `OWN_KEYS` on are shared by all.
+/// Number of keys of a client. The keys from `OWN_KEYS` on are shared by all clients.
 const KEYS: u64 = 12;
 const OWN_KEYS: usize = 8;
-/// Small enough to be filled several times, so that segments are reused.
+/// The server's memory, small enough to be filled several times, so that segments are reused.
 const MEMORY_BYTES: usize = 128 << 20;
 
-/// Bytes that only this version of this key has, enough to be sent from the log.
+/// Returns bytes that only this version of this key has, long enough to be sent from the log.
 fn value(key: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(hash(version, key));
     let mut value = version.to_be_bytes().to_vec();
@@ -41,11 +41,11 @@ fn value(key: u64, version: u64) -> Vec<u8> {
 /// The reply to expect next.
 enum Wanted {
     Line(&'static str),
-    /// A value of this key; of this version, if no other client sets the key.
+    /// The key of a value, and its version if no other client sets the key.
     Value(u64, Option<u64>),
 }
 
-/// The index of a key among the client's own; none for a shared key.
+/// Returns the index of a key among the client's own, or `None` for a shared key.
 fn own(of: u64) -> Option<usize> {
     usize::try_from(of).ok().filter(|of| *of < OWN_KEYS)
 }
@@ -54,7 +54,7 @@ struct Client {
     stream: BufReader<TcpStream>,
     random: Random,
     number: u64,
-    /// The versions of the own keys.
+    /// The current versions of the client's own keys.
     versions: [u64; OWN_KEYS],
 }
 
@@ -138,7 +138,7 @@ fn values_sent_from_the_log_are_whole_and_in_order() {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let (stream, random) = (BufReader::new(stream), Random::new(number));
         let mut client = Client { stream, random, number, versions: [0; OWN_KEYS] };
-        // Every key has a value, so that a miss is always an eviction.
+        // Every key has a value from the beginning, so that a miss always means an eviction.
         let mut sent = Vec::new();
         (0..KEYS).for_each(|of| set(&mut sent, client.key(of), &value(client.key(of), 0)));
         client.stream.get_mut().write_all(&sent).unwrap();

@@ -17,14 +17,14 @@ use rustix::param::page_size;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const MIB: usize = 1 << 20;
-/// Fields of `/proc/PID/task/TID/stat` (proc(5)): page faults that needed no disk, and the
-/// scheduling policy; and the policy `SCHED_IDLE`.
+/// Fields of `/proc/PID/task/TID/stat`, numbered as in proc(5): page faults that needed no disk,
+/// and the scheduling policy. `IDLE_POLICY` is the value of `SCHED_IDLE`.
 const MINOR_FAULTS_FIELD: usize = 10;
 const POLICY_FIELD: usize = 41;
 const IDLE_POLICY: usize = 5;
 
-/// Stores values of about `value_bytes` bytes, `bytes` in all, under different keys, and waits
-/// until the last one is stored.
+/// Stores values of `value_bytes` bytes on average, about `bytes` bytes in total, each under its
+/// own key. Waits until the last value is stored.
 fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     let value = "v".repeat(2 * value_bytes);
     let mut batch = String::new();
@@ -39,12 +39,12 @@ fn fill(client: &mut Client, bytes: usize, value_bytes: usize) {
     client.ask(batch + "version\r\n", "VERSION 1.6.45\r\n");
 }
 
-/// Most resident memory of a server whose `-m` is `limit`.
+/// Returns the most resident bytes allowed for a server whose `-m` is `limit`.
 fn resident_bytes_max(limit: usize) -> usize {
     limit + (limit * 3 / 100).max(8 * MIB)
 }
 
-/// A number of `stats memory`.
+/// Returns the statistic `name` of `stats memory`.
 fn memory_of(client: &mut Client, name: &str) -> usize {
     client.send("stats memory\r\n");
     let mut found = None;
@@ -59,19 +59,19 @@ fn memory_of(client: &mut Client, name: &str) -> usize {
     }
 }
 
-/// Asserts that `stats memory` of an idle server accounts for all resident memory.
-/// `LEFT_OVER_BYTES` are for threads' stacks, the allocator's own data, and pages used in part.
+/// Asserts that `stats memory` of an idle server accounts for all resident memory, up to
+/// `LEFT_OVER_BYTES` for threads' stacks, the allocator's own data and partly used pages.
 fn is_accounted_for(server: &Server, client: &mut Client, what: &str) {
     const LEFT_OVER_BYTES: usize = 2 * MIB;
     let until = Instant::now() + DEADLINE;
     loop {
         let accounted = memory_of(client, "accounted_bytes");
-        let told = memory_of(client, "resident_bytes");
+        let reported = memory_of(client, "resident_bytes");
         let resident = resident_bytes_of(&server.pid().to_string());
-        if resident.abs_diff(told) < MIB && resident.abs_diff(accounted) < LEFT_OVER_BYTES {
+        if resident.abs_diff(reported) < MIB && resident.abs_diff(accounted) < LEFT_OVER_BYTES {
             return;
         }
-        let differ = format!("{resident} resident, {told} told, {accounted} accounted for");
+        let differ = format!("{resident} resident, {reported} reported, {accounted} accounted for");
         assert!(Instant::now() < until, "{what}: {differ}");
         std::thread::yield_now();
     }
@@ -89,21 +89,21 @@ fn every_byte_is_accounted_for() {
     fill(&mut client, 60 * MIB, 60_000);
     is_accounted_for(&server, &mut client, "filled with large values");
     client.ask("flush_all\r\n", "OK\r\n");
-    wait_until("all is swept", || memory_of(&mut client, "live_bytes") == 0);
+    wait_until("the end of all items", || memory_of(&mut client, "live_bytes") == 0);
     is_accounted_for(&server, &mut client, "flushed");
-    // The values are short enough for the log; longer ones would be received into frames.
+    // A value too long for the log would be received into the store instead of a buffer.
     let part = "set part 0 0 4000\r\n".to_owned() + &"p".repeat(3_000);
     let held = |client: &mut Client| memory_of(client, "read_buf_bytes");
     let before = held(&mut client);
     let mut others: Vec<Client> = (0..400).map(|_| Client::to(server.address())).collect();
     others.iter_mut().for_each(|other| other.send(&part));
-    wait_until("what connections hold is told", || held(&mut client) > before + 400 * 3_000);
+    wait_until("the report of held bytes", || held(&mut client) > before + 400 * 3_000);
     is_accounted_for(&server, &mut client, "with half requests");
     drop(others);
-    wait_until("what they held is told free", || held(&mut client) < before + 400 * 3_000);
+    wait_until("the release of held bytes", || held(&mut client) < before + 400 * 3_000);
 }
 
-/// A server with as many connections as it may have files can open none.
+/// A limit of 0 open files stands for a server whose connections use up all file descriptors.
 #[test]
 fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     let server = Server::under_test(&["-t", "1", "-m", "32"]);
@@ -115,7 +115,8 @@ fn resident_memory_is_told_also_where_no_file_can_be_opened() {
     assert!(before.iter().zip(after).all(|(before, after)| before.abs_diff(after) < MIB));
 }
 
-/// Every second connection is closed: its memory lies between others', and the allocator keeps it.
+/// Closes every second connection. The allocator keeps the memory of a closed connection, because
+/// that memory lies between the memory of two open connections.
 #[test]
 fn what_the_allocator_keeps_is_accounted_for() {
     const CONNECTIONS: usize = 400;
@@ -132,16 +133,16 @@ fn what_the_allocator_keeps_is_accounted_for() {
         other.send(&part);
         others.push(Some(other));
     }
-    wait_until("all hold a part", || held(&mut client) >= before + all);
+    wait_until("receipt of all parts", || held(&mut client) >= before + all);
     is_accounted_for(&server, &mut client, "while all hold a part");
     others.iter_mut().step_by(2).for_each(|other| drop(other.take()));
-    wait_until("every second one is gone", || held(&mut client) < before + all * 3 / 4);
+    wait_until("the end of every second connection", || held(&mut client) < before + all * 3 / 4);
     assert!(memory_of(&mut client, "heap_free_bytes") > all / 4);
     is_accounted_for(&server, &mut client, "between those that hold one");
 }
 
-/// The index of these items has a little more than 4 MiB of lines. A huge page under the last lines
-/// would show, and so would words of the ghost, although nothing was evicted.
+/// The index of these items takes a little more than 4 MiB. The test fails if a huge page backs the
+/// last index lines, or if the ghost (of evicted keys) takes memory.
 #[test]
 fn what_grows_takes_no_more_than_it_uses() {
     const ITEMS: usize = 560_000;
@@ -155,22 +156,22 @@ fn what_grows_takes_no_more_than_it_uses() {
     let before = resident().saturating_sub(memory_of(&mut client, "accounted_bytes"));
     fill(&mut client, ITEMS * 60, 20);
     assert_eq!(client.stat("curr_items"), ITEMS as u64);
-    let mut said = String::new();
+    let mut sizes = String::new();
     let mut is_all = || {
         let [accounted, live, segment, free] =
             ["accounted_bytes", "live_bytes", "segment_bytes", "free_bytes"]
                 .map(|name| memory_of(&mut client, name));
-        // The open segment has huge pages, partly unused.
+        // The open segment's huge pages are resident, although items use only a part of them.
         let open = live.next_multiple_of(segment) - live;
         let most = accounted + before + open + PAGES_USED_IN_PART * page_size();
         let now = resident();
-        said = format!("{now} resident, {most} at most, {accounted} accounted, {free} ahead");
-        // Memory taken ahead of need is given back once no more requests come.
+        sizes = format!("{now} resident, {most} at most, {accounted} accounted, {free} ahead");
+        // The server gives back memory that it took ahead of need once requests cease.
         now <= most && free == 0
     };
     let start = Instant::now();
     while !is_all() && start.elapsed() < DEADLINE {}
-    assert!(is_all(), "{said}");
+    assert!(is_all(), "{sizes}");
     assert_eq!(memory_of(&mut client, "ghost_bytes"), 0);
 }
 
@@ -195,15 +196,15 @@ fn resident_memory_follows_the_limit_down_and_up() {
     assert_eq!(client.stat("limit_maxbytes"), 48 << 20);
 }
 
-/// The size in a line of the process's status.
+/// Returns the size in the line `name` of `/proc/PID/status`, in bytes.
 fn status_bytes(server: &Server, name: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// `-k` makes `-m` bytes resident and locks them from the start, but not all address space that is
-/// reserved. Memory given back under a lower limit is unlocked.
+/// `-k` makes `-m` bytes resident and locks them from the start, but does not lock all reserved
+/// address space. Memory given back under a lower limit is unlocked.
 #[test]
 fn locked_memory_is_the_limit_and_follows_it() {
     let server = Server::under_test(&["-k", "-t", "2", "-m", "48"]);
@@ -229,7 +230,8 @@ fn locked_memory_is_the_limit_and_follows_it() {
     }
 }
 
-/// The /proc directory of the server's thread with this name, which the thread sets when it begins.
+/// Returns the `/proc` directory of the server's thread with this name. Waits for the thread, which
+/// sets its name when it begins.
 fn task(server: &Server, name: &str) -> PathBuf {
     let is_named = |task: &PathBuf| {
         std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
@@ -248,18 +250,19 @@ fn stat_of(task: &Path, field: usize) -> usize {
     fields.split(' ').nth(field - 2).unwrap().parse().unwrap()
 }
 
-/// Gives the thread that takes memory ahead of need the ordinary scheduling policy; with its own it
-/// would wait for everything else on this machine. False if the system does not allow it.
+/// Gives the thread that takes memory ahead of need the ordinary scheduling policy; with
+/// `SCHED_IDLE` the thread would wait for everything else on this machine. Returns false if the
+/// system does not permit the change.
 fn runs_ahead(server: &Server) -> bool {
     let ahead = task(server, "ahead");
-    wait_until("it stands back", || stat_of(&ahead, POLICY_FIELD) == IDLE_POLICY);
+    wait_until("its idle policy", || stat_of(&ahead, POLICY_FIELD) == IDLE_POLICY);
     let given =
         Command::new("chrt").args(["-o", "-p", "0"]).arg(ahead.file_name().unwrap()).status();
     given.is_ok_and(|status| status.success())
 }
 
-/// New keys come at a pace that the thread can follow: the column is the first to touch only a few
-/// pages, and little memory is taken ahead.
+/// If new keys arrive no faster than the thread `ahead` takes memory for them, the column faults on
+/// only a few pages, and little memory is taken ahead of need.
 #[test]
 fn a_column_does_not_wait_for_new_memory() {
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
@@ -283,8 +286,8 @@ fn a_column_does_not_wait_for_new_memory() {
     };
     store(&mut client, 2 * MIB);
     let (mut looked, mut taken) = (0, 0);
-    wait_until("memory was there 128 times", || {
-        // If the thread has not run for long, storing more wakes it again.
+    wait_until("128 steps with memory ahead", || {
+        // If the thread `ahead` has not run for a long time, the next store wakes the thread again.
         let is_there = memory_of(&mut client, "free_bytes") >= MIB;
         let before = faults();
         store(&mut client, MIB / 4);
@@ -295,15 +298,15 @@ fn a_column_does_not_wait_for_new_memory() {
         assert!(free <= 5 * MIB, "{free} bytes ahead of need");
         looked == 128
     });
-    // 32 MiB are 8,192 pages of 4 KiB.
+    // The 128 steps store 32 MiB, which are 8,192 pages of 4 KiB.
     assert!(taken < 1000, "{taken} page faults of the column");
 }
 
-/// A load that once took all of `-m`: values of about 16 KiB, overwritten at random.
+/// Overwrites random values of about 16 KiB. An earlier server filled all of `-m` under this load.
 #[test]
 fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
     const KEYS: usize = 2500;
-    // One column: a second one that does not run would keep dead segments from being reused.
+    // A second column, while it does not run, would delay the reuse of dead segments.
     let server = Server::under_test(&["-t", "1", "-m", "256"]);
     let mut client = Client::to(server.address());
     let value = "v".repeat(18_000);
@@ -330,7 +333,8 @@ fn what_is_overwritten_takes_no_more_than_twice_its_bytes() {
 
 #[test]
 fn resident_memory_stays_within_the_limit() {
-    // The third number is the fewest bytes in use at the end: an empty server would keep any bound.
+    // `used_bytes` is the least resident memory at the end, because an empty server would pass any
+    // upper bound.
     for (megabytes, value_bytes, used_bytes) in
         [(8, 3, 6 * MIB), (8, 5000, 7 * MIB), (64, 100, 56 * MIB), (64, 60_000, 56 * MIB)]
     {

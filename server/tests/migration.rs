@@ -1,8 +1,9 @@
-//! Connections that move between columns.
+//! Connections that migrate between columns.
 //!
-//! Where: an in-process server of several columns, where every connection moves after each turn, or
-//! where one column has all the load.
-//! Invariant: a connection's requests are answered once, in order, byte for byte, by any column.
+//! Where: an in-process server of several columns, where every connection migrates after each turn,
+//! or where one column has all the load.
+//! Invariant: each request of a connection is answered once, in order and byte for byte correctly,
+//! whichever column answers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -24,21 +25,21 @@ use hypostyle::shared::Sums;
 use inprocess::{Client, DEADLINE, answer, connect, frame, settings, start, wait_until};
 use testing::Random;
 
-/// Enough columns that a connection returns only after a while.
+/// Number of columns. With more than two, a connection need not return to its previous column.
 const COLUMNS: usize = 3;
-/// Clients, and the rounds of each.
+/// Number of clients, and number of rounds of each.
 const CLIENTS: u64 = 8;
 const ROUNDS: u32 = 60;
-/// Most requests that a client sends before it reads.
+/// Most requests that a client sends before it reads the replies.
 const PIPELINED_MAX: u32 = 60;
-/// Keys of a client.
+/// Number of keys of a client.
 const KEYS: u32 = 12;
-/// Most buffers that idle columns hold.
+/// Most receive buffers and spare buffers that all columns hold while idle.
 const SPARES: u64 = (COLUMNS * (TURNS_AHEAD + SPARES_SMALL_MAX + SPARES_LARGE_MAX)) as u64;
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
-/// Settings with which every connection moves after each turn.
-fn restless() -> Settings {
+/// Returns settings with which every connection migrates after each turn.
+fn migrating_each_turn() -> Settings {
     Settings { migrate: Migrate::AtEachTurn, cas: false, ..settings(COLUMNS) }
 }
 
@@ -46,7 +47,7 @@ fn columns(server: &Server) -> Vec<Sums> {
     server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// A stream of either kind.
+/// A TCP or Unix stream.
 trait Stream: Read + Write + Send {}
 impl<S: Read + Write + Send> Stream for S {}
 
@@ -60,25 +61,25 @@ fn unix(path: &Path) -> Box<dyn Stream> {
     Box::new(stream)
 }
 
-/// A client that knows every byte of its replies.
-struct Knowing {
+/// A client that predicts every byte of its replies.
+struct CheckedClient {
     stream: Box<dyn Stream>,
     number: u64,
     random: Random,
-    /// The values of its keys.
+    /// The current values of the client's keys.
     values: Vec<Option<String>>,
 }
 
-impl Knowing {
-    fn new(stream: Box<dyn Stream>, number: u64) -> Knowing {
+impl CheckedClient {
+    fn new(stream: Box<dyn Stream>, number: u64) -> CheckedClient {
         let values = vec![None; KEYS as usize];
-        Knowing { stream, number, random: Random::new(number), values }
+        CheckedClient { stream, number, random: Random::new(number), values }
     }
 
     /// Returns a value that names its client and ends in a checksum.
     fn value(&mut self, key: u32) -> String {
         let bytes = match self.random.number(40) {
-            0 => 90_000, // lies in frames, which are filled as bytes arrive
+            0 => 90_000, // Too long for the log: received straight into the store.
             1..4 => 9000,
             _ => 1 + self.random.number(300),
         };
@@ -88,7 +89,7 @@ impl Knowing {
         format!("{body}{sum:x}")
     }
 
-    /// Returns a random request, and its reply.
+    /// Returns a random request and the expected reply.
     fn request(&mut self, is_binary: bool) -> (Vec<u8>, Vec<u8>) {
         let at = self.random.number(KEYS);
         let key = format!("client{}-{at}", self.number);
@@ -106,7 +107,7 @@ impl Knowing {
         }
         let miss = {
             let mut miss = answer(0x00, b"", "Not found");
-            miss[7] = 1; // the status
+            miss[7] = 1; // The status.
             miss
         };
         match (is_binary, choice, known) {
@@ -164,19 +165,20 @@ fn line(text: &str) -> Vec<u8> {
 }
 
 /// Runs each client on its own thread, through all rounds.
-fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<Knowing> {
-    let through = |mut client: Knowing| {
+fn drive(streams: impl Iterator<Item = Box<dyn Stream>>) -> Vec<CheckedClient> {
+    let through = |mut client: CheckedClient| {
         (0..ROUNDS).for_each(|_| client.round());
         client
     };
     let threads: Vec<_> = (0..)
         .zip(streams)
-        .map(|(number, stream)| thread::spawn(move || through(Knowing::new(stream, number))))
+        .map(|(number, stream)| thread::spawn(move || through(CheckedClient::new(stream, number))))
         .collect();
     threads.into_iter().map(|it| it.join().unwrap()).collect()
 }
 
-/// Asserts that all connections given were taken, enough of them, and that each has one column.
+/// Asserts that each connection that a column gave away was taken by another, that enough
+/// connections migrated, and that each connection belongs to one column.
 fn all_have_moved(server: &Server, connections: u64) {
     let sum = |of: fn(&Sums) -> u64| columns(server).iter().map(of).sum::<u64>();
     wait_until("all is counted", || {
@@ -184,14 +186,14 @@ fn all_have_moved(server: &Server, connections: u64) {
         is_told && sum(|it| it.migrations_given) == sum(|it| it.migrations_taken)
     });
     let taken = sum(|it| it.migrations_taken);
-    assert!(taken >= CLIENTS * u64::from(ROUNDS), "{taken} have moved");
+    assert!(taken >= CLIENTS * u64::from(ROUNDS), "{taken} migrations");
     assert!(columns(server).iter().all(|it| it.gets() > 0), "{:?}", columns(server));
     assert_eq!(u64::from(server.shared().connections.load(Ordering::Relaxed)), connections);
 }
 
 #[test]
 fn what_moves_after_each_turn_is_answered_byte_for_byte() {
-    let server = start(restless());
+    let server = start(migrating_each_turn());
     let clients = drive((0..CLIENTS).map(|_| tcp(&server)));
     all_have_moved(&server, CLIENTS);
     drop(clients);
@@ -199,11 +201,11 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
     server.stop();
 }
 
-/// Each turn executes one request of a long write: a connection rests only after the last one.
+/// Each turn executes one request of a long write, so no connection pauses before its last request.
 #[test]
 fn what_never_rests_moves_after_each_turn_as_well() {
     const REQUESTS: u64 = 1000;
-    let server = start(Settings { requests_per_event: 1, ..restless() });
+    let server = start(Settings { requests_per_event: 1, ..migrating_each_turn() });
     let mut requests = String::new();
     let mut replies = String::new();
     for number in 0..REQUESTS / 2 {
@@ -211,25 +213,25 @@ fn what_never_rests_moves_after_each_turn_as_well() {
         replies += &format!("STORED\r\nVALUE k 0 3\r\n{number:03}\r\nEND\r\n");
     }
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
-    // All clients use one key, one after the other, so that each knows its value.
+    // The clients share one key and run one after the other, so that each knows the key's value.
     for client in &mut clients {
         client.ask(&requests, &replies);
     }
-    // A connection may rest where a write arrives in pieces, and in the end.
+    // A connection may pause where its write arrives in pieces, and at the end: hence 9/10.
     let taken = || server.shared().sums().migrations_taken;
     wait_until("moves", || taken() >= CLIENTS * REQUESTS * 9 / 10);
     clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
     drop(clients);
     wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
-    // The column that a connection ends at gives its buffers back.
-    wait_until("nothing is held", || server.shared().sums().read_buf_count <= SPARES);
+    // When a connection ends, its current column frees the connection's buffers.
+    wait_until("free buffers", || server.shared().sums().read_buf_count <= SPARES);
     server.stop();
 }
 
 #[test]
 fn what_moves_over_unix_sockets_is_answered_byte_for_byte() {
     let path = std::env::temp_dir().join(format!("hypostyle-moves-{}", std::process::id()));
-    let server = start(Settings { unix_path: Some(path.clone()), ..restless() });
+    let server = start(Settings { unix_path: Some(path.clone()), ..migrating_each_turn() });
     let clients = drive((0..CLIENTS).map(|_| unix(&path)));
     all_have_moved(&server, CLIENTS);
     drop(clients);
@@ -238,7 +240,7 @@ fn what_moves_over_unix_sockets_is_answered_byte_for_byte() {
 
 #[test]
 fn clients_that_go_while_they_move_leave_nothing() {
-    let server = start(restless());
+    let server = start(migrating_each_turn());
     let address = server.addresses()[0];
     let go = move |seed| {
         let mut random = Random::new(seed);
@@ -261,20 +263,22 @@ fn clients_that_go_while_they_move_leave_nothing() {
     let threads: Vec<_> = (0..4).map(|seed| thread::spawn(move || go(seed))).collect();
     threads.into_iter().for_each(|it| it.join().unwrap());
     wait_until("all closed", || server.shared().connections.load(Ordering::Relaxed) == 0);
-    wait_until("none is left", || columns(&server).iter().all(|it| it.connections == 0));
+    wait_until("columns without connections", || {
+        columns(&server).iter().all(|it| it.connections == 0)
+    });
     assert!(server.shared().sums().migrations_taken > 0);
     server.stop();
 }
 
 #[test]
 fn a_connection_that_moved_is_closed_when_it_has_been_idle() {
-    let server = start(Settings { idle_seconds_max: 5, ..restless() });
+    let server = start(Settings { idle_seconds_max: 5, ..migrating_each_turn() });
     let shared = server.shared();
     shared.plant_clock(1000);
     let (mut busy, mut idle) = (connect(&server), connect(&server));
     (0..10).for_each(|_| idle.ask("version\r\n", VERSION));
     for second in 2..7 {
-        // A busy connection does not become idle, wherever it moves.
+        // A busy connection does not become idle, whichever column it migrates to.
         shared.plant_clock(second * 1000);
         (0..10).for_each(|_| busy.ask("version\r\n", VERSION));
     }
@@ -289,7 +293,7 @@ fn a_connection_that_moved_is_closed_when_it_has_been_idle() {
 #[test]
 fn a_server_that_stops_while_connections_move_closes_each() {
     for seed in 0..20 {
-        let server = start(restless());
+        let server = start(migrating_each_turn());
         let over = AtomicBool::new(false);
         let clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
         thread::scope(|scope| {
@@ -303,11 +307,11 @@ fn a_server_that_stops_while_connections_move_closes_each() {
                         }
                         assert!(reply == *VERSION.as_bytes());
                     }
-                    // A descriptor left in another column would keep the connection open.
+                    // A descriptor left in a column would prevent the end that `rest` awaits.
                     client.rest();
                     assert!(
                         over.load(Ordering::Relaxed),
-                        "it was closed before the server stopped"
+                        "a connection was closed before the server stopped"
                     );
                 });
             }
@@ -322,10 +326,11 @@ fn a_server_that_stops_while_connections_move_closes_each() {
 #[test]
 fn a_server_that_ends_gracefully_while_connections_move_answers_what_has_come() {
     for _ in 0..20 {
-        let server = start(restless());
+        let server = start(migrating_each_turn());
         let mut clients: Vec<Client> = (0..3 * CLIENTS).map(|_| connect(&server)).collect();
         clients.iter_mut().for_each(|client| client.ask("version\r\n", VERSION));
-        // When the end begins, some move, some have been asked, and some have been answered.
+        // When the graceful end begins, some connections are between columns, some have unanswered
+        // requests, and some have been answered.
         clients.iter_mut().for_each(|client| client.send("version\r\nversion\r\n"));
         let shared = Arc::clone(server.shared());
         server.stop_gracefully();
@@ -340,7 +345,7 @@ fn a_server_that_ends_gracefully_while_connections_move_answers_what_has_come() 
 
 #[test]
 fn who_waits_for_something_stays_where_it_is() {
-    let server = start(restless());
+    let server = start(migrating_each_turn());
     let mut watcher = connect(&server);
     watcher.ask("watch mutations\r\n", "OK\r\n");
     let (mut half, mut other) = (connect(&server), connect(&server));
@@ -351,9 +356,9 @@ fn who_waits_for_something_stays_where_it_is() {
     assert!(watcher.line().contains("key=other"));
     half.expect_after("defghij\r\n", "STORED\r\n");
     let taken = || server.shared().sums().migrations_taken;
-    // A reply comes before its connection moves.
-    wait_until("each turn of the one", || taken() >= 20);
-    assert!(taken() <= 24, "{}: those who waited have moved as well", taken());
+    // The server sends a reply before the connection migrates, so a count may lag behind.
+    wait_until("a migration at each turn", || taken() >= 20);
+    assert!(taken() <= 24, "{}: waiting connections have migrated as well", taken());
     server.stop();
 }
 
@@ -364,7 +369,7 @@ impl Client {
     }
 }
 
-/// Opens connections until the first column has accepted one.
+/// Opens connections until the first column has accepted one. Returns that connection.
 fn of_first_column(server: &Server) -> Client {
     let accepted = || server.shared().columns[0].total_connections.get();
     loop {
@@ -377,8 +382,8 @@ fn of_first_column(server: &Server) -> Client {
     }
 }
 
-/// Loads the first of two columns until `done`, with requests that take the server longer than
-/// their clients. With `ahead` each client always has requests in flight.
+/// Loads the first of two columns until `done` returns true. Each request costs the server more
+/// time than its client. With `ahead`, each client always has requests in flight.
 fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> bool + Sync) {
     let clients: Vec<Client> = (0..clients).map(|_| of_first_column(server)).collect();
     let request = format!("get{}\r\n", " none".repeat(400)).repeat(8);
@@ -388,7 +393,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
             let (done, request) = (&done, &request);
             scope.spawn(move || {
                 let replies = "END\r\n".repeat(8);
-                // Longer than one turn reads.
+                // The requests in flight exceed the bytes that one turn reads.
                 let rounds_ahead = if ahead { 20 } else { 0 };
                 (0..rounds_ahead).for_each(|_| client.send(request));
                 while !done() {
@@ -403,7 +408,7 @@ fn load_first(server: &Server, clients: usize, ahead: bool, done: impl Fn() -> b
 
 #[test]
 fn an_idle_column_takes_connections_from_a_saturated_one() {
-    // A column that polls for work is idle too, and a connection that never rests moves too.
+    // The idle column sleeps, or polls for work. In the last case no connection pauses.
     for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
         let server = start(Settings { busy_poll_us, ..settings(2) });
         let has_helped = || {
@@ -411,7 +416,7 @@ fn an_idle_column_takes_connections_from_a_saturated_one() {
             second.migrations_taken > 0 && second.gets() > 1000
         };
         load_first(&server, 6, ahead, has_helped);
-        // Some connections are on their way when the last reply comes.
+        // Some connections may still be between the two columns when the last reply arrives.
         let (given, taken) = (|it: &Sums| it.migrations_given, |it: &Sums| it.migrations_taken);
         let is_counted = || given(&columns(&server)[0]) == taken(&columns(&server)[1]);
         wait_until("all is counted", is_counted);
@@ -436,7 +441,7 @@ fn without_another_column_or_told_not_to_nothing_moves() {
 
 #[test]
 fn stats_columns_tells_who_gave_and_who_took() {
-    let server = start(restless());
+    let server = start(migrating_each_turn());
     let mut client = connect(&server);
     (0..50).for_each(|_| client.ask("version\r\n", VERSION));
     let rows = client.stats("columns");
@@ -445,14 +450,14 @@ fn stats_columns_tells_who_gave_and_who_took() {
         (0..COLUMNS).map(of_column).sum::<u64>()
     };
     assert_eq!(sum("migrations_taken"), 50);
-    // The giving column counts a moment later.
+    // The giving column may count a migration after the taking column.
     assert!((49..=50).contains(&sum("migrations_given")), "{rows:?}");
     server.stop();
 }
 
 #[test]
 fn a_server_asked_by_the_environment_moves_connections_after_each_turn() {
-    let server = live::Server::restless(&["-t", "3"]);
+    let server = live::Server::migrating_each_turn(&["-t", "3"]);
     let mut client = Client::to(server.address());
     (0..50).for_each(|_| client.ask("version\r\n", VERSION));
     let rows = client.stats("columns");

@@ -2,8 +2,8 @@
 //!
 //! Where: the built program, seen from outside. `tests/vm` boots such a machine and runs this test;
 //! no other command does (`test = false` in Cargo.toml), because few machines have several nodes.
-//! Invariant: a thread's items lie on the node of its CPU; `stats memory` says how much memory the
-//! system has given on each node.
+//! Invariant: a thread's items lie on the node of its CPU; `stats memory` reports the memory that
+//! the system has given on each node.
 //! Source: numa(7), `/proc/PID/numa_maps`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,15 +16,16 @@ use inprocess::{Client, DEADLINE, wait_until};
 use live::Server;
 
 const MIB: u64 = 1 << 20;
-/// Most memory taken ahead of need: a few segments of each node.
+/// Most bytes that a node has ahead of need: a few segments.
 const AHEAD: u64 = 32 * MIB;
 
-/// Bytes on node 0 and on node 1: of memory that prefers node 0, and of memory that prefers node 1.
+/// Returns the resident bytes. The first index is the node that the memory prefers, the second the
+/// node on which the memory lies.
 fn given(server: &Server) -> [[u64; 2]; 2] {
     let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", server.pid())).unwrap();
     let mut bytes = [[0; 2]; 2];
     for words in maps.lines().map(|line| line.split(' ').collect::<Vec<_>>()) {
-        // The words of a line: address, policy, and pages by node.
+        // The words of a line are an address, a policy, and the number of pages on each node.
         let wanted = match words.get(1) {
             Some(&"prefer:0") => 0,
             Some(&"prefer:1") => 1,
@@ -39,8 +40,8 @@ fn given(server: &Server) -> [[u64; 2]; 2] {
     bytes
 }
 
-/// The bytes of the two nodes in `stats memory`.
-fn told(client: &mut Client) -> [u64; 2] {
+/// Returns the bytes that `stats memory` reports for each of the two nodes.
+fn reported(client: &mut Client) -> [u64; 2] {
     let rows = client.stats("memory");
     ["node_0_bytes", "node_1_bytes"].map(|name| rows[name].parse().unwrap())
 }
@@ -52,7 +53,7 @@ fn clients(server: &Server) -> [Client; 2] {
         rows[&format!("columns:{column}:total_connections")].parse().unwrap()
     };
     let mut asks = Client::to(server.address());
-    wait_until("each node has a client", || {
+    wait_until("a client on each node", || {
         let before = asks.stats("columns");
         let mut client = Client::to(server.address());
         client.ask("mn\r\n", "MN\r\n");
@@ -85,12 +86,12 @@ fn each_node_gives_memory_to_its_threads_and_gets_it_back() {
     let settled = |client: &mut Client, what: &str, holds: &dyn Fn([u64; 2]) -> bool| {
         let until = Instant::now() + DEADLINE;
         loop {
-            let (told, given) = (told(client), given(&server));
-            let is_as_told = |at: usize| given[at][at].abs_diff(told[at]) < MIB;
+            let (reported, given) = (reported(client), given(&server));
+            let is_as_reported = |at: usize| given[at][at].abs_diff(reported[at]) < MIB;
             let is_at_home = given[0][1] == 0 && given[1][0] == 0;
-            let both = format!("{what}: told {told:?}, given {given:?}");
+            let both = format!("{what}: reported {reported:?}, given {given:?}");
             assert!(is_at_home, "{both}: memory of the other node");
-            if holds(told) && is_as_told(0) && is_as_told(1) {
+            if holds(reported) && is_as_reported(0) && is_as_reported(1) {
                 return;
             }
             assert!(Instant::now() < until, "{both}");
@@ -105,7 +106,7 @@ fn each_node_gives_memory_to_its_threads_and_gets_it_back() {
     of_0.ask("cache_memlimit 64\r\n", "OK\r\n");
     settled(&mut of_0, "both get back", &|[a, b]| a + b <= 64 * MIB && a < 64 * MIB);
     of_0.ask("cache_memlimit 256\r\n", "OK\r\n");
-    let before = told(&mut of_0);
+    let before = reported(&mut of_0);
     store(&mut of_1, "c", 80 * MIB);
     settled(&mut of_0, "node 1 gives again", &|[a, b]| a < before[0] + AHEAD && b >= 80 * MIB);
     of_0.ask("flush_all\r\n", "OK\r\n");

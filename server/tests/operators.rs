@@ -1,6 +1,6 @@
-//! Operators' requests beside working clients: lists of all items, events, statistics.
+//! Operators' requests during client load: lists of all items, events, statistics.
 //!
-//! Where: an in-process server; the built binary beside memcached for names.
+//! Where: an in-process server; for the names of statistics, the built binary and memcached.
 //! Invariant: an operator who reads slowly, or not at all, blocks nobody and takes bounded memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ use hypostyle::limits::{
 use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 
-/// Number of keys that stay.
+/// Number of keys that are never deleted.
 const STAYING: usize = 20_000;
 
 fn fill(client: &mut Client, keys: std::ops::Range<usize>) {
@@ -27,7 +27,7 @@ fn fill(client: &mut Client, keys: std::ops::Range<usize>) {
     client.ask("mn\r\n", "MN\r\n");
 }
 
-/// Lists the keys by `mgdump`, each of which must come once.
+/// Returns the keys that `mgdump` lists, and asserts that each is listed once.
 fn listed(client: &mut Client) -> HashSet<String> {
     client.ask("lru_crawler mgdump hash\r\n", "OK\r\n");
     let mut keys = HashSet::new();
@@ -66,7 +66,7 @@ fn a_dump_lists_each_item_that_stays_once_while_others_come_and_go() {
             assert_eq!(missed.count(), 0);
             rounds += 1;
         }
-        done.store(true, Ordering::Relaxed); // as above
+        done.store(true, Ordering::Relaxed); // The flag orders nothing.
     });
     assert_eq!(client.stat("lru_crawler_starts"), 3);
     server.stop();
@@ -76,7 +76,7 @@ fn a_dump_lists_each_item_that_stays_once_while_others_come_and_go() {
 fn dumps_that_nobody_reads_hold_up_nobody_and_only_so_many_are_under_way() {
     let server = start(settings(1));
     let mut client = connect(&server);
-    // More than the sockets' buffers hold.
+    // The list of these keys is longer than the sockets' buffers hold.
     fill(&mut client, 0..400_000);
     let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
     for dump in &mut dumps {
@@ -90,10 +90,10 @@ fn dumps_that_nobody_reads_hold_up_nobody_and_only_so_many_are_under_way() {
         client.ask("get key-1\r\n", "VALUE key-1 0 5\r\nvalue\r\nEND\r\n");
     }
     assert!(client.stat("response_obj_bytes") < 4 << 20, "what waits is bounded");
-    assert!(client.stat("response_obj_count") > 1, "replies wait");
-    // A dump that ends makes room for another.
+    assert!(client.stat("response_obj_count") > 1, "some replies are unsent");
+    // After one dump has ended, another dump may start.
     dumps.pop();
-    wait_until("a place", || {
+    wait_until("the start of another dump", || {
         client.send("lru_crawler mgdump 2\r\n");
         client.line() == "OK" && client.line() == "EN"
     });
@@ -120,11 +120,11 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     });
     assert!(client.stat("log_watcher_sent") > 0 && client.stat("log_worker_written") > 0);
     assert!(client.stat("response_obj_bytes") < 64 << 20, "what waits is bounded");
-    // All watchers but one leave. Once that one has missed lines, it reads, and is told how many,
-    // even if nothing more happens.
+    // All watchers but the last one leave. Once the last watcher has missed lines, it reads, and
+    // gets the number of missed lines even if no further event happens.
     let mut last = watchers.pop().unwrap();
     drop(watchers);
-    wait_until("their end", || client.stat("log_watchers") == 1);
+    wait_until("the end of the other watchers", || client.stat("log_watchers") == 1);
     let before = client.stat("log_watcher_skipped");
     wait_until("lines left out of the last one's", || {
         fill(&mut client, 0..5000);
@@ -137,7 +137,7 @@ fn who_watches_and_does_not_read_holds_up_nobody_and_is_told_what_was_left_out()
     };
     assert!(skipped > 0);
     drop(last);
-    wait_until("nobody watches", || client.stat("log_watchers") == 0);
+    wait_until("the end of all watchers", || client.stat("log_watchers") == 0);
     let written = client.stat("log_worker_written");
     fill(&mut client, 0..100);
     assert_eq!(client.stat("log_worker_written"), written, "nobody watches");
@@ -156,15 +156,15 @@ fn evictions_are_told() {
         client.stat("evictions") > 0
     });
     let line = watcher.line();
-    let told: HashMap<&str, &str> =
+    let row: HashMap<&str, &str> =
         line.split(' ').map(|field| field.split_once('=').unwrap()).collect();
-    assert_eq!((told["type"], told["fetch"], told["ttl"]), ("eviction", "no", "-1"), "{line}");
-    assert_eq!((told["clsid"], told["size"]), ("1", "5"), "{line}");
-    client.ask(format!("get {}\r\n", told["key"]), "END\r\n");
+    assert_eq!((row["type"], row["fetch"], row["ttl"]), ("eviction", "no", "-1"), "{line}");
+    assert_eq!((row["clsid"], row["size"]), ("1", "5"), "{line}");
+    client.ask(format!("get {}\r\n", row["key"]), "END\r\n");
     server.stop();
 }
 
-/// The names in the answer to `stats` with these arguments.
+/// Returns the names in the answer to `stats` with these arguments.
 fn names(server: &live::Server, arguments: &str) -> Vec<String> {
     let mut wire = server.connect();
     wire.send(b"set key 0 0 5\r\nvalue\r\nget key\r\n");
@@ -176,7 +176,7 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
     loop {
         let line = String::from_utf8(wire.line().unwrap()).unwrap();
         let Some(stat) = line.strip_prefix("STAT ") else { return names };
-        // memcached chooses the class by the item's size, so numbers are made equal.
+        // memcached chooses an item's class by its size, so `1` replaces each number in a name.
         let name = stat.split(' ').next().unwrap();
         let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
         let parts = name.split(':').map(|part| if digits(part) { "1" } else { part });
@@ -187,7 +187,7 @@ fn names(server: &live::Server, arguments: &str) -> Vec<String> {
 #[test]
 fn statistics_have_memcacheds_names_and_no_others() {
     let flags = ["-o", "idle_timeout=100,no_maxconns_fast"];
-    // Each section of the file: the server's flags, and the arguments of `stats`.
+    // Each section of `data/statistics.txt` has flags of the server and arguments of `stats`.
     let without = ["-o", "no_lru_crawler,no_lru_maintainer"];
     let sections: [(&[&str], &str); 6] = [
         (&[], ""),
@@ -202,11 +202,11 @@ fn statistics_have_memcacheds_names_and_no_others() {
     for ((flags, arguments), section) in sections.into_iter().zip(recorded) {
         let expected: Vec<_> = section.lines().skip(1).collect();
         let ours = live::Server::under_test(flags);
-        let mut told = names(&ours, arguments);
-        // Our settings come after memcached's.
-        told.truncate(if arguments == "settings" { expected.len() } else { usize::MAX });
-        assert_eq!(told, expected, "stats {arguments}");
-        // Other versions have other statistics.
+        let mut own = names(&ours, arguments);
+        // The settings that only this server has follow memcached's.
+        own.truncate(if arguments == "settings" { expected.len() } else { usize::MAX });
+        assert_eq!(own, expected, "stats {arguments}");
+        // Other versions of memcached have other statistics.
         if let Some(memcached) = live::Server::memcached(flags)
             && memcached.version() == "1.6.45"
         {
@@ -215,7 +215,7 @@ fn statistics_have_memcacheds_names_and_no_others() {
     }
 }
 
-/// The rows of `stats conns`, by the client's address.
+/// Returns the rows of `stats conns`, by the client's address.
 fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
     let mut by_descriptor: HashMap<String, HashMap<String, String>> = HashMap::new();
     client.send("stats conns\r\n");
@@ -235,7 +235,7 @@ fn sockets(client: &mut Client) -> HashMap<String, HashMap<String, String>> {
 
 #[test]
 fn each_connection_is_told_once_with_its_state() {
-    // More than a column lists in one turn.
+    // More connections than a column lists in one turn.
     const CONNECTIONS: usize = 700;
     assert!(inprocess::allow_files(2 * CONNECTIONS as u64 + 200));
     let server = start(settings(2));
@@ -267,7 +267,7 @@ fn each_connection_is_told_once_with_its_state() {
     assert_eq!(all[&address(&client)]["state"], "conn_parse_cmd");
     let listener = &all[&format!("tcp:{}", server.addresses()[0])];
     assert_eq!(listener["state"], "conn_listening");
-    // The listeners of both columns have one address.
+    // The listeners of both columns have the same address, which counts once.
     assert_eq!(all.len(), CONNECTIONS + 5 + 1);
     server.stop();
 }
@@ -295,7 +295,7 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     let now_ms = 3_600_000;
     server.shared().plant_clock(now_ms);
     let mut client = connect(&server);
-    // More than the sockets' buffers hold.
+    // The list of these keys is longer than the sockets' buffers hold.
     fill(&mut client, 0..400_000);
     let mut dumps: Vec<Client> = (0..DUMPS_MAX).map(|_| connect(&server)).collect();
     for dump in &mut dumps {
@@ -306,20 +306,20 @@ fn a_dump_whose_client_takes_nothing_loses_its_place_to_another() {
     server.shared().plant_clock(now_ms + u64::from(DUMP_STALLED_SECONDS) * 1000);
     client.ask("lru_crawler mgdump 2\r\n", busy);
     server.shared().plant_clock(now_ms + u64::from(DUMP_STALLED_SECONDS + 2) * 1000);
-    wait_until("a stalled one's place", || {
+    wait_until("the end of the stalled dump", || {
         client.send("lru_crawler mgdump all\r\n");
         client.line() == "OK"
     });
     while client.line() != "EN" {}
     assert_eq!(client.stats("store")["dumps_stalled"], "1");
-    // All other dumps go on to their end; the stalled one was cut off.
+    // The server ended the stalled dump; all other dumps continue to their end.
     let ends: Vec<Vec<u8>> = dumps.iter_mut().map(read_dump).collect();
     let whole = ends.iter().filter(|end| end.ends_with(b"END\r\n")).count();
     assert_eq!((whole, ends.len()), (DUMPS_MAX - 1, DUMPS_MAX));
     server.stop();
 }
 
-/// Reads a dump, to its end or to the connection's. Returns its last bytes.
+/// Reads a dump until the dump or the connection ends. Returns the last bytes.
 fn read_dump(client: &mut Client) -> Vec<u8> {
     let (mut end, mut bytes) = (Vec::new(), [0; 1 << 16]);
     while !end.ends_with(b"END\r\n") {
@@ -361,15 +361,15 @@ fn items_are_counted_by_sizes_and_by_prefixes_while_others_come_and_go() {
             }
         });
         for _ in 0..3 {
-            let told = client.stats("prefixes");
-            let number = |name: &str| told[name].parse::<u64>().unwrap();
+            let rows = client.stats("prefixes");
+            let number = |name: &str| rows[name].parse::<u64>().unwrap();
             assert_eq!(number("prefixes:user:items"), counted);
             assert!(number("prefixes:user:bytes") > 20 * counted);
             assert_eq!(number("prefixes:page%25:items"), 100);
             assert!(number("prefixes:page%25:bytes") > 50_000);
             assert_eq!((number("without:items"), number("others:items")), (1, 0));
         }
-        done.store(true, Ordering::Relaxed); // as above
+        done.store(true, Ordering::Relaxed); // The flag orders nothing.
     });
     let sizes = client.stats("sizes");
     let rows: HashMap<u64, u64> =
@@ -412,17 +412,18 @@ fn prefixes_without_end_take_bounded_memory_and_are_all_told() {
     }
     (0..2 * PREFIXES_MAX % 1000).for_each(|_| assert_eq!(client.line(), "END"));
     client.send("stats detail dump\r\n");
-    let mut told = HashSet::new();
+    let mut listed = HashSet::new();
     loop {
         let line = client.line();
         if line == "END" {
             break;
         }
         assert!(line.ends_with(" get 1 hit 0 set 0 del 0"), "{line}");
-        assert!(told.insert(line.split(' ').nth(1).unwrap().to_owned()), "{line} is there twice");
+        assert!(listed.insert(line.split(' ').nth(1).unwrap().to_owned()), "{line} comes twice");
     }
-    assert!(told.len() <= PREFIXES_MAX && told.len() > PREFIXES_MAX / 2, "{}", told.len());
-    // `stats prefixes` lists a limited number one by one, and counts the others together.
+    assert!(listed.len() <= PREFIXES_MAX && listed.len() > PREFIXES_MAX / 2, "{}", listed.len());
+    // `stats prefixes` lists a limited number of prefixes one by one, and counts the others
+    // together.
     for key in 0..PREFIXES_TOLD_MAX + 100 {
         client.send(format!("set item-{key}:k 0 0 1 noreply\r\n1\r\n"));
     }
@@ -451,14 +452,14 @@ fn times_and_hot_keys_are_sampled_whatever_the_protocol() {
     let times = client.stats("latency");
     let number = |name: &str| times[&format!("latency:{name}")].parse::<u64>().unwrap();
     for (kind, requests) in [("get", ROUNDS), ("ms", ROUNDS), ("mg", ROUNDS / 2)] {
-        // About 80 of 10,000 requests are sampled if the server never rests.
-        let told = number(&format!("{kind}:requests"));
-        assert!(told > requests / 2 && told < requests * 2, "{kind}: {told}");
+        // The number is an estimate: a server that never rests samples about 80 of 10,000 requests.
+        let sampled = number(&format!("{kind}:requests"));
+        assert!(sampled > requests / 2 && sampled < requests * 2, "{kind}: {sampled}");
         let (p50, p99) = (number(&format!("{kind}:p50_ns")), number(&format!("{kind}:p99_ns")));
         assert!(p50 > 20 && p50 <= p99 && p99 <= number(&format!("{kind}:max_ns")), "{kind}");
         let steps = times.iter().filter(|(name, _)| name.contains(&format!(":{kind}:up_to_")));
         let in_steps: u64 = steps.map(|(_, requests)| requests.parse::<u64>().unwrap()).sum();
-        assert_eq!(in_steps, told);
+        assert_eq!(in_steps, sampled);
     }
     let hot = client.stats("hot");
     let number = |name: &str| hot[name].parse::<u64>().unwrap();

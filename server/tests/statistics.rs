@@ -1,7 +1,8 @@
-//! Each statistic of plain `stats` is moved by what should move it, and by nothing else.
+//! Each statistic of plain `stats` changes on the events that it counts.
 //!
-//! Where: an in-process server, by a client's requests and by the test's clock.
-//! Invariant: every name recorded from memcached is moved here, or is in `NEVER` with the reason.
+//! Where: an in-process server, driven by a client's requests and by a clock that the test sets.
+//! Invariant: every name recorded from memcached changes in a test, or is in `NEVER` with the
+//! reason.
 //! Source: `data/statistics.txt`, recorded from memcached 1.6.45.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -14,7 +15,7 @@ use hypostyle::settings::Settings;
 use inprocess::{Client, connect, settings, start, wait_until};
 use store::policy::Eviction;
 
-/// Statistics that never move here: name, constant value, and reason.
+/// Statistics that never change in this server: name, constant value, and reason.
 const NEVER: [(&str, &str, &str); 24] = [
     ("libevent", "none", "there is none"),
     ("response_obj_oom", "0", "memory for replies never fails: the process would end"),
@@ -71,7 +72,7 @@ const BY_REQUEST: [(&str, &str); 25] = [
     ("bytes_written", "verbosity 0"),
 ];
 
-/// The statistics seen to move.
+/// The statistics that have changed.
 struct Moved(HashSet<&'static str>);
 
 impl Moved {
@@ -79,7 +80,7 @@ impl Moved {
         self.0.insert(name);
     }
 
-    /// Waits until `act` has raised the statistic.
+    /// Runs `act`, and waits until the statistic has risen.
     fn raised(&mut self, client: &mut Client, name: &'static str, act: impl FnOnce(&mut Client)) {
         let before = client.stat(name);
         act(client);
@@ -93,7 +94,7 @@ impl Moved {
         self.note(name);
     }
 
-    /// Repeats `act` until each statistic exceeds its number.
+    /// Repeats `act` until each statistic exceeds the number given with it.
     fn exceed(
         &mut self,
         client: &mut Client,
@@ -117,14 +118,14 @@ fn every_statistic_moves_or_cannot() {
         [requests, process, connections, limits, memory, eviction, dead_items, watchers];
     scenarios.iter().for_each(|scenario| scenario(&mut moved));
     let sections: Vec<_> = include_str!("data/statistics.txt").split("\n==").collect();
-    // The names in `stats`, and the one that `-o idle_timeout` adds.
+    // The names of plain `stats`, and `idle_kicks`, which `-o idle_timeout` adds.
     let recorded = sections[1].lines().skip(1).chain(["idle_kicks"]);
     let never = NEVER.map(|(name, _, _)| name);
     let still: Vec<_> =
         recorded.filter(|name| !moved.0.contains(name) && !never.contains(name)).collect();
-    assert!(still.is_empty(), "nothing moves {still:?}");
+    assert!(still.is_empty(), "no test changes {still:?}");
     let both: Vec<_> = never.iter().filter(|name| moved.0.contains(**name)).collect();
-    assert!(both.is_empty(), "{both:?} move after all");
+    assert!(both.is_empty(), "{both:?} change, and are in `NEVER`");
 }
 
 fn open(settings: Settings) -> (Server, Client) {
@@ -133,7 +134,7 @@ fn open(settings: Settings) -> (Server, Client) {
     (server, client)
 }
 
-/// Checks on a busy server that the constant statistics have not moved, and ends it.
+/// Checks on a used server that the constant statistics have not changed, and stops the server.
 fn close(server: Server, client: &mut Client) {
     let all = client.stats("");
     for (name, value, why) in NEVER {
@@ -160,7 +161,7 @@ fn requests(moved: &mut Moved) {
         let long = if name == "store_too_large" { "x".repeat(1_048_577) } else { String::new() };
         moved.raised(&mut client, name, |client| obey(client, &format!("{request}{long}")));
     }
-    // More than one turn executes.
+    // The requests outnumber those that one turn executes.
     moved.raised(&mut client, "conn_yields", |client| obey(client, &"get k\r\n".repeat(1000)));
     close(server, &mut client);
 }
@@ -187,7 +188,7 @@ fn connections(moved: &mut Moved) {
     let (server, mut client) = open(Settings { connections_max: 200, ..settings(1) });
     let mut others = Vec::new();
     for name in ["curr_connections", "total_connections", "connection_structures"] {
-        // Enough to make the server allocate more structures.
+        // With 60 more connections, the server must allocate further connection structures.
         moved.raised(&mut client, name, |_| others.extend((0..60).map(|_| connect(&server))));
     }
     let mut refused = Vec::new();
@@ -204,7 +205,7 @@ fn connections(moved: &mut Moved) {
     moved.raised(&mut client, "read_buf_bytes", |_| others[1].send(half));
     moved.raised(&mut client, "read_buf_count", |_| others[2].send(half));
     moved.raised(&mut client, "read_buf_bytes_free", |_| others[1].send(&whole[half.len()..]));
-    // Replies in the log are copied once the socket takes no more of them.
+    // The server copies replies out of the log once the socket's buffer is full.
     obey(&mut client, &whole);
     moved
         .raised(&mut client, "response_obj_bytes", |_| others[3].send("get half\r\n".repeat(5000)));
@@ -236,9 +237,9 @@ fn limits(moved: &mut Moved) {
     let names = ["max_connections", "reserved_fds", "threads", "limit_maxbytes"];
     let of = |settings| {
         let (server, mut client) = open(settings);
-        let told = names.map(|name| client.stat(name));
+        let counts = names.map(|name| client.stat(name));
         close(server, &mut client);
-        told
+        counts
     };
     let few = of(Settings { connections_max: 10, memory_bytes: 8 << 20, ..settings(1) });
     let many = of(Settings { connections_max: 20, memory_bytes: 9 << 20, ..settings(2) });
@@ -286,7 +287,7 @@ fn eviction(moved: &mut Moved) {
     let names = ["evictions", "evicted_unfetched", "direct_reclaims", "evicted_active"];
     moved.exceed(&mut client, &names.map(|name| (name, 0)), |client| {
         fill(client, keys..keys + 5000, 0);
-        // A use counts only some seconds after the item was stored.
+        // The use of an item counts only some seconds after the item was stored.
         server.shared().plant_clock(3_600_000 + u64::from(keys) * 2);
         obey(
             client,
@@ -305,7 +306,7 @@ fn dead_items(moved: &mut Moved) {
     moved.exceed(&mut client, &names.map(|name| (name, 0)), |_| ());
     close(server, &mut client);
 
-    // Without the crawler, an expired item goes only when a request meets it.
+    // Without the crawler, an expired item is removed only by a request for it.
     let (server, mut client) = open(Settings { crawler: false, ..settings(1) });
     obey(&mut client, "set past 0 -1 1\r\n1");
     moved.raised(&mut client, "get_expired", |client| obey(client, "get past"));
@@ -317,7 +318,8 @@ fn dead_items(moved: &mut Moved) {
     {
         obey(&mut client, "set a 0 0 1\r\n1");
         server.shared().plant_clock(now_ms);
-        // In the same turn: later, flushed items go by themselves.
+        // The request is in the same turn as the flush, because the crawler soon removes flushed
+        // items.
         moved.raised(&mut client, name, |client| obey(client, &format!("flush_all\r\n{then}")));
     }
     close(server, &mut client);

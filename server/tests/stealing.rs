@@ -1,8 +1,9 @@
-//! Columns that steal datagrams from one that is behind.
+//! Columns that steal datagrams from a column that is behind.
 //!
-//! Where: an in-process server of two columns; clients name the first, or reach one of two queues.
-//! Invariant: each request is answered once and correctly, by any column. A client that has few
-//! requests in flight is answered by the column it named.
+//! Where: an in-process server of two or three columns. All clients name the first column, or reach
+//! one queue of an interface.
+//! Invariant: each request is answered once and correctly, by any column. A client with few
+//! requests in flight is answered by the column that it named.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -16,20 +17,20 @@ use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
 use hypostyle::shared::Sums;
 use inprocess::{DEADLINE, datagrams, start, wait_until};
-use protocol::Speak;
+use protocol::ProtocolMode;
 use protocol::udp::Header;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// The flow that names the first column.
 const FLOW: u16 = 1;
-/// Requests that a client has in flight, and number of clients. Half of the requests come in parts,
-/// and no more of them than one host may have incomplete.
+/// Number of requests that a client has in flight, and number of clients. Half of the requests come
+/// in parts; the clients together have no more of these than one host may have incomplete.
 const WINDOW: u16 = 24;
 const CLIENTS: u16 = 3;
 const _: () = assert!((WINDOW / 2 * CLIENTS) as usize <= ASSEMBLIES_OF_ONE_MAX);
-/// Fewest datagrams stolen in a test.
+/// Fewest datagrams that each thief must steal in a test.
 const STOLEN: u64 = 500;
-/// Absent keys of a multiget.
+/// Number of absent keys in a multiget.
 const MISSES: usize = 500;
 
 fn settings(steal: bool) -> Settings {
@@ -43,7 +44,7 @@ struct Request {
     reply: Vec<u8>,
 }
 
-/// A client with its own keys.
+/// A client with keys of its own.
 struct Client {
     socket: UdpSocket,
     number: u16,
@@ -87,8 +88,9 @@ impl Client {
         Request { parts: (0..).zip(&pieces).map(part).collect(), reply: reply.into() }
     }
 
-    /// Sends a window of requests: writes each key, the odd ones in several datagrams, or reads
-    /// each among many absent ones, so that the server has more to do than its clients.
+    /// Sends `WINDOW` requests and receives the answers. Even rounds set each key, every second one
+    /// in several datagrams. Odd rounds read each key together with many absent keys, so that the
+    /// server has more work than its clients.
     fn window(&mut self) {
         let reads = self.round % 2 == 1;
         let round = self.round / 2 + 1;
@@ -139,7 +141,8 @@ fn columns(server: &Server) -> Vec<Sums> {
     server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// Lets all clients send until `enough`. Returns the most windows of a client.
+/// Lets all clients send windows until `enough` returns true. Returns the largest number of windows
+/// of one client.
 fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + Sync) -> u32 {
     let until = Instant::now() + DEADLINE;
     let of_client = |mut client: Client| {
@@ -152,9 +155,9 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
             );
             client.window();
         }
-        // No answer comes twice.
+        // Each answer has arrived once, so that nothing is left to read.
         client.socket.set_nonblocking(true).unwrap();
-        assert!(client.socket.recv(&mut [0; 2000]).is_err(), "an answer too many");
+        assert!(client.socket.recv(&mut [0; 2000]).is_err(), "one answer too many");
         client.round
     };
     std::thread::scope(|scope| {
@@ -168,7 +171,7 @@ fn drive(server: &Server, clients: Vec<Client>, enough: impl Fn(u32) -> bool + S
     })
 }
 
-/// Asserts that all columns have answered what was sent to column `to`, and counted it.
+/// Asserts that all columns have answered, and counted, datagrams that were sent to column `to`.
 fn all_have_answered(server: &Server, to: usize) {
     // An answer is counted a moment after it is sent.
     wait_until("all is counted", || {
@@ -215,20 +218,20 @@ fn what_is_sent_to_one_column_is_answered_by_both_and_rightly() {
     server.stop();
 }
 
-/// Starts a server past the kernel, on a wire that copies packets.
+/// Starts a server past the kernel, on an interface whose driver copies packets.
 fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server {
     let host = Some("0.0.0.0".into());
-    let listen = Listen { host, port: Port::Any, protocol: Speak::Auto };
+    let listen = Listen { host, port: Port::Any, protocol: ProtocolMode::Auto };
     let xdp = Some(Xdp::of(WIRE));
     let (datagrams, udp_allow) = (vec![listen], datagrams::everybody());
     let settings = Settings { datagrams, udp_allow, xdp, columns, steal_rings, ..settings(true) };
     far.on(|| start(settings))
 }
 
-/// Returns clients that all reach one queue, and the queue.
+/// Returns clients that all reach one queue, and the queue's number.
 fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Client>, usize) {
     let at = (far.v4, server.datagram_addresses()[0].port()).into();
-    // A socket's addresses and ports select its queue: some of many sockets share one.
+    // A socket's addresses and ports select its queue, so that some of many sockets share a queue.
     let (mut clients, mut queue) = (Vec::new(), None);
     for number in 0..64 {
         let received = || columns(server).iter().map(|it| it.udp_received).collect::<Vec<_>>();
@@ -246,13 +249,13 @@ fn of_one_queue(near: &Namespace, far: &Namespace, server: &Server) -> (Vec<Clie
     (clients, queue.unwrap())
 }
 
-/// Thieves have a queue of their own, or none.
+/// In the first case the thief has a queue, in the second none; the third case has both kinds.
 #[test]
 fn what_reaches_one_queue_is_answered_by_all_and_rightly() {
     for (queues, of_columns) in [(2, 2), (1, 2), (2, 3)] {
         let Some([near, far]) = pair(Veth { queues, ..Veth::default() }) else { return };
         let server = past_the_kernel(&far, of_columns, true);
-        let by_the_kernel = || far.counted("Udp", "OutDatagrams");
+        let by_the_kernel = || far.counter("Udp", "OutDatagrams");
         let before = by_the_kernel();
         let (clients, queue) = of_one_queue(&near, &far, &server);
         let enough = |windows| {
@@ -287,7 +290,7 @@ fn of_packets_that_are_copied_nothing_is_stolen_unless_that_is_asked_for() {
 fn a_request_alone_or_among_few_is_not_stolen() {
     let server = start(settings(true));
     let client = Client::of(&server, 0);
-    // One datagram more at once would count as behind if the turn takes long.
+    // With one more datagram in flight, a slow turn would make the column count as behind.
     let few = u16::try_from(BEHIND_DATAGRAMS / 4).unwrap() - 1;
     for window in [1, few] {
         for _ in 0..500 {

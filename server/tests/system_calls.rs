@@ -1,5 +1,5 @@
-//! Counts system calls: a column makes at most one read and one write per turn of a connection, and
-//! one wait per loop; likewise for a burst of datagrams.
+//! Counts system calls: a column makes at most one read and one write per turn of a connection or
+//! burst of datagrams, and one wait per loop.
 //!
 //! Where: an in-process server, whose columns count their system calls.
 //! Invariant: the counts grow by no more than the requests need.
@@ -20,7 +20,7 @@ struct Counts {
     others: u64,
 }
 
-/// System calls of all columns so far.
+/// Returns the number of system calls of all columns so far.
 fn counts(server: &Server) -> Counts {
     let mut sum = Counts { waits: 0, reads: 0, writes: 0, others: 0 };
     for calls in server.calls() {
@@ -32,10 +32,10 @@ fn counts(server: &Server) -> Counts {
     sum
 }
 
-/// System calls of a server for `batches` batches of `batch` equal requests.
+/// Returns the number of system calls of a server for `batches` batches of `batch` equal requests.
 fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) -> Counts {
     let mut settings = settings(1);
-    settings.cas = false; // a binary answer would show the unique
+    settings.cas = false; // A binary answer would contain a CAS unique, which varies.
     settings.requests_per_event = 500;
     let server = start(settings);
     let mut client = connect(&server);
@@ -57,8 +57,8 @@ fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef
     }
 }
 
-/// Asserts that each batch took one read, one write and one wait. More waits are allowed for each
-/// second of the clock and for the store's background work.
+/// Asserts that each batch took one read, one write and one wait. A few more waits are allowed for
+/// the ticks of the clock and for the store's background work.
 fn check(counts: Counts, batches: u64) {
     assert_eq!((counts.reads, counts.writes, counts.others), (batches, batches, 0), "{counts:?}");
     assert!(counts.waits <= batches + batches / 10 + 10, "{counts:?}");
@@ -99,15 +99,15 @@ fn a_thousand_gets_in_bursts_of_datagrams_take_at_most_fifty_calls() {
     let burst: Vec<u8> = (0..64).flat_map(request).collect();
     let before = counts(&server);
     for _ in 0..BURSTS {
-        let mut letters = outbox.open();
-        assert!(letters.add_several(None, &burst, burst.len() / 64));
-        assert_eq!(letters.post(&client, &own).sent, 64);
+        let mut batch = outbox.open();
+        assert!(batch.add_several(None, &burst, burst.len() / 64));
+        assert_eq!(batch.post(&client, &own).sent, 64);
         let mut answered = 0..64;
         while !answered.is_empty() {
             assert_eq!(epoll.wait(Timeout::Within(DEADLINE), &own).unwrap().count(), 1);
             while client.receive(&mut inbox, &own).datagrams > 0 {
-                for came in inbox.datagrams() {
-                    let (header, reply) = Header::read(came.bytes).unwrap();
+                for datagram in inbox.datagrams() {
+                    let (header, reply) = Header::read(datagram.bytes).unwrap();
                     assert_eq!(Some(header.id), answered.next());
                     assert_eq!(reply, b"VALUE hit 0 5\r\nvalue\r\nEND\r\n");
                 }
@@ -117,7 +117,7 @@ fn a_thousand_gets_in_bursts_of_datagrams_take_at_most_fifty_calls() {
     let after = counts(&server);
     server.stop();
     let (reads, writes) = (after.reads - before.reads, after.writes - before.writes);
-    // The setup's connection may be closed meanwhile, which takes one read.
+    // The server may close the connection of the setup meanwhile, which takes one read.
     assert!(reads <= BURSTS + 1 && writes <= BURSTS, "{before:?}, {after:?}");
     let calls = reads + writes + after.waits - before.waits + after.others - before.others;
     assert!(calls * 1000 <= 50 * 64 * BURSTS, "{before:?}, {after:?}");
@@ -137,9 +137,13 @@ fn a_column_with_nothing_to_do_sleeps() {
     }
     let waits = counts(&server).waits - before.waits;
     assert!(waits < 200, "{waits} waits with nothing to do");
-    // Each request takes a read and a write; the statistic is from the loop before.
-    let told = other.stats("columns")["columns:0:system_calls"].parse().unwrap();
-    assert!((2 * 20_000..=busy.calls().map(Calls::sum).sum()).contains(&told), "{told} are told");
+    // Each request takes a read and a write. The statistic gives the count at the end of the
+    // previous loop.
+    let reported = other.stats("columns")["columns:0:system_calls"].parse().unwrap();
+    assert!(
+        (2 * 20_000..=busy.calls().map(Calls::sum).sum()).contains(&reported),
+        "{reported} system calls"
+    );
     busy.stop();
     server.stop();
 }

@@ -1,13 +1,14 @@
-//! `make test` ends with a line that says what passed and what failed, and fails if anything did.
+//! `make test` ends with a line that gives the numbers of passed and failed tests, and fails if a
+//! test failed.
 //!
-//! Where: the script that `make test` runs, given commands that print what cargo prints.
+//! Where: the script that `make test` runs, with commands that print like cargo.
 //! Invariant: no failure is hidden, whether or not the command that failed printed anything.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
-/// Output of cargo and of a passing test program, without the lines that do not matter here.
+/// Output of cargo and of a passing test program; lines that the script ignores are left out.
 const PASSES: &str = "   Compiling hypostyle v0.1.0
      Running unittests src/lib.rs (target/debug/deps/store-488f838af48fe10b)
 
@@ -23,7 +24,7 @@ running 0 tests
 test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 ";
 
-/// Output of a test that prints something like a list of failed tests, and fails.
+/// Output of a test that prints lines like a list of failed tests, and fails.
 const FAILS: &str = "     Running tests/run.rs (target/debug/deps/run-a421150e0994be33)
 
 running 3 tests
@@ -67,14 +68,14 @@ error: test failed, to rerun pass `-p store --test run`
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.46s
 ";
 
-const FUZZES: &str = "fuzzing binary for 20 s (all it says: target/fuzz-binary.log)
+const FUZZES: &str = "fuzzing binary for 20 s (log: target/fuzz-binary.log)
 Done 4100 runs in 21 second(s)
-fuzzing text for 20 s (all it says: target/fuzz-text.log)
+fuzzing text for 20 s (log: target/fuzz-text.log)
 ";
 
-/// Runs the script on commands that print these texts and end with these statuses. Returns the
+/// Runs the script on commands that print these texts and exit with these statuses. Returns the
 /// script's last line and its exit status.
-fn told(commands: &[(&str, i32)]) -> (String, Option<i32>) {
+fn outcome(commands: &[(&str, i32)]) -> (String, Option<i32>) {
     let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/together"));
     for (at, (text, status)) in commands.iter().enumerate() {
         script.env(format!("SAID_{at}"), text);
@@ -90,14 +91,14 @@ fn told(commands: &[(&str, i32)]) -> (String, Option<i32>) {
 
 #[test]
 fn what_passed_and_what_was_skipped_is_counted_over_all_commands() {
-    let (line, status) = told(&[(PASSES, 0), (SKIPS, 0), (PASSES, 0)]);
+    let (line, status) = outcome(&[(PASSES, 0), (SKIPS, 0), (PASSES, 0)]);
     assert_eq!(line, "5 tests passed, 2 skipped, none failed");
     assert_eq!(status, Some(0));
 }
 
 #[test]
 fn what_failed_is_named_and_what_comes_after_it_still_runs() {
-    let (line, status) = told(&[(FAILS, 101), (PASSES, 0), (FUZZES, 2)]);
+    let (line, status) = outcome(&[(FAILS, 101), (PASSES, 0), (FUZZES, 2)]);
     let failed = "tests/run.rs lost::once; tests/run.rs lost::twice; fuzz text ended early";
     assert_eq!(line, format!("4 tests passed, 3 failed: {failed}"));
     assert_eq!(status, Some(1));
@@ -105,7 +106,7 @@ fn what_failed_is_named_and_what_comes_after_it_still_runs() {
 
 #[test]
 fn a_test_program_that_dies_is_named() {
-    let (line, status) = told(&[(DIES, 101)]);
+    let (line, status) = outcome(&[(DIES, 101)]);
     assert_eq!(line, "1 tests passed, 1 failed: tests/run.rs ended early");
     assert_eq!(status, Some(1));
 }
@@ -118,7 +119,7 @@ fn a_command_that_fails_or_tests_nothing_without_a_word_is_named() {
         ("\x1b[1m     Running\x1b[0m tests/a.rs (deps/a-1)\n", 1, "tests/a.rs ended early"),
         ("", 0, "(ran no test)"),
     ] {
-        let (line, code) = told(&[(text, status)]);
+        let (line, code) = outcome(&[(text, status)]);
         assert!(line.contains("1 failed: ") && line.ends_with(why), "{line}");
         assert_eq!(code, Some(1));
     }

@@ -1,8 +1,8 @@
 //! Requests with memcached's UDP frame, and their answers.
 //!
 //! Where: an in-process server and plain sockets on loopback.
-//! Invariant: an answer is one message, in datagrams with the request's id; a request that is not
-//! answered is counted, and does not keep the socket from answering the next.
+//! Invariant: an answer is one message, in datagrams with the request's id. An unanswered request
+//! is counted, and does not prevent the answer to the next.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod inprocess;
@@ -54,7 +54,8 @@ fn answers_are_cut_into_numbered_datagrams() {
     let server = start(settings(1, "127.0.0.1"));
     let mut client = Client::of(&server);
     let empty = text_hit("k", "").len() - 1;
-    // The most bytes in one datagram here; an interface with a smaller MTU takes fewer.
+    // An answer's datagram has at most 1,400 bytes, fewer if the MTU of the interface is smaller.
+    // The first datagram shows the number.
     client.ask(format!("set k 0 0 {}\r\n{}\r\n", 9000, "x".repeat(9000)), "STORED\r\n");
     client.send("get k\r\n");
     let mut first = [0; 2000];
@@ -67,7 +68,7 @@ fn answers_are_cut_into_numbered_datagrams() {
     for (reply_bytes, parts) in sizes.map(|bytes| (bytes, bytes.div_ceil(payload_bytes))) {
         let digits = (reply_bytes - empty).to_string().len();
         let value = "v".repeat(reply_bytes - empty - digits);
-        // Too long for one datagram: the value is set in several.
+        // The value is too long for one datagram, so the request has several.
         let set = format!("set k 0 0 {}\r\n{value}\r\n", value.len());
         client.send_parts(set.as_bytes(), 1000, |_| {});
         assert_eq!(client.receive().0, b"STORED\r\n");
@@ -121,7 +122,7 @@ fn a_request_in_datagrams_of_any_order_is_put_together() {
         (60_000, |parts| {
             let doubled: Vec<_> =
                 parts.iter().flat_map(|part| [part.clone(), part.clone()]).collect();
-            // The last part comes once only: a second one would begin the request anew.
+            // The last part is sent once: a second copy would begin the request again.
             parts.splice(.., doubled[..doubled.len() - 1].iter().cloned());
         }),
     ] {
@@ -144,7 +145,7 @@ fn what_is_no_whole_request_is_dropped_and_counted() {
     client.send("set k 0 0 100000\r\nva");
     client.send(&frame(0, b"", "k", "")[..20]);
     wait_until("four drops", || stream.stat("udp_dropped_incomplete") == 4);
-    // The complete request before it is answered.
+    // The complete request before an incomplete one is answered.
     client.ask("get k\r\nget k", "END\r\n");
     assert_eq!(stream.stat("udp_dropped_incomplete"), 5);
     for datagram in [
@@ -155,7 +156,7 @@ fn what_is_no_whole_request_is_dropped_and_counted() {
     ] {
         client.socket.send_to(datagram, client.server).unwrap();
     }
-    wait_until("four more", || stream.stat("udp_dropped_frame") == 4);
+    wait_until("four drops of wrong headers", || stream.stat("udp_dropped_frame") == 4);
     client.expect_silence();
     client.ask("get k\r\n", "END\r\n");
     server.stop();
@@ -182,7 +183,7 @@ fn what_servers_answer_is_answered_by_none() {
         client.send(answer);
     }
     client.send_parts(&b"VALUE k 0 1\r\n".repeat(200), 1000, |_| {});
-    wait_until("all dropped", || stream.stat("udp_dropped_answer") == 11);
+    wait_until("the drop of all answers", || stream.stat("udp_dropped_answer") == 11);
     client.expect_silence();
     client.ask("get k\r\n", "END\r\n");
     server.stop();
@@ -202,7 +203,7 @@ fn a_request_that_is_too_long_is_refused_by_name_and_a_flood_of_parts_is_bounded
     for _ in 0..2000 {
         flood.send_parts(&long[..60_000], 30_000, |parts| parts.truncate(1));
     }
-    wait_until("most dropped", || stream.stat("udp_dropped_incomplete") > 100);
+    wait_until("drops of parts", || stream.stat("udp_dropped_incomplete") > 100);
     assert!(stream.stat("read_buf_bytes") < held + (8 << 20));
     client.ask("get k\r\n", "END\r\n");
     server.stop();
@@ -232,7 +233,7 @@ fn bytes_that_mean_nothing_stop_nobody() {
             datagram.truncate(random.index(60));
             client.socket.send_to(&datagram, client.server).unwrap();
         }
-        // Skips answers to the noise; this request must be answered too.
+        // This request must be answered as well; the loop skips answers to the random datagrams.
         client.id = 1000 + round;
         client.send("mn\r\n");
         let mut buffer = [0; 2000];
@@ -278,7 +279,7 @@ fn networks_that_are_not_allowed_get_no_answer() {
     server.stop();
 }
 
-/// Number of datagrams that each column has received.
+/// Returns the number of datagrams that each column has received.
 fn received(server: &Server) -> Vec<u64> {
     server.shared().columns.iter().map(|column| column.udp_received.get()).collect()
 }
@@ -289,7 +290,8 @@ fn flows_reach_the_columns_that_they_name() {
     for flow in 1..=4_u16 {
         let before = received(&server);
         for id in 0..50 {
-            // A different sender each time, which the kernel would spread over the columns.
+            // Each datagram has a different sender; without a flow the kernel would spread the
+            // datagrams over the columns.
             let mut client = Client::of(&server);
             let header = Header { id, number: 0, total: 1, flow };
             let datagram = [&header.bytes()[..], b"get k\r\n"].concat();
@@ -322,8 +324,8 @@ fn what_columns_have_done_adds_up_to_all_that_was_done() {
         steered(flow, requests);
     }
     stream.ask("get k\r\n", text_hit("k", "v"));
-    // An answer is counted after the kernel has taken it, when the client may already have it.
-    inprocess::wait_until("the last answer is counted", || stream.stats("udp")["udp_sent"] == "70");
+    // The server counts an answer after its send, when the client may already have it.
+    inprocess::wait_until("a count of 70", || stream.stats("udp")["udp_sent"] == "70");
     let of_columns = stream.stats("columns");
     let column = |name: &str| -> Vec<u64> {
         (0..3).map(|at| of_columns[&format!("columns:{at}:{name}")].parse().unwrap()).collect()

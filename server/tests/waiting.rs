@@ -1,5 +1,5 @@
-//! A request for which there is no room yet waits with its connection. The column serves other
-//! connections meanwhile, and answers the request, in its order, when there is room.
+//! A request that needs memory waits, with its connection, until memory is free. The column serves
+//! other connections meanwhile, and answers the waiting connection's requests in order afterwards.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 #![cfg(debug_assertions)]
@@ -20,15 +20,15 @@ use inprocess::{Client, DEADLINE, connect, datagrams, settings, start, wait_unti
 use protocol::udp::{HEADER_BYTES, Header};
 use store::Store;
 
-/// Most SETs before one waits: the memory is full by then.
+/// Most SETs that are answered before one must wait, because the memory is full.
 const SETS_MAX: u32 = 40_000;
-/// Number of loops after which a request still waits only for memory that does not come.
+/// Number of loops after which only a lack of memory can keep a request waiting.
 const LOOPS: usize = 200;
-/// The time on the columns' clocks, which stand still.
+/// The time on the columns' stopped clocks.
 const NOON_MS: u64 = 3_600_000;
 
-/// Starts a server of one column, to which no memory is given back while the stall is on. Its clock
-/// stands still, so that no request waits too long.
+/// Starts a server of one column whose store is stalled and frees no memory. The clock is stopped,
+/// so that no request is refused for waiting too long.
 fn stalled() -> (Server, Arc<Store>) {
     let datagrams = datagrams::at("127.0.0.1");
     let settings = Settings { memory_bytes: 8 << 20, datagrams, ..settings(1) };
@@ -43,7 +43,7 @@ fn set(key: u32) -> String {
     format!("set fill{key} 0 0 700\r\n{}\r\n", "v".repeat(700))
 }
 
-/// True if there is nothing to read.
+/// Returns true if the client has nothing to read.
 fn is_silent(client: &mut Client) -> bool {
     client.0.set_nonblocking(true).unwrap();
     let peeked = client.0.peek(&mut [0]);
@@ -55,12 +55,12 @@ fn awaiting_room(server: &Server) -> u64 {
     server.shared().columns[0].awaiting_room.get()
 }
 
-/// Sets new keys until a SET waits. Returns the number of that SET's key.
+/// Sends SETs of new keys until a SET waits. Returns the number of the waiting SET's key.
 fn fill(server: &Server, client: &mut Client, other: &mut Client) -> u32 {
     for key in 0..SETS_MAX {
         client.send(set(key));
         wait_until("an answer, or a wait", || !is_silent(client) || awaiting_room(server) > 0);
-        // A SET may also wait for a few loops only: until more room is made than one turn makes, or
+        // A SET may also wait for a few loops only: until several turns have evicted enough, or
         // until the thread that takes memory ahead of need has run.
         if is_silent(client) {
             let store = &server.shared().store;
@@ -82,7 +82,7 @@ fn while_one_connections_request_waits_the_others_are_answered_and_it_is_in_its_
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     let key = fill(&server, &mut waits, &mut other);
-    // Requests after the one that waits wait with it, of any kind.
+    // Requests of any kind after the waiting request wait too.
     waits.send("mn\r\nget fill0 none\r\nset quiet 0 0 9000 noreply\r\n");
     waits.send("q".repeat(9000));
     waits.send("\r\nmg quiet s\r\ntouch fill1 900\r\nmn\r\n");
@@ -90,10 +90,10 @@ fn while_one_connections_request_waits_the_others_are_answered_and_it_is_in_its_
         other.ask("mn\r\n", "MN\r\n");
         other.ask("get none\r\n", "END\r\n");
     }
-    assert!(is_silent(&mut waits), "nothing overtakes what waits");
+    assert!(is_silent(&mut waits), "no request overtakes the waiting one");
     let before = other.stat("cmd_set");
     assert!(is_silent(&mut waits));
-    assert_eq!(other.stat("cmd_set"), before, "what waits is not counted");
+    assert_eq!(other.stat("cmd_set"), before, "a waiting request is not counted");
     store.plant_stall(false);
     waits.expect("STORED\r\nMN\r\n");
     let mut line = waits.line();
@@ -116,7 +116,7 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     let mut filler = connect(&server);
     let mut clients: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
     let mut other = connect(&server);
-    // All of the value but its last byte arrives before memory is short.
+    // All of the value except its last byte arrives before memory is short.
     let value = "l".repeat(300_000);
     clients[0].send(format!("set large 0 0 {}\r\n{}", value.len(), &value[1..]));
     let there = fill(&server, &mut filler, &mut other) - 1;
@@ -126,7 +126,7 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     clients[2].send(inprocess::frame(0x11, &[0; 8], "setq", &"b".repeat(9000)));
     clients[2].send(inprocess::frame(0x0a, &[], "", ""));
     clients[3].send(format!("append fill{there} 0 0 9000\r\n{}\r\nmn\r\n", "a".repeat(9000)));
-    wait_until("all of them wait", || awaiting_room(&server) == 5);
+    wait_until("five waiting requests", || awaiting_room(&server) == 5);
     for _ in 0..100 {
         other.ask("mn\r\n", "MN\r\n");
     }
@@ -146,9 +146,9 @@ fn a_large_value_waits_for_its_place_and_binary_and_meta_requests_do_too() {
     server.stop();
 }
 
-/// A request is refused after two seconds in which its column ran; time in which the column did not
-/// run does not count. The request after it then waits for two seconds of its own, and its key
-/// keeps the old value until then.
+/// A request is refused after it has waited for two seconds in which its column ran; time in which
+/// the column did not run does not count. The next request then waits for two seconds of its own,
+/// in which its key keeps the old value.
 #[test]
 fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value() {
     let (server, _store) = stalled();
@@ -156,18 +156,18 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     let old = format!("fill{}", fill(&server, &mut filler, &mut looks) - 1);
     let value = "o".repeat(9000);
     waits.send(format!("set new 0 0 9000\r\n{value}\r\nset {old} 0 0 9000\r\n{value}\r\n"));
-    wait_until("both wait", || awaiting_room(&server) == 2);
+    wait_until("two waiting requests", || awaiting_room(&server) == 2);
     let mut now_ms = NOON_MS + 600_000;
     let clock = server.shared();
     clock.plant_clock(now_ms);
     for _ in 0..20 {
         looks.ask(format!("mg {old} s\r\n"), "HD s700\r\n");
     }
-    assert!(is_silent(&mut waits), "its column was away");
+    assert!(is_silent(&mut waits), "time without a loop does not count");
     let mut pass = |client: &mut Client, held: &str| {
         let mut looked = 0;
         loop {
-            // After these replies the column has run a whole loop at this time.
+            // After two replies the column has run a whole loop at the planted time.
             (0..2).for_each(|_| looks.ask("mn\r\n", "MN\r\n"));
             if !is_silent(client) {
                 break;
@@ -182,13 +182,13 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
     };
     let first = pass(&mut waits, "HD s700\r\n");
     let second = pass(&mut waits, "HD s700\r\n");
-    assert!(first > 40 && second > 40, "looked at {first} and {second} times, 40 ms each");
+    assert!(first > 40 && second > 40, "refused after {first} and {second} steps of 40 ms");
     looks.ask(format!("mg {old} s\r\n"), "EN\r\n");
     server.stop();
 }
 
-/// Busy clients' requests are together more than half of what connections may hold. No client
-/// stalls: the column itself does not run.
+/// The requests of busy clients together exceed half of the bytes that connections may hold. No
+/// client counts as stalled, because it is the column that does not run.
 #[test]
 fn a_column_that_had_no_processor_closes_nobody() {
     const CLIENTS: usize = 400;
@@ -208,7 +208,7 @@ fn a_column_that_had_no_processor_closes_nobody() {
     server.stop();
 }
 
-/// A connection that closes while its request waits is forgotten.
+/// The server drops the waiting request of a connection that closes.
 #[test]
 fn a_connection_that_waits_and_goes_away_holds_nobody_up() {
     let (server, store) = stalled();
@@ -231,12 +231,12 @@ fn a_datagram_waits_with_those_behind_it() {
     client.ask("get none\r\n", "END\r\n");
     let first = client.send(set(1_000_000));
     let second = client.send("get none\r\nmn\r\n");
-    // A request after others of its message cannot wait: those have been executed.
+    // A request that follows others in its message cannot wait: the others have been executed.
     client.send(format!("mn\r\n{}mn\r\n", set(1_000_001)));
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     assert!(client.is_silent());
     let received = other.stat("udp_received");
-    assert!((2..=4).contains(&received), "{received} received while the first waits");
+    assert!((2..=4).contains(&received), "{received} datagrams received while the first waits");
     store.plant_stall(false);
     client.expect(first, "STORED\r\n");
     client.expect(second, "END\r\nMN\r\n");
@@ -245,14 +245,15 @@ fn a_datagram_waits_with_those_behind_it() {
     server.stop();
 }
 
-/// By then the datagrams after one that waits have been received, and their parts joined.
+/// The server receives later datagrams with the waiting datagram, and joins their parts.
 #[test]
 fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() {
     let (server, store) = stalled();
     let (mut waits, mut other) = (connect(&server), connect(&server));
     fill(&server, &mut waits, &mut other);
     let mut client = datagrams::Client::of(&server);
-    // The server receives a burst at once if all datagrams but the last have the same length.
+    // The server receives a burst at once if all its datagrams except the last have the same
+    // length.
     let first = set(1_000_000);
     let first = [&Header::request(1, 0).bytes()[..], first.as_bytes()].concat();
     let payload_bytes = first.len() - HEADER_BYTES;
@@ -266,10 +267,10 @@ fn parts_behind_a_datagram_that_waits_are_not_executed_before_it_and_not_lost() 
     let burst = [part(2, 0, 2, head), first, too_long, part(2, 1, 2, tail)];
     let socket = net::Datagrams::connect(client.server, net::Sizes::default()).unwrap();
     let (calls, mut outbox) = (net::Calls::default(), net::Outbox::new(8, 8, true));
-    let mut letters = outbox.open();
-    burst.iter().for_each(|datagram| assert!(letters.add(None, b"", [&datagram[..]])));
-    assert_eq!(letters.post(&socket, &calls).sent, burst.len());
-    assert_eq!(calls.writes.get(), 1, "they are sent at once");
+    let mut batch = outbox.open();
+    burst.iter().for_each(|datagram| assert!(batch.add(None, b"", [&datagram[..]])));
+    assert_eq!(batch.post(&socket, &calls).sent, burst.len());
+    assert_eq!(calls.writes.get(), 1, "one call sends the burst");
     client.socket = UdpSocket::from(socket.as_fd().try_clone_to_owned().unwrap());
     client.socket.set_nonblocking(false).unwrap();
     client.socket.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -298,7 +299,7 @@ fn a_datagram_that_has_waited_too_long_is_refused_and_the_next_one_waits_anew() 
     (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
     let refused = "SERVER_ERROR out of memory storing object\r\n";
     for (step, id) in (1..).zip(ids) {
-        // Steps of the time that a datagram may wait, and that one loop counts at most.
+        // A step is the larger of the longest wait of a datagram and the longest counted loop.
         server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX.max(DATAGRAM_WAIT_MS_MAX));
         (0..LOOPS).for_each(|_| other.ask("mn\r\n", "MN\r\n"));
         client.expect(id, refused);

@@ -1,12 +1,12 @@
-//! The interface of a simulated cache: it answers for keys, and stays within its budget.
+//! The interface of a simulated cache, which answers requests for keys within a budget of bytes.
 //!
 //! Where: between a trace and the policies. Invariant: `live_bytes` never exceeds the capacity with
 //! which a cache was made. Keys are dense numbers, so that per-key state is an array.
 
-/// A cache that is filled on a miss: a key asked for and not found is stored.
+/// A cache that is filled on a miss: a requested key that is not found is stored.
 pub trait Cache {
-    /// Requests `key`. With `rewrites`, a hit stores the value anew, like a client's SET. True:
-    /// hit.
+    /// Requests `key`; true if it hits. With `rewrites`, a hit stores the value again, like a
+    /// client's SET.
     fn request(&mut self, key: u32, rewrites: bool) -> bool;
 
     /// Bytes of the items in the cache.
@@ -29,7 +29,7 @@ impl Shape<'_> {
         u64::from(self.item_bytes[key as usize])
     }
 
-    /// True if the item can be kept at all.
+    /// True if the item is not larger than the cache.
     #[must_use]
     pub fn fits(&self, key: u32) -> bool {
         self.bytes_of(key) <= self.capacity_bytes

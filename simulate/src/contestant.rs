@@ -5,7 +5,7 @@
 
 use crate::cache::{Cache, Shape};
 use crate::engine::{Engine, Settings};
-use crate::live::Keyed;
+use crate::live::KeyedStore;
 use crate::reference::{Arc, Belady, Clock, Lirs, Lru, Memcached, Sieve};
 use crate::sizes::Items;
 use std::fmt;
@@ -15,10 +15,10 @@ use store::policy::Eviction;
 
 /// A policy to simulate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contestant {
-    /// One of ours, in the engine.
+pub enum SimulatedPolicy {
+    /// One of our policies, in the engine.
     Ours(Eviction),
-    /// One of ours, in the real store.
+    /// One of our policies, in the real store.
     Live(Eviction),
     /// A model of another cache's policy.
     Reference(Reference),
@@ -59,15 +59,15 @@ impl Reference {
 /// The prefix of a policy's name that selects the real store.
 const LIVE: &str = "live:";
 
-impl Contestant {
+impl SimulatedPolicy {
     /// The baseline of comparisons.
-    pub const BASELINE: Contestant = Contestant::Reference(Reference::Lru);
+    pub const BASELINE: SimulatedPolicy = SimulatedPolicy::Reference(Reference::Lru);
 
-    /// All references and all of ours, without the real store.
+    /// All references and all of our policies in the engine, none in the real store.
     #[must_use]
-    pub fn all() -> Vec<Contestant> {
-        let references = Reference::ALL.iter().map(|(_, one)| Contestant::Reference(*one));
-        let ours = Eviction::ALL.iter().map(|(_, one)| Contestant::Ours(*one));
+    pub fn all() -> Vec<SimulatedPolicy> {
+        let references = Reference::ALL.iter().map(|(_, one)| SimulatedPolicy::Reference(*one));
+        let ours = Eviction::ALL.iter().map(|(_, one)| SimulatedPolicy::Ours(*one));
         references.chain(ours).collect()
     }
 
@@ -83,9 +83,11 @@ impl Contestant {
         settings: Settings,
     ) -> Result<Box<dyn Cache + 'w>, MakeError> {
         Ok(match self {
-            Contestant::Ours(policy) => Box::new(Engine::new(shape, policy, settings)),
-            Contestant::Live(policy) => Box::new(Keyed::new(shape.capacity_bytes, policy, items)?),
-            Contestant::Reference(reference) => match reference {
+            SimulatedPolicy::Ours(policy) => Box::new(Engine::new(shape, policy, settings)),
+            SimulatedPolicy::Live(policy) => {
+                Box::new(KeyedStore::new(shape.capacity_bytes, policy, items)?)
+            }
+            SimulatedPolicy::Reference(reference) => match reference {
                 Reference::Lru => Box::new(Lru::new(shape)),
                 Reference::Memcached => Box::new(Memcached::new(shape)),
                 Reference::Clock => Box::new(Clock::new(shape)),
@@ -102,29 +104,30 @@ fn name_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> &'static str {
     all.iter().find(|(_, other)| other == one).map_or("", |(name, _)| name)
 }
 
-impl fmt::Display for Contestant {
+impl fmt::Display for SimulatedPolicy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Contestant::Ours(policy) => out.pad(policy.name()),
-            Contestant::Reference(reference) => out.pad(name_of(&Reference::ALL, reference)),
-            Contestant::Live(policy) => out.pad(&format!("{LIVE}{}", policy.name())),
+            SimulatedPolicy::Ours(policy) => out.pad(policy.name()),
+            SimulatedPolicy::Reference(reference) => out.pad(name_of(&Reference::ALL, reference)),
+            SimulatedPolicy::Live(policy) => out.pad(&format!("{LIVE}{}", policy.name())),
         }
     }
 }
 
-impl FromStr for Contestant {
+impl FromStr for SimulatedPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "live" {
-            return Ok(Contestant::Live(Eviction::default()));
+            return Ok(SimulatedPolicy::Live(Eviction::default()));
         }
         let ours = |name| Eviction::named(name);
-        let live = text.strip_prefix(LIVE).and_then(ours).map(Contestant::Live);
+        let live = text.strip_prefix(LIVE).and_then(ours).map(SimulatedPolicy::Live);
         let reference = Reference::ALL.iter().find(|(name, _)| *name == text);
-        let reference = reference.map(|(_, one)| Contestant::Reference(*one));
-        ours(text).map(Contestant::Ours).or(live).or(reference).ok_or_else(|| {
-            let names: Vec<String> = Contestant::all().iter().map(ToString::to_string).collect();
+        let reference = reference.map(|(_, one)| SimulatedPolicy::Reference(*one));
+        ours(text).map(SimulatedPolicy::Ours).or(live).or(reference).ok_or_else(|| {
+            let names: Vec<String> =
+                SimulatedPolicy::all().iter().map(ToString::to_string).collect();
             format!("no policy called {text}; there are {}, and live:NAME", names.join(", "))
         })
     }
@@ -136,11 +139,11 @@ mod tests {
 
     #[test]
     fn every_name_leads_back_to_its_policy() {
-        let live = Eviction::ALL.iter().map(|(_, one)| Contestant::Live(*one));
-        for contestant in Contestant::all().into_iter().chain(live) {
+        let live = Eviction::ALL.iter().map(|(_, one)| SimulatedPolicy::Live(*one));
+        for contestant in SimulatedPolicy::all().into_iter().chain(live) {
             assert_eq!(contestant.to_string().parse(), Ok(contestant));
         }
-        assert_eq!("live".parse(), Ok(Contestant::Live(Eviction::default())));
-        assert!("lfu".parse::<Contestant>().unwrap_err().contains("s3-fifo"));
+        assert_eq!("live".parse(), Ok(SimulatedPolicy::Live(Eviction::default())));
+        assert!("lfu".parse::<SimulatedPolicy>().unwrap_err().contains("s3-fifo"));
     }
 }

@@ -1,11 +1,11 @@
 //! The server's eviction without the server: segments, queues, ghost and counters over item sizes.
 //!
 //! Where: the simulated cache of each of our policies. `store::policy`, whose code runs in the
-//! server, says what an append pays, which segment is walked and what happens to an item; the
-//! engine carries that out, like the store's `room`.
-//! Invariant: the segments' bytes never exceed the capacity; an item is given up only to make room.
-//! The engine leaves out threads, expiry, the index (its bytes count in each item's size) and
-//! frames.
+//! server, decides what an append pays, which segment is walked and what happens to an item; the
+//! engine carries these decisions out, like the store's `room`.
+//! Invariant: the segments' bytes never exceed the capacity; an item is evicted only to make room.
+//! The engine does not model threads, expiry, frames and the index, whose bytes count in the items'
+//! sizes.
 
 mod ghost;
 mod lane;
@@ -20,11 +20,12 @@ use store::policy::room::{
 };
 use store::policy::{CNT_MAX, Drained, Eviction, Queue, Remembered, Share, Verdict};
 
-/// A slice is at least the part of a segment here that it is of this many bytes in the store.
+/// The segment size for which the store's `SLICE_BYTES_MIN` is meant: the shortest slice here is
+/// the same fraction of the engine's segment size.
 const SLICES_OF_BYTES: u64 = 256 << 10;
 /// Number of drains at a time, the same as with one column.
 const DRAINS: u32 = 1;
-/// With fewer segments than this many times `high`, fewer are kept free.
+/// At most one segment in this many is kept free, but at least two segments are.
 const SEGMENTS_PER_FREE: u64 = 16;
 const NONE: u32 = u32::MAX;
 
@@ -40,11 +41,11 @@ pub enum Budget {
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Number of segments into which the capacity is cut; `None`: one for each item.
+    /// Number of segments into which the capacity is cut; `None` for one segment per item.
     pub segments: Option<u32>,
     /// The bytes that the budget counts.
     pub budget: Budget,
-    /// Number of keys that the ghost has room for, over the number of items that the cache has.
+    /// Number of keys that the ghost remembers for each item that fits the cache.
     pub ghost: f64,
 }
 
@@ -61,7 +62,7 @@ struct Item {
     segment: u32,
     entry: u32,
     cnt: u8,
-    /// Number of times it was rewritten in place.
+    /// Number of times the item was rewritten in place.
     version: u8,
 }
 
@@ -73,11 +74,11 @@ struct Segment {
     room_bytes: u64,
     used_bytes: u64,
     live_bytes: u64,
-    /// Its position in the queue.
+    /// The segment's position in its queue.
     ticket: u64,
-    /// Number of segments of its queue that were opened before its items came.
+    /// Number of segments of the queue that were opened before the segment's items arrived.
     birth: u64,
-    /// True if it is in a queue, neither open nor being drained.
+    /// True if the segment is in a queue, neither open nor being drained.
     is_sealed: bool,
 }
 
@@ -104,13 +105,14 @@ pub struct Engine<'w> {
     budget: Budget,
     has_ghost: bool,
     window_percent: u32,
-    /// The share that probation ought to have.
+    /// The target share of probation.
     share: Share,
-    /// Bytes of a segment; with one segment per item, of a mean item.
+    /// Bytes of a segment. With one segment per item, the bytes of a mean item.
     segment_bytes: u64,
     is_itemwise: bool,
-    /// Number of free segments below which appends pay; number of those that only drains may take.
+    /// Number of free segments below which appends pay for room.
     high: u32,
+    /// Number of free segments that only drains may take.
     keep: u32,
     items: Vec<Item>,
     segments: Vec<Segment>,
@@ -191,7 +193,7 @@ impl<'w> Engine<'w> {
         self.items[key as usize].segment != NONE
     }
 
-    /// Deletes the key's item. False on a miss.
+    /// Deletes the key's item; false if there is none.
     pub fn remove(&mut self, key: u32) -> bool {
         let held = self.holds(key);
         if held {
@@ -217,7 +219,7 @@ impl<'w> Engine<'w> {
         &mut self.segments[segment as usize]
     }
 
-    /// True if hits in the segment do not count yet.
+    /// True if the segment is so young that hits in it do not count.
     fn is_young(&self, segment: u32) -> bool {
         let segment = &self.segments[segment as usize];
         let lane = match segment.queue {
@@ -238,7 +240,7 @@ impl<'w> Engine<'w> {
         self.store(queue, key, 0);
     }
 
-    /// Rewrites an item in place, or moves it to the young end of its queue; keeps its counter.
+    /// Rewrites an item in place, or stores it again at its queue's young end with its counter.
     fn rewrite(&mut self, key: u32) {
         let item = self.items[key as usize];
         let is_short = self.shape.bytes_of(key) <= REWRITTEN_BYTES_MAX as u64;
@@ -274,7 +276,8 @@ impl<'w> Engine<'w> {
         if free >= self.high {
             return;
         }
-        // No upper bound like in the store: it would not pay for a segment of a few items.
+        // Unlike in the store there is no upper bound, which could not pay for a segment of a few
+        // items.
         let least = u64::from(SLICE_BYTES_MIN) * self.segment_bytes / SLICES_OF_BYTES;
         let mut budget = (bytes * u64::from(pay_factor(free, self.high))).max(least);
         while budget > 0 {
@@ -289,7 +292,8 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Appends the item at the young end. False: there is no segment for it, with `keep` kept free.
+    /// Appends the item at the young end. False if it needs a new segment and at most `keep` are
+    /// free.
     fn append(&mut self, queue: Queue, key: u32, cnt: u8, keep: u32) -> bool {
         let bytes = self.shape.bytes_of(key);
         let last = self.lane(queue).open;
@@ -421,7 +425,7 @@ impl<'w> Engine<'w> {
         }
     }
 
-    /// Takes one step of the walk, or ends it. False: there is nothing to walk.
+    /// Takes one step of the walk, or ends the walk. False if there is no segment to walk.
     fn step(&mut self) -> bool {
         let Some(mut drain) = self.drain.or_else(|| self.start()) else { return false };
         let Some(key) = self.segment(drain.segment).entries.get(drain.entry).copied() else {
@@ -452,7 +456,7 @@ impl<'w> Engine<'w> {
         self.drain
     }
 
-    /// The segment most worth compacting, if much is dead and there is room to move its items.
+    /// The segment most worth compacting, if many bytes are dead and its items have room elsewhere.
     fn most_dead(&self) -> Option<u32> {
         let all_bytes = self.shape.capacity_bytes;
         if self.budget == Budget::Live || !is_too_dead(self.dead_bytes, all_bytes) {
@@ -482,7 +486,7 @@ impl<'w> Engine<'w> {
         out.is_some_and(|out| out.used_bytes + segment.live_bytes <= out.room_bytes)
     }
 
-    /// The oldest segment of the queue that the policy names, or else of the other.
+    /// The oldest segment of the queue that the policy names, or else of the other queue.
     fn oldest(&mut self) -> Option<u32> {
         let victim =
             self.policy.victim(self.share, self.probation.live_bytes, self.main.live_bytes);
@@ -503,7 +507,7 @@ impl<'w> Engine<'w> {
         None
     }
 
-    /// Moves an item to the segment with others of its age.
+    /// Moves an item to the segment that compaction fills.
     fn compact(&mut self, key: u32, from: u32) {
         let (bytes, cnt) = (self.shape.bytes_of(key), self.items[key as usize].cnt);
         let queue = self.segment(from).queue;
@@ -512,8 +516,8 @@ impl<'w> Engine<'w> {
             Some(out) if self.has_room(out, bytes) => out,
             other => {
                 let Some(opened) = self.open(queue, bytes, 0) else {
-                    // This cannot happen: a walk begins only with a free segment, which appends
-                    // leave.
+                    // This cannot happen: a compaction begins only if a segment is free, and
+                    // appends leave that segment.
                     return self.unlink(key);
                 };
                 other.into_iter().for_each(|full| self.seal(full));
@@ -526,7 +530,7 @@ impl<'w> Engine<'w> {
         self.put(out, key, cnt);
     }
 
-    /// Asks the policy about an item, and carries out the verdict. True: the item was freed.
+    /// Asks the policy about an item, and carries out its verdict. True if the item was freed.
     fn judge(&mut self, key: u32, drain: Drain) -> bool {
         let bytes = self.shape.bytes_of(key);
         let drained = Drained {
@@ -551,7 +555,8 @@ impl<'w> Engine<'w> {
         !is_moved
     }
 
-    /// Gives the segment with a compacted one's last items its position, if that is older.
+    /// Gives the segment that compaction fills the queue position of the compacted segment, if that
+    /// position is older.
     fn inherit(&mut self, number: u32) {
         let (queue, ticket) = (self.segment(number).queue, self.segment(number).ticket);
         if let Some(out) = self.lane(queue).out {

@@ -4,7 +4,7 @@
 //! and policy only, never on the threads.
 
 use crate::cache::Shape;
-use crate::contestant::Contestant;
+use crate::contestant::SimulatedPolicy;
 use crate::engine::Settings;
 use crate::live::MEMORY_BYTES_MIN;
 use crate::size::CacheSize;
@@ -12,7 +12,7 @@ use crate::sizes::{Items, mix};
 use crate::spread::spread;
 use crate::trace::{Trace, TraceError};
 
-/// Salt that makes the choice of rewritten hits independent of everything else.
+/// Salt that makes the choice of rewritten hits independent of all other hashes.
 const REWRITE_SALT: u64 = 0x5e77;
 
 /// The simulations to run.
@@ -20,15 +20,15 @@ const REWRITE_SALT: u64 = 0x5e77;
 pub struct Plan {
     /// Sizes of the caches.
     pub sizes: Vec<CacheSize>,
-    /// The policies to simulate; the first is the baseline, LRU.
-    pub contestants: Vec<Contestant>,
+    /// The policies to simulate. The first policy is the baseline, LRU.
+    pub policies: Vec<SimulatedPolicy>,
     /// Sizes of the items.
     pub items: Items,
     /// The settings of our engine.
     pub settings: Settings,
     /// Hits that rewrite the value, in percent.
     pub set_percent: u64,
-    /// Number of keys that stand for each key of a trace.
+    /// Number of keys that replace each key of a trace.
     pub copies: u32,
     /// Number of simulations at a time.
     pub threads: usize,
@@ -46,7 +46,7 @@ pub enum SimulateError {
     /// A cache has no room for the real store.
     #[error(
         "{trace} at {size}: {bytes} bytes are too little for the real store; \
-         take --copies, larger items or larger sizes"
+        use --copies, larger items or larger sizes"
     )]
     Small {
         /// The name of the trace.
@@ -67,16 +67,16 @@ pub struct Outcome {
     pub requests: u64,
     /// Number of keys in the trace.
     pub keys: u32,
-    /// For each size, its bytes and each contestant's misses.
+    /// For each size, its bytes and the misses of each policy.
     pub sizes: Vec<(u64, Vec<u64>)>,
 }
 
 impl Outcome {
-    /// The reduction of misses against the baseline, in percent.
+    /// The reduction of misses against the baseline, in percent; `size` and `policy` are indices.
     #[must_use]
-    pub fn reduction_percent(&self, size: usize, contestant: usize) -> f64 {
+    pub fn reduction_percent(&self, size: usize, policy: usize) -> f64 {
         let misses = &self.sizes[size].1;
-        100.0 * (1.0 - misses[contestant] as f64 / (misses[0] as f64).max(1.0))
+        100.0 * (1.0 - misses[policy] as f64 / (misses[0] as f64).max(1.0))
     }
 }
 
@@ -91,10 +91,11 @@ struct Replay {
 struct Job {
     replay: usize,
     size: usize,
-    contestant: usize,
+    policy: usize,
 }
 
-/// Runs all simulations; `tell` is called with the number done, and the number of all.
+/// Runs all simulations. `tell` is called with the number of finished simulations and the number of
+/// all simulations.
 ///
 /// # Errors
 /// There would be too many requests, or the real store cannot be made.
@@ -115,14 +116,14 @@ pub fn run(
             sizes: replay
                 .capacities
                 .iter()
-                .map(|bytes| (*bytes, vec![0; plan.contestants.len()]))
+                .map(|bytes| (*bytes, vec![0; plan.policies.len()]))
                 .collect(),
         })
         .collect();
     let job = |at: usize| simulate(plan, &replays[jobs[at].replay], jobs[at]);
     let misses = spread(jobs.len(), plan.threads, job, |done| tell(done, jobs.len()))?;
     for (job, misses) in jobs.iter().zip(misses) {
-        outcomes[job.replay].sizes[job.size].1[job.contestant] = misses;
+        outcomes[job.replay].sizes[job.size].1[job.policy] = misses;
     }
     Ok(outcomes)
 }
@@ -135,13 +136,13 @@ impl Replay {
     }
 }
 
-/// All jobs, the longest first, so that no thread begins a long one when the others are done.
+/// All jobs, the longest first, so that no thread begins a long job when the others have finished.
 fn jobs(plan: &Plan, replays: &[Replay]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for replay in 0..replays.len() {
         for size in 0..plan.sizes.len() {
-            let cells = 0..plan.contestants.len();
-            jobs.extend(cells.map(|contestant| Job { replay, size, contestant }));
+            let cells = 0..plan.policies.len();
+            jobs.extend(cells.map(|policy| Job { replay, size, policy }));
         }
     }
     jobs.sort_by_key(|job| std::cmp::Reverse(replays[job.replay].trace.requests.len()));
@@ -149,9 +150,9 @@ fn jobs(plan: &Plan, replays: &[Replay]) -> Vec<Job> {
 }
 
 fn simulate(plan: &Plan, replay: &Replay, job: Job) -> Result<u64, SimulateError> {
-    let contestant = plan.contestants[job.contestant];
+    let policy = plan.policies[job.policy];
     let capacity_bytes = replay.capacities[job.size];
-    if matches!(contestant, Contestant::Live(_)) && capacity_bytes < MEMORY_BYTES_MIN {
+    if matches!(policy, SimulatedPolicy::Live(_)) && capacity_bytes < MEMORY_BYTES_MIN {
         return Err(SimulateError::Small {
             trace: replay.trace.name.clone(),
             size: plan.sizes[job.size].to_string(),
@@ -160,7 +161,7 @@ fn simulate(plan: &Plan, replay: &Replay, job: Job) -> Result<u64, SimulateError
     }
     let shape = Shape { item_bytes: &replay.item_bytes, capacity_bytes };
     let requests = &replay.trace.requests;
-    let mut cache = contestant.cache(shape, requests, &plan.items, plan.settings)?;
+    let mut cache = policy.cache(shape, requests, &plan.items, plan.settings)?;
     let mut misses = 0;
     for (at, key) in requests.iter().enumerate() {
         let rewrites =

@@ -9,9 +9,9 @@
 //!
 //! [`jobs`] replays traces of keys against many policies and sizes at once: each key has one size,
 //! a miss is filled, and there is no time. [`stream`] takes requests of any origin, each with its
-//! key, sizes, TTL, operation and time, and asks the real store for them. Its clock is that of the
-//! requests: an hour of traffic takes only the time that the store needs for it. This gives the hit
-//! ratio of each size of memory:
+//! key, sizes, TTL, operation and time, and sends them to the real store. The store's clock shows
+//! the time of the requests: an hour of traffic takes only the time that the store needs for it.
+//! The result is the hit ratio of each size of memory:
 //!
 //! ```
 //! use simulate::sizes::{Size, mix};
@@ -33,8 +33,8 @@
 //! ```
 //!
 //! Where: beside the server, whose store it uses; `kvblaster simulate` is its command line.
-//! Invariant: no network, no clock, no randomness but the store's hash: the same requests give the
-//! same misses, except for small random differences in the real store.
+//! Invariant: no network, no clock, no randomness except the store's hash. The same requests give
+//! the same misses, except for small random differences in the real store.
 
 pub mod cache;
 pub mod contestant;

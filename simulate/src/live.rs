@@ -1,8 +1,8 @@
-//! The real store in process, driven by keys and bytes: it answers like a server of one column.
+//! The real store in this process, driven by keys and bytes like a server of one column.
 //!
 //! Where: beside the engine, which is compared with it, and behind `stream`.
 //! Invariant: memory is bounded like with `-m`, index included, so that the store chooses its
-//! segments itself; its clock is the requests' and never goes back.
+//! segments itself. The store's clock has the time of the requests and never goes back.
 //! The store's hash is random, so misses differ a little from run to run.
 
 use crate::cache::Cache;
@@ -14,9 +14,9 @@ use store::{Body, Column, Config, MakeError, Put, Refused, Store, Stored, Verb};
 
 /// Least memory of a store.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// The longest value that is stored: `-I`.
+/// Longest value that is stored: the server's `-I`.
 const ITEM_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a key that distinguish it from others; greater numbers have twice as many.
+/// Bytes of a key that hold its number; a number of more than 32 bits takes twice as many.
 const NUMBER_BYTES: usize = 4;
 /// Number of requests between quiescent points, and between slices of background work.
 const BATCH_REQUESTS: u64 = 64;
@@ -24,7 +24,7 @@ const BATCH_REQUESTS: u64 = 64;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Most slices of background work when a new second begins, like in a server that is not busy.
 const TURNS_MAX: u32 = 1 << 10;
-/// Number of attempts that made no room for a request after which it is given up.
+/// Number of attempts after which a request that finds no room is given up.
 const ASKS_MAX: u32 = 1 << 10;
 
 /// The result of a request.
@@ -36,7 +36,8 @@ pub enum Answer {
     Miss,
     /// The item is stored.
     Stored,
-    /// The item is not stored: there is one, or none, and the operation requires the opposite.
+    /// The item is not stored: the operation requires that the key has an item and it has none, or
+    /// the reverse.
     NotStored,
     /// The item is not stored, since it is larger than the store takes. The key's old item is gone.
     Refused,
@@ -44,7 +45,7 @@ pub enum Answer {
 
 /// A store, and the clock of its requests.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveStore {
     store: Arc<Store>,
     column: Column,
     key: Vec<u8>,
@@ -54,7 +55,7 @@ pub struct Live {
     now_s: u32,
 }
 
-impl Live {
+impl LiveStore {
     /// Makes an empty store of `memory_bytes`, 1 MiB to 1 TiB; it takes memory as it fills.
     ///
     /// # Errors
@@ -71,7 +72,7 @@ impl Live {
         })?;
         let column = store.column();
         let value = vec![b'v'; ITEM_BYTES_MAX];
-        Ok(Live { store, column, key: Vec::new(), value, requests: 0, refused: 0, now_s })
+        Ok(LiveStore { store, column, key: Vec::new(), value, requests: 0, refused: 0, now_s })
     }
 
     /// The store, for its statistics and its own estimate of other sizes.
@@ -87,7 +88,7 @@ impl Live {
     }
 
     /// Sends the store a request, at the request's time.
-    pub fn ask(&mut self, request: &Request) -> Answer {
+    pub fn execute(&mut self, request: &Request) -> Answer {
         self.turn(request.at_ns);
         self.name(request.key, request.size);
         match request.operation {
@@ -96,7 +97,7 @@ impl Live {
                     return Answer::Hit;
                 }
                 if request.operation == Operation::Fetch {
-                    // A refused request stays a miss.
+                    // If the item is refused, the request is still a miss.
                     let _refused = self.set(request);
                 }
                 Answer::Miss
@@ -138,7 +139,8 @@ impl Live {
         let number_bytes = if is_short { NUMBER_BYTES } else { 2 * NUMBER_BYTES };
         self.key.clear();
         self.key.extend_from_slice(&number.to_le_bytes()[..number_bytes]);
-        // A short number followed by this byte equals a greater number only from 2^62 on.
+        // Short and long numbers get different keys: a long number whose upper bytes are all `k`
+        // is above 2^62.
         self.key.resize((size.key as usize).max(number_bytes), b'k');
     }
 
@@ -164,22 +166,22 @@ impl Live {
         let bytes = &self.value[..(value_bytes as usize).min(self.value.len())];
         self.column.admit(&put, value_bytes.into())?;
         if bytes.len() <= self.column.log_value_bytes_max() {
-            return at_last(&mut self.column, |column| column.put(&put, Body::Bytes(bytes)));
+            return retry(&mut self.column, |column| column.put(&put, Body::Bytes(bytes)));
         }
         let mut draft = self.column.draft(value_bytes);
         while draft.missing_bytes() > 0 {
-            at_last(&mut self.column, |column| draft.space(column).map(|_| ()))?;
+            retry(&mut self.column, |column| draft.space(column).map(|_| ()))?;
             let space = draft.space(&mut self.column)?;
             let filled = space.len().min(bytes.len());
             space[..filled].copy_from_slice(&bytes[..filled]);
             draft.filled(filled);
         }
-        at_last(&mut self.column, |column| column.put(&put, Body::Draft(&mut draft)))
+        retry(&mut self.column, |column| column.put(&put, Body::Draft(&mut draft)))
     }
 }
 
-/// Repeats a request until there is room, with a quiescent point in between.
-fn at_last<R>(
+/// Repeats a request until there is room, with a quiescent point between attempts.
+fn retry<R>(
     column: &mut Column,
     mut ask: impl FnMut(&mut Column) -> Result<R, Refused>,
 ) -> Result<R, Refused> {
@@ -194,29 +196,29 @@ fn at_last<R>(
     done
 }
 
-/// A live store for requests that are only keys, whose sizes are drawn.
+/// A live store for requests that are only keys. The sizes of their items are drawn.
 #[derive(Debug)]
-pub struct Keyed<'w> {
-    live: Live,
+pub struct KeyedStore<'w> {
+    live: LiveStore,
     items: &'w Items,
 }
 
-impl<'w> Keyed<'w> {
-    /// Like `Live::new`, but with the sizes of `items`.
+impl<'w> KeyedStore<'w> {
+    /// Like `LiveStore::new`, but with the sizes of `items`.
     ///
     /// # Errors
     /// The store cannot be made.
     pub fn new(memory_bytes: u64, policy: Eviction, items: &'w Items) -> Result<Self, MakeError> {
-        Ok(Keyed { live: Live::new(memory_bytes, policy)?, items })
+        Ok(KeyedStore { live: LiveStore::new(memory_bytes, policy)?, items })
     }
 }
 
-impl Cache for Keyed<'_> {
+impl Cache for KeyedStore<'_> {
     fn request(&mut self, key: u32, rewrites: bool) -> bool {
         let operation = Operation::Fetch;
         let size = self.items.size(key);
         let request = Request { key: key.into(), size, ttl_s: 0, operation, at_ns: 0 };
-        let hit = self.live.ask(&request) == Answer::Hit;
+        let hit = self.live.execute(&request) == Answer::Hit;
         if hit && rewrites {
             let _refused = self.live.set(&request);
         }

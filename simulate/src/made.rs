@@ -5,7 +5,7 @@
 
 use testing::Random;
 
-/// `count` requests of `keys` keys, the n-th most frequent one asked for in proportion to 1/n.
+/// `count` requests of `keys` keys; the n-th most frequent key is requested in proportion to 1/n.
 pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut sums: Vec<f64> = Vec::new();
     for key in 1..=keys {
@@ -22,12 +22,12 @@ pub(crate) fn zipf(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     (0..count).map(|_| one()).collect()
 }
 
-/// Keys `from` to `from + keys`, over and over.
+/// Requests for the keys from `from` up to `from + keys`, repeated until there are `count`.
 pub(crate) fn cycle(from: u32, keys: u32, count: usize) -> Vec<u32> {
     (from..from + keys).cycle().take(count).collect()
 }
 
-/// Zipf with, now and then, a scan of keys never seen again, and bursts of one key.
+/// Zipf, interrupted by scans of keys that are requested only once, and by bursts of one key.
 pub(crate) fn mixture(keys: u32, count: usize, seed: u64) -> Vec<u32> {
     let mut fresh = keys;
     let mut random = Random::new(seed);
@@ -49,7 +49,7 @@ pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     let mut random = Random::new(seed);
     for _ in 0..count {
         let at = random.unit();
-        // Exponential; found by steps, since a float is no index.
+        // Exponentially distributed. A search finds the index, because a float is no index.
         let distance = -(1.0 - at).ln() * depth;
         let behind = (0..stack.len()).find(|n| *n as f64 >= distance);
         let key = match behind {
@@ -65,7 +65,7 @@ pub(crate) fn recency(count: usize, depth: f64, seed: u64) -> Vec<u32> {
     requests
 }
 
-/// Every key twice, the second time `distance` keys later.
+/// Requests for each key twice, the second time `distance` keys later.
 pub(crate) fn twice(count: u32, distance: u32) -> Vec<u32> {
     let pair = |key: u32| std::iter::once(key).chain(key.checked_sub(distance));
     (0..count).flat_map(pair).collect()

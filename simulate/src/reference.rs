@@ -1,4 +1,4 @@
-//! The policies that ours are compared with: small models of others', one file each.
+//! Small models of other caches' policies, one file each, with which our policies are compared.
 //!
 //! Where: beside the engine. Invariant: each model works item by item, without the overhead that
 //! segments cost ours.

@@ -9,9 +9,10 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Bytes an item takes beyond key and value, index and ghost included: the store's goal.
+/// Bytes that an item takes in addition to key and value, index and ghost included: the store's
+/// goal.
 pub const OVERHEAD_BYTES: u32 = 18;
-/// Bytes of an item if all are equal: their unit of account.
+/// Bytes of each item if all items are equal.
 pub const EQUAL_BYTES: u32 = 64;
 /// Most bytes of a key, and of a value.
 const KEY_BYTES_MAX: u32 = 250;

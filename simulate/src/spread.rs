@@ -1,12 +1,13 @@
 //! Spreads jobs over threads; each takes the next job when it has finished one.
 //!
-//! Where: below `jobs` and `stream`. Invariant: results are in the order of the jobs; a job that
-//! fails ends them all with its error, and none is left out silently.
+//! Where: below `jobs` and `stream`. Invariant: results are in the order of the jobs. If a job
+//! fails, no new jobs start and the whole run returns its error; no result is left out silently.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The results of jobs 0 to `count`, `threads` at a time. `tell` is called with the number done.
+/// Runs `count` jobs, numbered from 0, on `threads` threads, and returns their results. `tell` is
+/// called with the number of finished jobs.
 pub(crate) fn spread<T: Send, E: Send>(
     count: usize,
     threads: usize,
@@ -18,7 +19,7 @@ pub(crate) fn spread<T: Send, E: Send>(
     let failed = Mutex::new(None);
     let work = || {
         loop {
-            let at = next.fetch_add(1, Ordering::Relaxed); // unique by itself
+            let at = next.fetch_add(1, Ordering::Relaxed); // only the number is shared
             if at >= count {
                 return;
             }
@@ -28,10 +29,10 @@ pub(crate) fn spread<T: Send, E: Send>(
                     if let Ok(mut results) = results.lock() {
                         results[at] = Some(result);
                     }
-                    tell(done.fetch_add(1, Ordering::Relaxed) + 1); // a count
+                    tell(done.fetch_add(1, Ordering::Relaxed) + 1); // only a count
                 }
                 Err(error) => {
-                    next.store(count, Ordering::Relaxed); // the others stop soon
+                    next.store(count, Ordering::Relaxed); // no new jobs start
                     if let Ok(mut failed) = failed.lock() {
                         *failed = Some(error);
                     }

@@ -5,14 +5,14 @@
 //! Source: samples of keys: Waldspurger et al., "Cache Modeling and Optimization using Miniature
 //! Simulations", USENIX ATC 2017.
 
-use crate::live::{Answer, Live};
+use crate::live::{Answer, LiveStore};
 use crate::sizes::{Size, mix};
 use crate::spread::spread;
 use std::ops::Range;
 use store::policy::Eviction;
 use store::{MakeError, Stats};
 
-/// Salt that makes a sample of keys independent of everything else drawn from them.
+/// Salt that makes a sample of keys independent of all other hashes of the keys.
 const SAMPLE_SALT: u64 = 0x5a3b_1e00;
 
 /// The operation of a request.
@@ -22,68 +22,70 @@ pub enum Operation {
     Get,
     /// Looks the key up, and stores its item on a miss: cache-aside.
     Fetch,
-    /// Stores its item.
+    /// Stores the key's item.
     Set,
-    /// Stores its item if there is none.
+    /// Stores the key's item if there is none.
     Add,
-    /// Stores its item if there is one.
+    /// Stores the key's item if there is one already.
     Replace,
-    /// Appends its value to that of the existing item.
+    /// Appends the request's value to the value of the existing item.
     Append,
-    /// Deletes its item.
+    /// Deletes the key's item.
     Delete,
 }
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The number of its key, below 2^62.
+    /// The number of the requested key, below 2^62.
     pub key: u64,
     /// Bytes of the key and of the value that is stored.
     pub size: Size,
-    /// Seconds that the stored item lives; 0: until it is evicted.
+    /// Seconds that the stored item lives; 0 for no expiry.
     pub ttl_s: u32,
     /// The operation.
     pub operation: Operation,
-    /// Nanoseconds from the first request on. A time before the previous one counts as that.
+    /// Nanoseconds since the first request. A time before the previous request's counts as that
+    /// request's time.
     pub at_ns: u64,
 }
 
 /// Counts of lookups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct LookupCounts {
     /// Number of keys looked up.
     pub gets: u64,
-    /// Number of these that were found.
+    /// Number of looked-up keys that were found.
     pub hits: u64,
 }
 
 /// The result of a sequence in one store.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
+pub struct RunResult {
     /// The store's memory.
     pub memory_bytes: u64,
     /// The lookups in the first and in the second half of the counted time: if they differ by more
     /// than chance, the store had not settled.
-    pub halves: [Looked; 2],
-    /// Number of items that were too large to be stored, from the beginning on.
+    pub halves: [LookupCounts; 2],
+    /// Number of items of the whole sequence that were too large to be stored.
     pub refused: u64,
-    /// The store's counters from beginning to end: items and their bytes, evictions, expired items.
+    /// The store's counters over the whole sequence: items and their bytes, evictions, expired
+    /// items.
     pub stats: Stats,
 }
 
-impl Counted {
+impl RunResult {
     /// All lookups in the counted time.
     #[must_use]
-    pub fn looked(&self) -> Looked {
+    pub fn lookups(&self) -> LookupCounts {
         let [first, second] = self.halves;
-        Looked { gets: first.gets + second.gets, hits: first.hits + second.hits }
+        LookupCounts { gets: first.gets + second.gets, hits: first.hits + second.hits }
     }
 
     /// Hits per key looked up; 0 if there were none.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
-        self.looked().hits as f64 / self.looked().gets.max(1) as f64
+        self.lookups().hits as f64 / self.lookups().gets.max(1) as f64
     }
 }
 
@@ -96,24 +98,24 @@ pub fn run(
     policy: Eviction,
     counted_ns: Range<u64>,
     requests: impl IntoIterator<Item = Request>,
-) -> Result<Counted, MakeError> {
+) -> Result<RunResult, MakeError> {
     let middle_ns = u64::midpoint(counted_ns.start, counted_ns.end);
-    let mut live = Live::new(memory_bytes, policy)?;
-    let mut counted = Counted { memory_bytes, ..Counted::default() };
+    let mut live = LiveStore::new(memory_bytes, policy)?;
+    let mut result = RunResult { memory_bytes, ..RunResult::default() };
     for request in requests {
-        let answer = live.ask(&request);
+        let answer = live.execute(&request);
         if !counted_ns.contains(&request.at_ns) {
             continue;
         }
         if matches!(request.operation, Operation::Get | Operation::Fetch) {
-            let half = &mut counted.halves[usize::from(request.at_ns >= middle_ns)];
+            let half = &mut result.halves[usize::from(request.at_ns >= middle_ns)];
             half.gets += 1;
             half.hits += u64::from(answer == Answer::Hit);
         }
     }
-    counted.refused = live.refused();
-    counted.stats = live.store().stats();
-    Ok(counted)
+    result.refused = live.refused();
+    result.stats = live.store().stats();
+    Ok(result)
 }
 
 /// Like `run`, but for each of several sizes, on `threads` threads. `requests` makes a new
@@ -127,26 +129,26 @@ pub fn curve<R: IntoIterator<Item = Request>>(
     threads: usize,
     counted_ns: Range<u64>,
     requests: impl Fn() -> R + Sync,
-) -> Result<Vec<Counted>, MakeError> {
+) -> Result<Vec<RunResult>, MakeError> {
     let one = |at: usize| run(memory_bytes[at], policy, counted_ns.clone(), requests());
     spread(memory_bytes.len(), threads, one, |_| ())
 }
 
-/// Chooses the requests of one key in `one_in`, for `Iterator::filter`: in a store with that part
-/// of the memory their hit ratio is about that of all requests in the whole memory. A store of few
-/// segments, or a sample of few keys, is less accurate.
+/// Returns a filter (`Iterator::filter`) that chooses the requests of one key in `one_in`. In a
+/// store with the same part of the memory, their hit ratio is about that of all requests in the
+/// whole memory. A store of few segments, or a sample of few keys, is less accurate.
 pub fn sampled(one_in: u64) -> impl Fn(&Request) -> bool {
     let one_in = one_in.max(1);
     move |request| request.key == chosen(request.key / one_in, one_in)
 }
 
-/// The keys of that sample below `keys`, ascending.
+/// The keys below `keys` that `sampled(one_in)` chooses, in ascending order.
 pub fn sample(one_in: u64, keys: u64) -> impl Iterator<Item = u64> {
     let one_in = one_in.max(1);
     (0..keys.div_ceil(one_in)).map(move |nth| chosen(nth, one_in)).filter(move |key| *key < keys)
 }
 
-/// The chosen one of `one_in` consecutive keys, found without walking through the others.
+/// The key that is chosen among the `one_in` keys from `nth * one_in` on, found without a search.
 fn chosen(nth: u64, one_in: u64) -> u64 {
     nth * one_in + mix(nth ^ SAMPLE_SALT) % one_in
 }

@@ -1,9 +1,9 @@
 //! Traces of keys, read from files.
 //!
-//! Where: the first step. Invariant: a trace has at least one request, and its keys are numbered
-//! without gaps in order of first appearance, whatever numbers the file has.
+//! Where: the first step of a simulation. Invariant: a trace has at least one request, and its keys
+//! are numbered without gaps in order of first appearance, whatever numbers the file has.
 
-use crate::unpacked::Unpacked;
+use crate::unpacked::DecompressingReader;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -49,7 +49,7 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Makes a trace of `requests`, whose keys are numbered anew.
+    /// Makes a trace of `requests` and renumbers their keys.
     #[must_use]
     pub fn new(name: &str, requests: Vec<u32>) -> Trace {
         let mut trace = Trace { name: name.to_owned(), requests, keys: 0 };
@@ -89,8 +89,9 @@ impl Trace {
         if is_empty?.is_empty() {
             return Err(TraceError::Empty(path.to_owned()));
         }
-        let mut source = Unpacked::new(source).map_err(|error| damaged(&requests, error))?;
-        if matches!(source, Unpacked::Plain(_)) {
+        let mut source =
+            DecompressingReader::new(source).map_err(|error| damaged(&requests, error))?;
+        if matches!(source, DecompressingReader::Plain(_)) {
             return Err(TraceError::NotZstd(path.to_owned()));
         }
         let mut piece = vec![0; PIECE_BYTES];
@@ -115,7 +116,8 @@ impl Trace {
         Ok(Trace::new(name, requests))
     }
 
-    /// Replaces each request by one for each of `copies` keys, so that there is more to hold.
+    /// Replaces each request by `copies` requests for different keys, so that the trace has that
+    /// many times as many keys.
     ///
     /// # Errors
     /// The trace would be too long.

@@ -1,7 +1,7 @@
 //! A file's bytes, decompressed if they are compressed with zstd.
 //!
-//! Where: under a trace's numbers or lines. Invariant: several frames in a row are read as one;
-//! damaged ones are an error.
+//! Where: under a trace's numbers or lines. Invariant: several zstd frames in a row are read as one
+//! file; a damaged frame is an error.
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{self, BufRead, Read};
@@ -10,51 +10,53 @@ use std::io::{self, BufRead, Read};
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// A reader of a file's decompressed bytes.
-pub enum Unpacked<R: BufRead> {
+pub enum DecompressingReader<R: BufRead> {
     /// The file is not compressed.
     Plain(R),
-    /// The reader is in a frame.
+    /// The reader is in a zstd frame.
     Frame(Box<StreamingDecoder<R, FrameDecoder>>),
-    /// The reader is behind the last frame.
+    /// The reader is behind the last zstd frame.
     End,
 }
 
-impl<R: BufRead> Unpacked<R> {
+impl<R: BufRead> DecompressingReader<R> {
     /// Makes a reader according to the file's first bytes.
     ///
     /// # Errors
     /// The bytes cannot be read, or begin a damaged frame.
-    pub fn new(mut source: R) -> io::Result<Unpacked<R>> {
+    pub fn new(mut source: R) -> io::Result<DecompressingReader<R>> {
         if source.fill_buf()?.starts_with(&ZSTD_MAGIC) {
-            Unpacked::frame(source)
+            DecompressingReader::frame(source)
         } else {
-            Ok(Unpacked::Plain(source))
+            Ok(DecompressingReader::Plain(source))
         }
     }
 
-    fn frame(source: R) -> io::Result<Unpacked<R>> {
+    fn frame(source: R) -> io::Result<DecompressingReader<R>> {
         let frame = StreamingDecoder::new(source).map_err(io::Error::other)?;
-        Ok(Unpacked::Frame(Box::new(frame)))
+        Ok(DecompressingReader::Frame(Box::new(frame)))
     }
 }
 
-impl<R: BufRead> Read for Unpacked<R> {
+impl<R: BufRead> Read for DecompressingReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // A frame may be empty; each one takes bytes of the file, so the loop ends.
+        // A zstd frame may be empty. Each frame takes bytes of the file, so the loop ends.
         loop {
             let frame = match self {
-                Unpacked::Plain(source) => return source.read(out),
-                Unpacked::End => return Ok(0),
-                Unpacked::Frame(frame) => frame,
+                DecompressingReader::Plain(source) => return source.read(out),
+                DecompressingReader::End => return Ok(0),
+                DecompressingReader::Frame(frame) => frame,
             };
             let got = frame.read(out)?;
             if got > 0 || out.is_empty() {
                 return Ok(got);
             }
-            if let Unpacked::Frame(frame) = std::mem::replace(self, Unpacked::End) {
+            if let DecompressingReader::Frame(frame) =
+                std::mem::replace(self, DecompressingReader::End)
+            {
                 let mut source = frame.into_inner();
                 if !source.fill_buf()?.is_empty() {
-                    *self = Unpacked::frame(source)?;
+                    *self = DecompressingReader::frame(source)?;
                 }
             }
         }
@@ -73,10 +75,10 @@ mod tests {
         let frames = [packed(&text[..80]), packed(""), packed(&text[80..])].concat();
         for bytes in [text.as_bytes().to_vec(), packed(&text), frames.clone()] {
             let mut read = String::new();
-            Unpacked::new(bytes.as_slice()).unwrap().read_to_string(&mut read).unwrap();
+            DecompressingReader::new(bytes.as_slice()).unwrap().read_to_string(&mut read).unwrap();
             assert_eq!(read, text);
         }
         let cut = &frames[..frames.len() - 20];
-        assert!(Unpacked::new(cut).unwrap().read_to_end(&mut Vec::new()).is_err());
+        assert!(DecompressingReader::new(cut).unwrap().read_to_end(&mut Vec::new()).is_err());
     }
 }

@@ -1,12 +1,11 @@
-//! The walk that makes stamps coarse: those of items that nobody has asked for in hours.
+//! The walk that makes the stamps of items coarse that nobody has accessed for hours.
 //!
 //! Where: background work, a few groups of the index in each round of a column's loop, so that all
 //! items are seen in `PERIOD_SECONDS`.
-//! Invariant: at most two periods pass between two looks at an item, however the index grows or
-//! contracts meanwhile; the seconds of a stamp that was too young at the first look have not
-//! wrapped around at the second. If the clock itself leaps by hours, old stamps may denote too
-//! recent an access.
-//! Source: memcached's LRU crawler (1.6.45), by the order of a dump.
+//! Invariant: at most two periods pass between two visits of an item, however the index grows or
+//! contracts meanwhile. If a stamp is too young at one visit, its seconds have not wrapped around
+//! by the next. If the clock itself leaps by hours, old stamps may denote too recent an access.
+//! Source: memcached's LRU crawler (1.6.45); the order of groups is that of a dump.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -32,7 +31,7 @@ pub(crate) struct Aging {
 #[derive(Debug)]
 struct Walk {
     began: u32,
-    /// The place to go on at; `None`: the walk is complete.
+    /// The place at which the walk continues; `None`: the walk is complete.
     next: Option<Place>,
 }
 
@@ -50,7 +49,8 @@ impl Aging {
         Self { done: AtomicU32::new(now), walk: Mutex::new(walk) }
     }
 
-    /// Continues the walk for a slice. True: it must be called again at once.
+    /// Continues the walk for one slice. True: the walk is behind its schedule, so the caller must
+    /// call this again at once.
     pub(crate) fn go_on(&self, view: View<'_>) -> bool {
         let now = view.handle.now;
         // Relaxed: a hint; the walk has a lock. Another column's clock may be ahead.

@@ -1,10 +1,10 @@
-//! The audit of a store: checks that everything is where it should be.
+//! The audit of a store: checks that items, slots, segments and counters agree.
 //!
 //! Where: at the end of explored schedules, and `stats audit` of debug builds. Release builds have
 //! no audit.
 //! Invariant: while no column is in the middle of an operation, each finding is a fault. While
-//! columns work, a finding may be none. The audit changes nothing, terminates in any state, and may
-//! be repeated.
+//! columns work, a finding may be a false alarm. The audit changes nothing, terminates in any
+//! state, and may be repeated.
 //! Source: file systems' checkers (McKusick and Kowalski, "Fsck", 1986).
 
 #![allow(unsafe_code, reason = "walks segments in the mapping")]
@@ -24,10 +24,11 @@ const FAULTS_MAX: usize = 64;
 #[derive(Default)]
 struct Sums {
     items: u64,
-    /// Their bytes, frames included; and the bytes of those in probation.
+    /// The bytes of all items, frames included.
     bytes: u64,
+    /// The bytes of the items in probation, frames included.
     probation_bytes: u64,
-    /// The bytes of each chain, by its head.
+    /// The bytes in the frames of each chain, by the chain's first frame.
     chains: BTreeMap<u32, u32>,
 }
 
@@ -50,7 +51,7 @@ impl Store {
         faults
     }
 
-    /// The end of the records of a segment of the log; 0: the segment is not part of the log.
+    /// The offset behind the last record of a segment; 0: the segment is not part of the log.
     fn records_end(&self, segment: u32) -> u32 {
         let there = self.log.segment(segment);
         let end = match there.state() {
@@ -61,7 +62,7 @@ impl Store {
         end.min(self.memory().region.segment_bytes())
     }
 
-    /// The record at `loc`, if it is whole there, and its extent.
+    /// The record at `loc` and its extent, if the record lies within its segment's records.
     fn record_within(&self, loc: u64) -> Option<(Record<'_>, u32)> {
         let region = &self.memory().region;
         let segment = region.segment_of(loc);
@@ -74,8 +75,8 @@ impl Store {
             return None;
         }
         // SAFETY: the bytes are of a segment that this column may read until its next quiescent
-        // point. Only the bytes before an item's key are read here, whatever they are, and behind
-        // the last segment the mapping goes on.
+        // point. Only the bytes before an item's key are read here. Any bytes are valid there, and
+        // the mapping extends beyond the last segment.
         let record = unsafe { item::record(region, loc, self.layout) };
         let extent = match &record {
             Record::Void(extent) => *extent,
@@ -92,8 +93,8 @@ impl Store {
         }
     }
 
-    /// Checks that each of `slots` names an item, that no two name items of one key, and that each
-    /// segment's live bytes are those of the items named.
+    /// Checks that each of `slots` names an item, that no two slots name items of one key, and that
+    /// each segment's count of live bytes is the sum of its named items' bytes.
     fn audit_items(&self, slots: &[Slot], faults: &mut Vec<String>) -> Sums {
         let (mut sums, mut keys) = (Sums::default(), BTreeSet::new());
         let region = &self.memory().region;
@@ -159,8 +160,8 @@ impl Store {
             faults.push(format!("the slot of {:#x} names no item", slot.loc()));
         }
         let (there, state) = (self.log.segment(segment), self.log.segment(segment).state());
-        // The bytes that a pass unlinks are subtracted when their segment is retired, or free; a
-        // segment that could not be emptied then is sealed again, uncounted.
+        // The bytes that a pass unlinks are subtracted when their segment is retired or freed. A
+        // segment that could not be emptied is sealed again, and counts as uncounted.
         if state == Some(State::Draining) || there.is_uncounted() {
             self.add_uncounted(segment, live, sums);
         } else if there.live() != live {
@@ -169,7 +170,7 @@ impl Store {
         }
     }
 
-    /// Adds bytes that are still counted but no longer linked.
+    /// Adds the segment's bytes that the counters still include although no slot names them.
     fn add_uncounted(&self, segment: u32, live: u32, sums: &mut Sums) {
         let bytes = self.log.segment(segment).miscounted().wrapping_sub_unsigned(live);
         sums.bytes = sums.bytes.wrapping_add_signed(bytes.into());
@@ -191,16 +192,16 @@ impl Store {
         let (first, last) = (there.min_exp(), there.max_exp());
         if exptime > last || (exptime < first && !there.is(State::Draining)) {
             faults.push(format!(
-                "{key} expires at {exptime}, those of segment {segment} from {first} to {last}"
+                "{key} expires at {exptime}, segment {segment} notes {first} to {last}"
             ));
         }
         if let Some(head) = item.first_frame() {
             let (value_bytes, log_bytes) = item.value_bytes();
             if sums.chains.insert(head, value_bytes - log_bytes).is_some() {
-                faults.push(format!("{key} has the frames of another item, from {head} on"));
+                faults.push(format!("{key} shares frame {head} with another item"));
             }
             if !there.has_frames() {
-                faults.push(format!("{key} has frames, but segment {segment} has none"));
+                faults.push(format!("{key} has frames, but its segment {segment} does not say so"));
             }
         }
     }
@@ -222,7 +223,7 @@ impl Store {
         let unreported = online * ITEMS_LUMP.unsigned_abs();
         let (reported, items) = (self.index.counted(), sums.items.cast_signed());
         if (reported - items).unsigned_abs() > unreported {
-            faults.push(format!("{items} items, the index was told of {reported}"));
+            faults.push(format!("{items} items, columns have reported {reported} to the index"));
         }
         let of_index = (0..self.memory().segments.count())
             .filter(|segment| self.log.segment(*segment).is(State::Index))
@@ -233,7 +234,8 @@ impl Store {
         }
     }
 
-    /// Checks that each segment being walked has one walk, and each walk a token.
+    /// Checks that each `Draining` segment belongs to one walk, and that each walk that is under
+    /// way has a token.
     fn audit_walks(&self, faults: &mut Vec<String>) {
         let Ok(parked) = self.parked.try_lock() else { return };
         let Some(gathered) = self.harvest.claimed() else { return };
@@ -244,18 +246,17 @@ impl Store {
         walked.dedup();
         let draining = |segment: &u32| self.log.segment(*segment).is(State::Draining);
         if walked.len() != claims || !walked.iter().all(draining) {
-            faults
-                .push(format!("walks are parked or to come through {walked:?}, {claims} of them"));
+            faults.push(format!("{claims} walks are parked or due, through segments {walked:?}"));
         }
         let all = (0..self.memory().segments.count()).filter(draining).count();
-        // Relaxed: a token whose walk is not parked is a column's own.
+        // Relaxed: a number for comparison. A token whose walk is not parked is in a column's use.
         let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
         let own = tokens.wrapping_sub(parked.len());
         if own > self.memory().quiescence.online() || all != walked.len() + own {
             let (walked, parked) = (walked.len(), parked.len());
             faults.push(format!(
-                "{all} segments are walked: {walked} gathered or parked, {parked} parked, {tokens} \
-                 tokens"
+                "{all} segments are draining: {walked} gathered or parked, {parked} parked, \
+                 {tokens} tokens"
             ));
         }
     }

@@ -1,5 +1,5 @@
-//! The calendar says in which second a segment is due, that is, to be searched for expired items,
-//! so that nobody searches all segments every second.
+//! The calendar holds the second in which each segment is due, that is, to be searched for expired
+//! items. So no column has to search all segments every second.
 //!
 //! Where: sealing a segment notes when it is due, and each column's background work asks for a
 //! segment that is due now.
@@ -7,7 +7,7 @@
 //! its segments, and `next` no later than that of any block. A block's second that is too early
 //! does no harm: each segment has its own.
 //! Source: the idea of a timing wheel (Varghese and Lauck, 1987), with minima in place of lists, so
-//! that nobody waits.
+//! that no column waits.
 //!
 //! ```text
 //!   next: u32      block: u64 for each 64 segments, NEVER - second      segment: its own due, u32
@@ -27,7 +27,8 @@ const NEVER: u32 = u32::MAX;
 pub(crate) struct Calendar {
     /// The second in which the next block is due.
     next: CachePadded<AtomicU32>,
-    /// For each block the seconds from when it is due to `NEVER`: fresh memory, 0, says never.
+    /// For each block, `NEVER` less the second in which the block is due. So 0, as in fresh memory,
+    /// stands for a block that is never due.
     blocks: Words,
 }
 
@@ -59,8 +60,8 @@ impl Calendar {
     }
 
     /// Notes that a segment that was claimed is sealed again, and due at `due` at the latest. A
-    /// second noted while the segment was claimed still holds, but `due_in` may have passed the
-    /// segment over: the second is announced anew.
+    /// second noted while the segment was claimed still holds. It is announced again, because
+    /// `due_in` may have skipped the claimed segment.
     pub(crate) fn note_unclaimed(&self, segments: &Segments, segment: u32, due: u32) {
         let there = segments.get(segment);
         if there.lower_due(due) || !plant::is(Fault::DueUnannounced) {
@@ -72,21 +73,22 @@ impl Calendar {
         if due == NEVER {
             return;
         }
-        // Release pairs with the Acquire of the exchanges in `due` and `due_in`, which go from
-        // `next` down to segments, while this goes up. An exchange made before this store leaves
-        // the stored second in place; one made after it sees the segment's due.
+        // Release pairs with the Acquire of the exchanges in `due` and `due_in`. They go from
+        // `next` to blocks to segments; the stores here go the other way. A store that comes after
+        // an exchange stays in place; an exchange that comes after a store sees the segment's due.
         self.blocks.word((segment / BLOCK) as usize).fetch_max(early(due), Ordering::Release);
         self.next.fetch_min(due, Ordering::Release);
     }
 
-    /// True if a segment may be due at `now`. A note being made is seen at the next call.
+    /// True if a segment may be due at `now`. A note made at the same time may be seen only by a
+    /// later call.
     #[inline]
     pub(crate) fn may_be_due(&self, now: u32) -> bool {
         self.next.load(Ordering::Relaxed) <= now // a hint
     }
 
-    /// A segment, open or sealed, that is due at `now`. It stays due until it is noted anew; one
-    /// that is drained then need not be noted.
+    /// A segment, open or sealed, that is due at `now`. It stays due until another second is noted
+    /// for it or it is drained.
     pub(crate) fn due(&self, segments: &Segments, now: u32) -> Option<u32> {
         if !self.may_be_due(now) {
             return None;
@@ -114,7 +116,7 @@ impl Calendar {
             let there = segments.get(segment);
             let due = there.due();
             if due == NEVER || !(there.is(State::Sealed) || there.is(State::Open)) {
-                continue; // the column that drains it notes it anew if it stays
+                continue; // a column that drains the segment and keeps it notes its second again
             }
             if due + u32::from(plant::is(Fault::DueOneLate)) <= now {
                 found = found.or(Some(segment));
@@ -126,7 +128,7 @@ impl Calendar {
     }
 }
 
-/// The seconds from `due` to `NEVER`: the more, the earlier.
+/// The seconds from `due` to `NEVER`; the earlier `due` is, the larger is the number.
 fn early(due: u32) -> u64 {
     u64::from(NEVER - due)
 }
@@ -141,7 +143,7 @@ impl Calendar {
         let next = self.next.load(Ordering::Relaxed);
         if due != NEVER && (block < early(due) || next > due) {
             faults
-                .push(format!("segment {segment} is due at {due}, and nobody looks before {next}"));
+                .push(format!("segment {segment} is due at {due}, but first looked at in {next}"));
         }
         if due == NEVER && segments.get(segment).is_uncounted() {
             faults.push(format!("segment {segment} is uncounted and never due"));
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(take(&segments, &calendar, 50), [2]);
         calendar.note(&segments, 1, 12);
         segments.get(1).set_state(State::Sealed);
-        assert_eq!(take(&segments, &calendar, 50), [1], "it stayed");
+        assert_eq!(take(&segments, &calendar, 50), [1], "the segment was sealed again");
     }
 
     #[test]
@@ -216,7 +218,7 @@ mod tests {
         segments.get(1).set_state(State::Draining);
         calendar.note_earlier(&segments, 1, 20);
         calendar.note(&segments, 2, 10);
-        assert_eq!(take(&segments, &calendar, 15), [2], "which looks at all three");
+        assert_eq!(take(&segments, &calendar, 15), [2], "the search visits all three segments");
         segments.get(1).set_state(State::Sealed);
         calendar.note_unclaimed(&segments, 1, 40);
         assert_eq!(take(&segments, &calendar, 19), []);
@@ -231,7 +233,7 @@ mod under_loom {
     use loom::{sync::Arc, thread};
     use memory::segments::Opening;
 
-    /// A note made while another column looks is not lost: it is found then, or the next time.
+    /// A note made while another column searches is not lost: this search or the next finds it.
     #[test]
     fn no_note_is_lost_to_a_look() {
         let mut builder = loom::model::Builder::new();

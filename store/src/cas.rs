@@ -10,9 +10,9 @@ use crate::handle::View;
 use crate::item::CasWidth;
 use memory::plant::{self, Fault};
 
-/// Number of CAS uniques taken at a time.
+/// Number of CAS uniques that a column takes from the store at a time.
 const BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
-/// A CAS unique this far behind the counter is kept in full when its item moves.
+/// A CAS unique further than this behind the counter is stored in eight bytes when its item moves.
 const NEAR: u64 = 1 << 30;
 
 /// The uniques that a column has taken and not handed out yet.
@@ -23,10 +23,10 @@ pub(crate) struct Uniques {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum NewCas {
-    /// The next of the store's own.
+    /// The store's next unique.
     #[default]
     Next,
-    /// This one: a client's (meta `E`), or the one that the item had.
+    /// This unique, from a client (meta `E`) or from the item before the change.
     Given(u64),
 }
 
@@ -37,7 +37,8 @@ impl NewCas {
 }
 
 impl Uniques {
-    /// The CAS unique for a new item of a key whose item has `old`; 0 if the store keeps none.
+    /// The CAS unique for a new item, if the key's item so far has the unique `old`; 0 if the store
+    /// keeps no uniques.
     #[inline(always)]
     pub(crate) fn unique(&mut self, view: View<'_>, new: NewCas, old: u64) -> u64 {
         match new {
@@ -109,15 +110,25 @@ mod tests {
         for (chosen, next) in [
             (first, first + 1),
             (first + 1, first + 2),
-            // In the block, and not handed out: another block is begun.
+            // A unique of the column's block that was not handed out: the column takes a new block.
             (counter - 1, counter),
-            // The first of the next block.
+            // The first unique of the next block.
             (counter + BLOCK, counter + 1),
             (u64::MAX, counter + 2),
         ] {
             assert_eq!(set(&mut column, Some(chosen)), chosen);
             assert_eq!(set(&mut column, None), next, "behind {chosen}");
         }
+    }
+
+    #[test]
+    fn a_column_whose_block_is_far_behind_takes_another() {
+        let store = store();
+        let mut column = store.column();
+        set(&mut column, None);
+        store.log.take_cas(2 * NEAR);
+        let counter = store.log.cas_now();
+        assert_eq!(set(&mut column, None), counter);
     }
 
     #[test]

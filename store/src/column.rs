@@ -1,4 +1,4 @@
-//! A column's hold on the store: every operation goes through it, one per thread.
+//! A column: one thread's access to the store. Every operation goes through a column.
 //!
 //! Where: called by the server's executor for each request. The operations on a key are in `read`,
 //! `put`, `delta` and `meta`.
@@ -14,7 +14,7 @@ use crate::policy::room::REWRITTEN_BYTES_MAX;
 use crate::room::Room;
 use std::sync::Arc;
 
-/// One thread's hold on the store. It is `Send`, but not to be shared.
+/// One thread's access to the store. Another thread may take it over, but none may share it.
 #[derive(Debug)]
 pub struct Column {
     pub(crate) handle: Handle,
@@ -37,7 +37,8 @@ impl Column {
         }
     }
 
-    /// Sets the clock, in seconds since the store was made plus its start offset. Never goes back.
+    /// Sets the column's clock, in seconds; it counts from `Config::now`. An earlier second than
+    /// the clock's is ignored.
     pub fn set_now(&mut self, now: u32) {
         if self.handle.set_now(now) {
             // Items that have expired since may make room.
@@ -46,14 +47,14 @@ impl Column {
         }
     }
 
-    /// Executes `flush_all`: all items stored up to and including second `oldest_live` are gone
-    /// once that second is reached (memcached's `settings.oldest_live`); `None` = all items stored
-    /// until now, at once. Replaces a flush that is still pending.
+    /// Executes `flush_all`: once the clock reaches second `oldest_live` (memcached's
+    /// `settings.oldest_live`), all items stored up to and including that second are gone. `None`
+    /// removes all items stored until now, at once. Replaces a flush that is still pending.
     pub fn flush(&mut self, oldest_live: Option<u32>) {
         self.handle.view().flush(oldest_live);
     }
 
-    /// Passes the column's quiescent point, once per loop: memory it may have read may be reused.
+    /// Passes a quiescent point, once per loop: memory that the column has read may be reused.
     pub fn quiesce(&mut self) {
         self.handle.pass();
     }
@@ -69,7 +70,8 @@ impl Column {
         self.handle.pass();
     }
 
-    /// The value that a lookup of this column found. `None`: a quiescent point was passed since.
+    /// The value that a lookup of this column found. `None`: the column has passed a quiescent
+    /// point since that lookup.
     #[must_use]
     pub fn kept(&self, kept: Kept) -> Option<&[u8]> {
         self.handle.view().kept(kept)

@@ -1,9 +1,9 @@
 //! Arithmetic: incr and decr on decimal text.
 //!
 //! Where: the executor's arithmetic arm.
-//! Invariant: the number is read and written under one lock, or, where its value is in frames, the
-//! value that it was read from is the one that is replaced; a number that needs no more digits than
-//! the text has keeps its length, padded with spaces.
+//! Invariant: the number is read and written under one lock; or, for a value in frames, the value
+//! that is replaced is the value that was read. If the new number has no more digits than the old
+//! text has bytes, the text keeps its length and is padded with spaces.
 //! Source: memcached's `do_add_delta`, `process_marithmetic_cmd`, `safe_strtoull` (1.6.45).
 
 use crate::cas::NewCas;
@@ -18,22 +18,24 @@ use crate::verbs::{Counted, Delta, Refused};
 use memory::frames::is_chunk;
 use memory::plant::{self, Fault};
 
-/// The longest item that is read as a number, in bytes as memcached counts them: memcached keeps a
-/// longer one in several chunks, and refuses it as a number.
+/// The longest item that is read as a number, in bytes as memcached counts them. Memcached keeps a
+/// longer item in several chunks, and does not accept it as a number.
 const COUNTED_BYTES_MAX: u64 = 512 << 10;
 
-/// The number that an item is to have, and properties of the item before.
+/// The number that an item is to get, and properties of the item.
 #[derive(Clone, Copy)]
 struct Sum {
     value: u64,
     exptime: u32,
     vivified: bool,
-    /// True if memcached links a new item: there was none, or the new text is longer than the old.
+    /// True if memcached would link a new item: the key has no item, or the new text is longer than
+    /// the old.
     is_new_item: bool,
 }
 
+/// The reason why there is no sum.
 enum Unsummed {
-    /// The request is answered with this.
+    /// The request gets this answer.
     Answer(Counted),
     /// The value is too long for the log, in which values are read and replaced under one lock.
     IsLong,
@@ -82,9 +84,9 @@ impl Column {
         }
     }
 
-    /// Changes a number with spaces before or behind it that do not all lie in the log. The new
-    /// value is built first; under the lock, the value from which it was made must still be the
-    /// key's. `None`: others have changed it.
+    /// Changes a number in a value that is too long for the log, because of spaces before or behind
+    /// the number. The new value is built first. It is stored only if the key, under the lock,
+    /// still has the value from which it was built. `None`: another column has changed the value.
     #[cold]
     #[inline(never)]
     fn delta_in_frames(&mut self, delta: &Delta<'_>) -> Result<Option<Counted>, Refused> {
@@ -123,7 +125,7 @@ impl Column {
     }
 }
 
-/// The number that the item is to have.
+/// The number that the item is to get.
 fn sum(view: View<'_>, delta: &Delta<'_>, old: Option<&Old<'_, '_>>) -> Result<Sum, Unsummed> {
     let Some(old) = old else {
         let vivify = delta.vivify.ok_or(Unsummed::Answer(Counted::NotFound))?;
@@ -163,7 +165,7 @@ fn is_long(view: View<'_>, old: &Old<'_, '_>) -> bool {
         || item.first_frame().is_some_and(|first| !is_chunk(first))
 }
 
-/// Like `summed`, but for a value in frames.
+/// Like `summed`, but for a value that is too long for the log.
 fn read_long(
     view: View<'_>,
     delta: &Delta<'_>,
@@ -179,7 +181,7 @@ fn read_long(
     summed(delta, old, number(&text))
 }
 
-/// The number at the beginning of a value in chunks of the arena.
+/// The number at the beginning of a value that lies in chunks of the arena.
 #[cold]
 #[inline(never)]
 fn number_in_chunks(view: View<'_>, item: &Item<'_>, first: u32) -> Option<u64> {
@@ -200,8 +202,8 @@ fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits: Digits) -> 
         };
     };
     let len = old.seen.item.shape().value_bytes as usize;
-    // If there is room for the digits, memcached rewrites in place and the item keeps its marks.
-    // Otherwise memcached makes a new item.
+    // If the digits fit in the old value's length, memcached rewrites the item in place, and the
+    // item keeps its marks. Otherwise memcached makes a new item.
     let in_place = digits_bytes <= len;
     let kept = New::kept(old);
     New {
@@ -214,8 +216,8 @@ fn counted<'a>(delta: &Delta<'_>, old: Option<&Old<'_, '_>>, digits: Digits) -> 
     }
 }
 
-/// The decimal number at the beginning of a value, as strtoull reads it before the value's CRLF:
-/// spaces, a sign, digits, and then the end or a space.
+/// The decimal number at the beginning of a value, as memcached's `safe_strtoull` reads it: spaces,
+/// a sign, digits, and then the end of the value or a space.
 fn number(value: &[u8]) -> Option<u64> {
     let space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = value.iter().position(|byte| !space(byte)).unwrap_or(value.len());
@@ -232,7 +234,8 @@ fn number(value: &[u8]) -> Option<u64> {
     let magnitude = digits[..end]
         .iter()
         .try_fold(0_u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?;
-    // strtoull negates; a result that then looks negative is refused.
+    // Like strtoull, negate a number with a minus sign; then, like memcached, refuse it if its
+    // highest bit is set.
     let value = if negative { magnitude.wrapping_neg() } else { magnitude };
     (!negative || value >> 63 == 0).then_some(value)
 }

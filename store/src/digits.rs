@@ -1,6 +1,6 @@
 //! A number as decimal text.
 //!
-//! Where: arithmetic makes one of each result, and the engine writes it into an item.
+//! Where: arithmetic makes a `Digits` of each result, and the engine writes it into an item.
 //! Invariant: no sign, no leading zeros.
 //! Source: none.
 

@@ -1,10 +1,10 @@
-//! A large value that is arriving: frames fill up as its bytes come in. A value for the arena is
-//! copied into chunks at once, or stays in the chunks that received it.
+//! A draft: a large value that is not yet linked. Its bytes fill frames as they arrive. A value for
+//! the arena is copied into chunks as a whole, or stays in the chunks that received it.
 //!
 //! Where: between the connection that receives a body and the put that publishes it.
-//! Invariant: frames are taken as bytes arrive, never by what a peer declares: those that a read
-//! does not fill are given back at once. At most a named part of the memory is in values still
-//! arriving; dropping a draft gives its frames back.
+//! Invariant: frames are taken as bytes arrive, not for the length that a peer declares. Frames
+//! that a read does not fill are given back at once. Values that are arriving hold at most
+//! `Store::in_flight_bytes_max` bytes. Dropping a draft gives its frames back.
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
 
@@ -15,14 +15,14 @@ use crate::engine::NewValue;
 use crate::handle::{Handle, View};
 use crate::room::Room;
 use crate::verbs::Refused;
-use memory::arena::{Kept, VALUE_AT};
+use memory::arena::{KeptBytes, VALUE_AT};
 use memory::frames::{Memory, Pinned};
 use memory::plant::{self, Fault};
 use memory::segments::NONE;
 use memory::sync::plain_access;
 use std::sync::Arc;
 
-/// Most pieces of free space that a draft gives at once.
+/// Most pieces of free space that one call of `Draft::spaces` returns.
 pub const SPACES_MAX: usize = 32;
 
 /// A value that is arriving. Dropping it gives its frames back.
@@ -35,14 +35,15 @@ pub struct Draft {
     first: Option<u32>,
     before_last: Option<u32>,
     last: Option<u32>,
-    /// Frames for the bytes that may arrive next, from a call of `spaces` to one of `filled`.
+    /// Frames for the bytes that may arrive next. `spaces` takes them, and `filled` chains or
+    /// releases them.
     ahead: ArrayVec<u32, SPACES_MAX>,
-    /// The last frame, once it is taken off the chain.
+    /// The frame that `parts` took off the end of the chain because it is not full.
     rest: Option<u32>,
     frames: u32,
     /// True if the value comes from a peer, and so counts as arriving.
     arrives: bool,
-    /// The whole value, in place of the frames.
+    /// A copy of the whole value, made by `copied`, which gives the frames back.
     copied: Option<Vec<u8>>,
 }
 
@@ -61,13 +62,13 @@ impl Column {
             && view.memory().arena().is_some_and(|it| it.keeps())
     }
 
-    /// Makes a complete draft of a value of `value_bytes` bytes that came in these pieces of the
-    /// store's arena, and stays there.
+    /// Makes a complete draft of a value of `value_bytes` bytes that was received in these pieces
+    /// of the store's arena, and stays in them.
     ///
     /// # Panics
     /// The pieces have fewer bytes in all, or more.
     #[must_use]
-    pub fn draft_of(&self, value_bytes: u32, pieces: impl IntoIterator<Item = Kept>) -> Draft {
+    pub fn draft_of(&self, value_bytes: u32, pieces: impl IntoIterator<Item = KeptBytes>) -> Draft {
         let view = self.handle.view();
         view.counters().arena_kept_bytes.add(value_bytes.into());
         Draft::of_kept(view.memory(), value_bytes, pieces)
@@ -95,7 +96,7 @@ impl Draft {
     fn of_kept(
         memory: &Arc<Memory>,
         value_bytes: u32,
-        pieces: impl IntoIterator<Item = Kept>,
+        pieces: impl IntoIterator<Item = KeptBytes>,
     ) -> Self {
         let mut draft = Self::new(Arc::clone(memory), value_bytes);
         draft.arrives = false;
@@ -104,7 +105,7 @@ impl Draft {
             let chunk = memory.frame_of(piece);
             draft.chain_chunk(chunk);
         }
-        assert_eq!(draft.missing_bytes(), 0, "all pieces of the value, and no others");
+        assert_eq!(draft.missing_bytes(), 0, "the pieces must have the value's length");
         draft
     }
 
@@ -115,8 +116,9 @@ impl Draft {
         }
     }
 
-    /// Makes a complete draft of a value that came in one piece and stays where it lies. `None`:
-    /// values of this length do not lie in the arena, or this one cannot be kept there.
+    /// Makes a complete draft of a value that was received in one piece of the arena, and stays
+    /// there. `None`: values of this length do not belong in the arena, or the arena cannot keep
+    /// this value.
     pub(crate) fn where_it_lies(view: View<'_>, value: &[u8]) -> Option<Self> {
         let memory = view.memory();
         let arena = memory.arena().filter(|_| value.len() > view.log_bytes_max as usize)?;
@@ -127,7 +129,8 @@ impl Draft {
     }
 
     /// Makes a complete draft that copies these pieces into chunks of the arena. `None`: values of
-    /// this length do not lie there, or it has too few free chunks. Nothing is evicted for it.
+    /// this length do not belong in the arena, or it has too few free chunks. No item is evicted to
+    /// free chunks.
     pub(crate) fn in_chunks(view: View<'_>, pieces: &[&[u8]]) -> Option<Self> {
         let memory = view.memory();
         let mut lacking = pieces.iter().map(|piece| piece.len()).sum::<usize>();
@@ -150,8 +153,8 @@ impl Draft {
                 }
                 let bytes = room.min(piece.len());
                 plain_access(at, bytes, true);
-                // SAFETY: from `at` on the chunk, which is this draft's alone until it is
-                // published, has `room` bytes; nobody has given out a slice of them.
+                // SAFETY: the chunk is this draft's alone until the draft is published, and has
+                // `room` bytes from `at` on; no slice of them exists.
                 unsafe {
                     at.copy_from_nonoverlapping(piece.as_ptr(), bytes);
                     at = at.add(bytes);
@@ -166,7 +169,7 @@ impl Draft {
     /// Makes a draft that copies these pieces into frames.
     ///
     /// # Errors
-    /// Like `space`, and `Refused::TooLarge` for too many bytes: nothing is kept.
+    /// Like `space`, and `Refused::TooLarge` for too many bytes. On an error nothing is kept.
     pub(crate) fn of(
         handle: &mut Handle,
         room: &mut Room,
@@ -189,12 +192,12 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Free space to receive into next, at most what the value still lacks; empty when it is full.
-    /// May make room, and is a quiescent point of the column.
+    /// Free space into which to receive next, no longer than the missing bytes of the value; empty
+    /// once the value is complete. May make room, and is a quiescent point of the column.
     ///
     /// # Errors
-    /// `Refused::NoMemory`: the value cannot be finished; drop the draft and swallow the rest.
-    /// `Refused::Later`: ask again after a quiescent point.
+    /// `Refused::NoMemory`: the value cannot be finished; drop the draft and discard the bytes yet
+    /// to arrive. `Refused::Later`: call again after a quiescent point.
     pub fn space(&mut self, column: &mut Column) -> Result<&mut [u8], Refused> {
         self.space_for(&mut column.handle, &mut column.room)
     }
@@ -204,9 +207,9 @@ impl Draft {
         Ok(self.free_pieces().next().unwrap_or_default())
     }
 
-    /// Like `space`, but in several pieces, all but the first of at most `bytes_max` bytes
-    /// together. The first is there if `space` would give it; the others only while frames for them
-    /// can be had. `filled` has to follow.
+    /// Like `space`, but returns several pieces. The first is the piece that `space` would return.
+    /// The others have at most `bytes_max` bytes together, and are fewer if frames run out. The
+    /// caller must call `filled` afterwards.
     ///
     /// # Errors
     /// Like `space`.
@@ -238,9 +241,10 @@ impl Draft {
             move |(frame, free)| {
                 let bytes = missing.min(free);
                 missing -= bytes;
-                // SAFETY: the frame is this draft's alone until it is published, and is given out
-                // once as long as the draft is borrowed; from `frame_bytes - free` on, `bytes` lie
-                // within it; the region is mapped and zero where never written.
+                // SAFETY: the frame is this draft's alone until the draft is published. While the
+                // draft is borrowed, the frame is given out once. The `bytes` bytes from
+                // `frame_bytes - free` on lie within it. The region is mapped, and zero where it
+                // was never written.
                 unsafe {
                     let at = memory.frame_at(frame).add((frame_bytes - free) as usize);
                     std::slice::from_raw_parts_mut(at, bytes as usize)
@@ -282,7 +286,7 @@ impl Draft {
         self.last = Some(frame);
     }
 
-    /// Notes that `bytes` of `space` or `spaces` have been written.
+    /// Notes that the first `bytes` bytes that `space` or `spaces` returned have been written.
     ///
     /// # Panics
     /// `bytes` is more than there was space for.
@@ -319,7 +323,7 @@ impl Draft {
         self.value_bytes
     }
 
-    /// The value of the item that is to name the frames.
+    /// The value for the item that is to name the frames.
     ///
     /// # Panics
     /// Bytes are missing.
@@ -331,11 +335,11 @@ impl Draft {
         }
     }
 
-    /// The complete value: the first of its full frames, and the bytes behind the frames. If the
+    /// The complete value: its first full frame, and the bytes that follow the full frames. If the
     /// last frame is not full, it is taken off the chain, and its bytes go into the log. A value in
-    /// chunks of the arena, which are not counted as frames, stays there as a whole.
+    /// chunks of the arena, which `frames` does not count, stays there as a whole.
     fn parts(&mut self) -> (Option<u32>, &[u8]) {
-        assert_eq!(self.missing_bytes(), 0, "a draft is published when it is full");
+        assert_eq!(self.missing_bytes(), 0, "only a complete draft is published");
         // A value without frames is empty, or lies in chunks as a whole.
         let rest_bytes = match self.frames {
             0 => 0,
@@ -350,9 +354,9 @@ impl Draft {
             self.rest = self.last;
         }
         let rest: &[u8] = match self.rest {
-            // SAFETY: the frame is this draft's, which filled as many bytes of it and does not
-            // write to it again, for nothing is missing. It is given back by `give_back` alone,
-            // which takes the draft mutably, as long as the slice borrows it.
+            // SAFETY: the draft owns the frame and has filled `rest_bytes` of it. The draft does
+            // not write to the frame again, since no byte is missing. Only `give_back` gives the
+            // frame back; it takes the draft mutably, and the slice borrows the draft.
             Some(frame) => unsafe {
                 std::slice::from_raw_parts(self.memory.frame_at(frame), rest_bytes)
             },
@@ -361,9 +365,9 @@ impl Draft {
         (self.first, rest)
     }
 
-    /// The whole value in one piece, to be put together with the value that it extends. The value
-    /// is copied once, and its frames are given back, since the longer value needs them. The copy
-    /// still counts as arriving, which bounds the number of copies.
+    /// The whole value in one piece, for `extend`. The first call copies the value and gives its
+    /// frames back, since the extended value needs frames. The copy still counts as arriving, which
+    /// bounds the number of copies.
     pub(crate) fn copied(&mut self) -> &[u8] {
         if self.copied.is_none() {
             let (memory, value_bytes) = (Arc::clone(&self.memory), self.value_bytes as usize);
@@ -379,7 +383,7 @@ impl Draft {
         self.copied.as_deref().unwrap_or(&[])
     }
 
-    /// Bytes that the draft holds beside the store's memory.
+    /// Bytes that the draft holds outside of the store's memory.
     #[must_use]
     pub fn copied_bytes(&self) -> usize {
         self.copied.as_ref().map_or(0, Vec::capacity)
@@ -395,7 +399,7 @@ impl Draft {
         }
     }
 
-    /// Gives up the frames to the item that names them. To be called once that item is linked.
+    /// Leaves the frames to the item that names them. To be called once that item is linked.
     pub(crate) fn published(&mut self) {
         self.first = None;
     }

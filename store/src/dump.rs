@@ -1,9 +1,9 @@
 //! A dump: all items, a group of the index at a time.
 //!
-//! Where: an operator's listing of all keys, which goes on for many turns of a column.
-//! Invariant: an item that is there from the beginning of a dump to its end is shown exactly once,
-//! whatever comes, goes, moves or is stored anew meanwhile. The fields shown of an item are of one
-//! version, since its group is locked. Between two steps a dump holds nothing but a number.
+//! Where: an operator's listing of all keys, which takes many rounds of a column's loop.
+//! Invariant: a key that has an item from the beginning of a dump to its end is shown exactly once,
+//! whatever is stored, removed or moved meanwhile. The fields shown of an item are of one version,
+//! since its group is locked. Between two steps a dump holds only a number.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -35,14 +35,14 @@ pub struct Listed<'s> {
     pub fetched: bool,
     /// The length of its value.
     pub value_bytes: u32,
-    /// Bytes the item takes: key, value, overhead.
+    /// Bytes that the item takes: key, value and overhead.
     pub item_bytes: u64,
 }
 
 impl Column {
-    /// Shows the live items of the group of the index that a dump has reached. Returns the place at
-    /// which the dump goes on; `None`: it is complete. `show` is called under the group's lock, for
-    /// which stores wait, so it must be short.
+    /// Shows the live items of the index group that a dump has reached. Returns the place at which
+    /// the dump continues; `None`: the dump is complete. `show` must be quick: it is called under
+    /// the group's lock, for which stores wait.
     pub fn dump(
         &mut self,
         Dumped(from): Dumped,
@@ -52,7 +52,8 @@ impl Column {
         let region = &view.store.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
         let locked = view.index.lock_at(from);
-        // If the index has contracted, the group has hashes before the place, too: shown before.
+        // If the index has contracted, the group also has hashes before `from`: their items were
+        // shown before.
         let is_whole = locked.first_place() >= from;
         locked.visit(|slot| {
             // SAFETY: the slot was read just now, and what is read through the view passes no

@@ -1,11 +1,11 @@
-//! The one engine of every verb that changes what a key has: take a place, lock the key's group,
+//! The engine of all verbs that change a key's item: take a place in the log, lock the key's group,
 //! let the verb decide, write the item and set its slot, commit the place.
 //!
-//! Where: set, add, replace, cas, append, prepend, incr, decr, the two deletes, and what the meta
-//! commands write. A verb is a closure that is shown what the key has and returns a `Decision`.
-//! Invariant: a decision is carried out on the item that it was made from: both happen under one
-//! lock. To take a place is a quiescent point, so a verb that needs one decides again once it has
-//! the place; and every place is committed afterwards, with the item or void.
+//! Where: set, add, replace, cas, append, prepend, incr, decr, the two deletes, and the meta
+//! commands that write. A verb is a closure that is shown the key's item and returns a `Decision`.
+//! Invariant: a decision is carried out on the item from which it was made: both happen under one
+//! lock. Taking a place is a quiescent point, so a verb that needs a place decides again once it
+//! has the place. Every place is then committed, with the item or as a void.
 //! Source: memcached's `do_store_item` and `do_add_delta` (1.6.45), which run under one lock too.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
@@ -25,14 +25,13 @@ use crate::rewrite::looks_rewritable;
 use crate::stamp::Stamp;
 use crate::verbs::Refused;
 
-/// Most attempts of an operation whose item other columns keep changing between its looks. An
-/// attempt fails only because another column's change succeeded. After the last one the operation
-/// is answered with `Refused::Later`.
+/// Most attempts of an operation. An attempt fails only because another column has changed the
+/// key's item meanwhile. After the last attempt the operation returns `Refused::Later`.
 pub(crate) const ATTEMPTS_MAX: usize = 1 << 10;
-/// The padding of a number; as long as the longest value in the log.
+/// The padding of a number, as long as the longest value in the log.
 static SPACES: [u8; 1 << 15] = [b' '; 1 << 15];
-/// All bits of a slot that an update in place may keep. (The counter is kept by every store, since
-/// it tells how the key is used, not the value.)
+/// All bits of a slot that an update in place may keep. (Every store keeps the counter, since it
+/// counts uses of the key, not of the value.)
 pub(crate) const KEEP_ALL: u64 = FETCHED | STALE | WON;
 
 /// A verb's decision about the item that it is shown.
@@ -41,7 +40,7 @@ pub(crate) enum Decision<'a, R> {
     Answer(R),
     /// Remove the item and return this answer.
     Delete(R),
-    /// Replace the item by this one. The answer is made from the CAS unique that it gets.
+    /// Replace the item by this new one. The answer is made from the new item's CAS unique.
     Write(New<'a>),
 }
 
@@ -74,20 +73,21 @@ pub(crate) enum NewValue<'a> {
     Keep,
     /// These bytes.
     Bytes(&'a [u8]),
-    /// A number's digits, then spaces up to a length.
+    /// A number's digits, padded with spaces to this length.
     Digits(Digits, usize),
     /// These bytes behind the old value, which must be in the log.
     Append(&'a [u8]),
     /// These bytes before the old value.
     Prepend(&'a [u8]),
-    /// A chain's first frame, the bytes in the log behind the frames, and the length of both.
+    /// A chain's first frame, the value's last bytes, which go into the log, and the length of the
+    /// whole value.
     Frames(u32, &'a [u8], u32),
 }
 
-/// The key's live item as a decision is shown it, if there is one.
+/// The key's live item, as `decide` is shown it; `None`: the key has none.
 type Shown<'o> = Option<&'o Old<'o, 'o>>;
 
-/// The item for which a place is needed.
+/// The item to be written, which needs a place in the log.
 #[derive(Clone, Copy)]
 struct Wanted {
     shape: Shape,
@@ -97,11 +97,11 @@ struct Wanted {
 }
 
 impl Column {
-    /// Changes what `key` has as `decide` says. `decide` is shown the key's live item, if any; it
-    /// may be called several times, and the last call counts. An item of the old one's shape is
-    /// written over the old one, if that can be rewritten; any other item gets a place. A verb
-    /// whose item has the same shape and exptime, whatever item the key has, passes both as
-    /// `known`.
+    /// Changes the item of `key` as `decide` decides. `decide` is shown the key's live item, if
+    /// any; it may be called several times, and the last call counts. A new item of the old item's
+    /// shape is written over the old one if that can be rewritten; any other new item gets a place
+    /// in the log. A verb whose new item has the same shape and exptime whatever the old item is
+    /// passes both as `known`.
     ///
     /// # Errors
     /// `Refused::NoMemory` and `Refused::Later`: nothing was changed.
@@ -132,7 +132,7 @@ impl Column {
     }
 
     /// Like `change`, but for an item that needs a place. `None`: the place taken no longer fits
-    /// the item, or the index lacked a line and has one now; the caller tries again.
+    /// the item, or the index lacked a line, which it now has. The caller tries again.
     #[inline(never)]
     fn change_with_place<'a, R>(
         &mut self,
@@ -151,10 +151,10 @@ impl Column {
     }
 }
 
-/// Carries out `decide`'s decision if that needs no place.
+/// Carries out `decide`'s decision if it needs no place.
 ///
 /// # Errors
-/// The item that needs a place.
+/// The decision needs a place, for this item.
 #[inline(always)]
 fn attempt<'a, R>(
     view: View<'_>,
@@ -188,8 +188,8 @@ fn attempt<'a, R>(
     done
 }
 
-/// Like `attempt`, but for a verb whose item has a known shape and exptime. Takes the lock and
-/// decides only if the old item, seen without the lock, looks as if it could be rewritten.
+/// Like `attempt`, but for a verb whose new item has a known shape and exptime. Takes the lock and
+/// decides only if the old item, read without the lock, seems to be rewritable.
 #[inline(always)]
 fn attempt_over<'a, R>(
     view: View<'_>,
@@ -207,7 +207,8 @@ fn attempt_over<'a, R>(
         return Err(wanted);
     };
     let locked = view.index.lock(key.hash);
-    // The item that the slot names was not moved or removed, so `item` is the key's; see `rewrite`.
+    // If `still` finds the slot, its item was neither moved nor removed, so `item` is the key's
+    // item; see `rewrite`.
     let Some(at) = locked.still(&found) else { return Err(wanted) };
     let old = view.old(&locked, at, at.slot(), item);
     if !view.can_rewrite(&old, shape) {
@@ -220,7 +221,8 @@ fn attempt_over<'a, R>(
     }
 }
 
-/// Writes a new item over an old one that can be rewritten. `None`: its CAS unique does not fit.
+/// Writes a new item over an old one that can be rewritten. `None`: the new CAS unique does not fit
+/// in the old item.
 #[inline(always)]
 fn write_over<R>(
     view: View<'_>,
@@ -243,11 +245,11 @@ fn write_over<R>(
 }
 
 /// Carries out `decide`'s decision with a place for an item of `shape`. `None`: the item to be
-/// written needs another place, or the decision needs none.
+/// written does not fit the place, or the decision is to delete, which needs no place.
 ///
 /// # Errors
-/// The index has no line for another slot. Then, and also if `None` is returned, nothing was
-/// changed and the place is void.
+/// The index has no line for another slot. On this error and with `None`, no item was changed, and
+/// the place was committed as a void.
 #[inline(always)]
 fn write_anew<'a, R>(
     view: View<'_>,
@@ -259,9 +261,8 @@ fn write_anew<'a, R>(
     let mut locked = view.index.lock(key.hash);
     let old = view.find_locked(&locked, key.bytes);
     let live = old.as_ref().filter(|old| old.fate == Fate::Live);
-    // If everything was flushed since the place was taken, the place belongs to the earlier epoch.
-    // An item linked there would be gone at once, even if the item that it replaces was stored
-    // after the flush.
+    // If a flush came after the place was taken, the place belongs to the earlier epoch. An item
+    // linked there would be gone at once, even if it replaces an item stored after the flush.
     let is_current = view.log.segment(place.segment()).epoch() == view.log.epoch();
     let fits = |new: &New<'_>| is_known || new.shape(view, key.bytes, live) == shape;
     let new = match decide(view, live) {
@@ -312,9 +313,9 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// The queue in which the key's next item belongs: that of its old item or, for a key without
-    /// one, the queue that the policy says. `there` is the key's slot, or one that is likely to be
-    /// it: at worst the item goes to the wrong queue.
+    /// The queue for the key's next item: the queue of its old item or, for a key without an item,
+    /// the queue that the policy returns. `there` is the key's slot, or a slot that is likely to be
+    /// the key's: at worst the item goes to the wrong queue.
     fn queue_for(self, hash: u64, there: Option<Slot>) -> Queue {
         let Some(policy) = self.config.eviction.filter(|_| self.has_probation) else {
             return Queue::Main;
@@ -325,9 +326,9 @@ impl View<'_> {
         }
     }
 
-    /// True if writing over the item at `loc` counts as a use of it. A rewritten item keeps its
-    /// place in the queue, so the write should count, but not in the second in which the segment
-    /// was opened: such a write does not predict later uses.
+    /// True if writing over the item at `loc` counts as a use of it. The write should count, since
+    /// a rewritten item keeps its position in the queue. But in the second in which its segment was
+    /// opened it does not count, since such a write does not predict later uses.
     #[inline(always)]
     fn is_use(self, loc: u64) -> bool {
         self.log.segment_of(loc).opened() != self.handle.now && !self.log.is_young(loc)
@@ -348,7 +349,8 @@ impl<'a> New<'a> {
         }
     }
 
-    /// The shape of the item when it replaces `old`. Needs no CAS unique, only its width.
+    /// The shape of this item when it replaces `old`. Its CAS unique need not be known yet, only
+    /// the unique's width.
     #[inline]
     pub(crate) fn shape(&self, view: View<'_>, key: &[u8], old: Option<&Old<'_, '_>>) -> Shape {
         let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
@@ -390,7 +392,7 @@ impl<'a> New<'a> {
             NewValue::Prepend(more) => ([more, old_value()], 0),
             NewValue::Frames(first, rest, _) => ([rest, &[]], first),
         };
-        // To mark an item, or to add a field to it, is no access.
+        // Marking an item, or adding a field to it, is no access.
         let accessed = match (&self.value, item) {
             (NewValue::Keep, Some(item)) => item.accessed(),
             _ => accessed,

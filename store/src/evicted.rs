@@ -1,7 +1,7 @@
 //! Reports evictions to a test: a miss after an eviction is no fault.
 //!
 //! Where: under `--cfg shuttle`, where all columns run in one thread of the system.
-//! Invariant: the first report of an eviction comes before it, the second after it.
+//! Invariant: each eviction is reported twice, first before it happens and then after it.
 //! Source: none.
 
 use std::cell::RefCell;

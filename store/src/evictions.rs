@@ -1,7 +1,7 @@
-//! Items that a column has evicted, kept for clients that watch evictions.
+//! Records of the items that a column has evicted, kept for clients that watch evictions.
 //!
-//! Where: at each eviction, if somebody watches; a server takes them once a loop.
-//! Invariant: at most the requested number are kept; the rest are only counted.
+//! Where: each eviction adds a record if a client watches; the server takes them once a loop.
+//! Invariant: at most the requested number of records is kept; further evictions are only counted.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -25,7 +25,7 @@ pub struct Evicted {
     pub value_bytes: u32,
 }
 
-/// The evictions of a column that were not taken yet.
+/// The records of a column's evictions that the server has not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Evictions {
     /// Most evictions that are kept.
@@ -36,7 +36,8 @@ pub(crate) struct Evictions {
 }
 
 impl Column {
-    /// Keeps evictions from now on, at most `most` until they are taken; 0: none.
+    /// Records evictions from now on, at most `most` between two calls of `take_evictions`; 0
+    /// records none.
     pub fn note_evictions(&mut self, most: usize) {
         let evictions = &self.handle.evictions;
         evictions.most.set(most);
@@ -44,7 +45,7 @@ impl Column {
         evictions.lost.set(0);
     }
 
-    /// The evictions since they were last taken, and the number of those that were not kept.
+    /// The evictions recorded since the last call, and the number of those that were not recorded.
     pub fn take_evictions(&mut self) -> (Vec<Evicted>, u64) {
         let evictions = &self.handle.evictions;
         (mem::take(&mut *evictions.kept.borrow_mut()), evictions.lost.take())
@@ -52,7 +53,7 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Notes, if somebody watches, that an item which `slot` named is evicted.
+    /// Records, if a client watches, that the item that `slot` named is evicted.
     #[inline]
     pub(crate) fn note_eviction(self, slot: Slot, item: &Item<'_>) {
         if self.handle.evictions.most.get() > 0 {
@@ -75,5 +76,38 @@ impl View<'_> {
             idle_seconds: item.accessed().seconds_before(self.handle.now),
             value_bytes: item.value_bytes().0,
         });
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::policy::Eviction;
+    use crate::{Body, Config, Put, Store, Verb};
+
+    #[test]
+    fn evictions_beyond_the_requested_number_are_counted() {
+        let store = Store::new(&Config {
+            memory_bytes: 8 << 20,
+            item_bytes_max: 1 << 20,
+            columns: 1,
+            eviction: Some(Eviction::Fifo),
+            cas: true,
+            now: 62,
+        });
+        let store = store.expect("address space");
+        let mut column = store.column();
+        column.note_evictions(3);
+        let mut key = 0_u64;
+        while store.stats().evictions < 100 {
+            let key_bytes = key.to_le_bytes();
+            let put = Put::new(Verb::Set, &key_bytes);
+            column.put(&put, Body::Bytes(&[1; 1000])).expect("room is made");
+            column.quiesce();
+            key += 1;
+        }
+        let (evicted, lost) = column.take_evictions();
+        assert_eq!((evicted.len() as u64, lost), (3, store.stats().evictions - 3));
+        assert_eq!(evicted[0].value_bytes, 1000);
+        assert_eq!(column.take_evictions(), (Vec::new(), 0), "the same evictions again");
     }
 }

@@ -1,9 +1,9 @@
 //! Append and prepend: a value gets longer, in the log, in frames or in chunks of the arena.
 //!
 //! Where: the executor's storage arm, by `Column::put`.
-//! Invariant: the value that is made longer is the value that is replaced. A value in the log is
-//! read and replaced under one lock; a value in frames is copied first, and under the lock it must
-//! still be the key's. Flags and exptime stay.
+//! Invariant: the value that is extended is the value that is replaced. A value in the log is read
+//! and replaced under one lock. A value in frames is copied first, and replaced under the lock only
+//! if it is still the key's. Flags and exptime stay.
 //! Source: memcached's `do_store_item` (1.6.45).
 
 use crate::Draft;
@@ -17,7 +17,7 @@ use crate::verbs::{Body, Put, Refused, Stored, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 
-/// A value, read under the lock, from which a new value is made.
+/// A value as read under the lock, with its frames pinned; a new value is made from it.
 pub(crate) struct Before {
     first_frame: Option<u32>,
     pinned: Option<Pinned>,
@@ -36,8 +36,8 @@ impl Before {
         self.pinned.iter().flat_map(Pinned::pieces).chain([&self.log[..]])
     }
 
-    /// True if the value is still this item's. The frames are held, so no other value gets them: if
-    /// frames and rest are equal, the value is.
+    /// True if `old` still has this value. The frames are pinned, so that no other value can use
+    /// them: if the first frame and the bytes in the log are the same, so is the value.
     pub(crate) fn is_of(&self, old: &Old<'_, '_>) -> bool {
         old.seen.item.first_frame() == self.first_frame && old.log_value() == self.log
     }
@@ -63,7 +63,7 @@ impl Column {
                 if !vivifies(put.verb) {
                     return Ok(Stored::NotStored);
                 }
-                // If another column adds the key meanwhile, there is a value to extend.
+                // `NotStored`: another column has added the key, so there is a value to extend.
                 let add = Put { verb: Verb::Add, cas: 0, ..*put };
                 match self.put_hashed(&add, Prefetched(key.hash), body.again())? {
                     Stored::NotStored => continue,
@@ -106,7 +106,7 @@ impl Column {
         })
     }
 
-    /// Builds the longer value in frames; under the lock, the old value must still be the key's.
+    /// Builds the longer value in frames. Under the lock, replaces the old value if unchanged.
     fn extend_in_frames(
         &mut self,
         key: Key<'_>,
@@ -131,7 +131,7 @@ impl Column {
         Ok(stored)
     }
 
-    /// A complete draft of these pieces, in chunks of the arena or in frames.
+    /// Makes a complete draft of `pieces`: in chunks of the arena if possible, else in frames.
     ///
     /// # Errors
     /// Like `Draft::of`.
@@ -142,8 +142,8 @@ impl Column {
         }
     }
 
-    /// Writes the value that `longer` makes of the old one; `longer` returns it with its length, or
-    /// `None` if the old value has changed.
+    /// Replaces the old value by the one that `longer` makes of it. `longer` returns the new value
+    /// and its length, or `None` if the old value has changed.
     fn write_longer<'a>(
         &mut self,
         key: Key<'_>,
@@ -176,7 +176,7 @@ impl View<'_> {
     /// Reads the value of `key` that is to be extended by `more`.
     ///
     /// # Errors
-    /// The answer, if the value may not be extended.
+    /// The answer to the request, if the value may not be extended.
     fn before(
         self,
         key: Key<'_>,
@@ -195,10 +195,10 @@ impl View<'_> {
     }
 }
 
-/// The old item with `value`, which has `value_bytes` bytes in all.
+/// The old item with `value` in place of its own; `value_bytes` is the length of the new value.
 ///
 /// # Errors
-/// The answer, if the item may not be stored.
+/// The answer to the request, if the item may not be stored.
 fn extended<'a>(
     view: View<'_>,
     put: &Put<'_>,
@@ -217,7 +217,7 @@ fn extended<'a>(
     Ok(New { value, exptime, client_flags, cas: NewCas::of(put.cas_in), ..New::default() })
 }
 
-/// True if the verb makes an item where there is none to extend.
+/// True if the verb creates the item when there is none to extend.
 fn vivifies(verb: Verb) -> bool {
     matches!(verb, Verb::AppendVivify | Verb::PrependVivify)
 }

@@ -1,8 +1,8 @@
 //! Flushes: items stored before a flush are gone, at once or from a given second on.
 //!
-//! Where: `flush_all` and the clock's tick flush; every lookup checks that the item found was not
-//! flushed; background work looks for segments of an earlier epoch.
-//! Invariant: an item of an earlier epoch is never seen, however far background work has come.
+//! Where: `flush_all` and the clock's tick begin a new epoch; every lookup checks that the item
+//! found was not flushed; background work looks for segments of earlier epochs.
+//! Invariant: no lookup returns an item of an earlier epoch, however far background work is.
 //! Source: memcached's `process_flush_all_command` (1.6.45).
 
 use crate::Store;
@@ -10,10 +10,10 @@ use crate::handle::View;
 use memory::plant::{self, Fault};
 use memory::segments::State;
 
-/// Most segments that one slice checks for an earlier epoch.
+/// Most segments whose epoch one slice of background work checks.
 const LOOKS_MAX: u32 = 4096;
 
-/// A column's progress in looking for segments of an earlier epoch.
+/// The progress of a column's walk, which looks for segments of earlier epochs.
 #[derive(Debug)]
 pub(crate) struct FlushWalk {
     /// The second in which the walk began.
@@ -30,15 +30,15 @@ impl View<'_> {
     #[cold]
     fn is_flushed_by(self, loc: u64) -> bool {
         let flushed = self.log.flush.now();
-        // From that second on, everything stored until now is gone (memcached's `oldest_live`).
+        // From second `at` until `flush_due`, all items are flushed (memcached's `oldest_live`).
         let reached = self.handle.now >= flushed.at() + u32::from(plant::is(Fault::FlushOneLate));
         (flushed.at() != 0 && reached)
             || (flushed.is_sweeping() && self.log.segment_of(loc).epoch() != flushed.epoch())
     }
 
-    /// Carries out a delayed flush whose second is over. To be called at the clock's tick. The
-    /// first column that calls this flushes, and the others find the flush done, so that no item
-    /// stored since is flushed.
+    /// Carries out a delayed flush once its second is over. To be called at the clock's tick. Only
+    /// the first column that calls this flushes; the others find no flush pending, so that items
+    /// stored since then stay.
     pub(crate) fn flush_due(self) {
         let now = self.handle.now;
         if self.log.flush.change(|word| (1..now).contains(&word.at()).then(|| word.next())) {
@@ -49,7 +49,7 @@ impl View<'_> {
     /// Like `Column::flush`.
     pub(crate) fn flush(self, oldest_live: Option<u32>) {
         match oldest_live {
-            // A time before the store's first second flushes nothing, but cancels a pending flush.
+            // Second 0, before the store's first, flushes nothing but cancels a pending flush.
             Some(second) if second == 0 || second >= self.handle.now => {
                 self.log.flush.change(|word| Some(word.with_at(second)));
             }
@@ -62,12 +62,12 @@ impl View<'_> {
 }
 
 impl FlushWalk {
-    /// Makes a walk that went through all segments in second `now`.
+    /// Makes a walk that is complete in second `now`; the next begins in a later second.
     pub(crate) fn new(now: u32) -> Self {
         Self { second: now, next: u32::MAX }
     }
 
-    /// Looks for segments of an earlier epoch, in the background. True: there is more to do.
+    /// Lets the harvest claim a slice of the segments of earlier epochs. True: there is more to do.
     pub(crate) fn walk(&mut self, view: View<'_>) -> bool {
         if !view.log.flush.now().is_sweeping() {
             return false;
@@ -82,7 +82,7 @@ impl FlushWalk {
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
         let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
-        // Once these are gone, no segment of an earlier epoch may be left: look again.
+        // Claimed segments still hold items: walk again, until no segment is claimed.
         self.next = if claimed > 0 { 0 } else { first + looked };
         if self.next == count {
             view.end_sweep();
@@ -92,19 +92,19 @@ impl FlushWalk {
 }
 
 impl Store {
-    /// The second in which a pending flush takes all items stored until then; 0: none is pending.
+    /// The second in which a pending flush takes effect; 0: no flush is pending.
     #[must_use]
     pub fn flush_pending(&self) -> u32 {
         self.log.flush.now().at()
     }
 
-    /// Seals the open segments. To be called when the epoch has changed.
+    /// Seals the open segments. To be called after the epoch has changed.
     fn flushed(&self) {
         self.log.seal_all();
         self.mrc.flushed();
     }
 
-    /// Ends the comparing of epochs in lookups, if no segment of an earlier one is left.
+    /// Lets lookups stop comparing epochs, if no segment of an earlier epoch is left.
     fn end_sweep(&self) {
         let swept = self.log.flush.now();
         let segments = &self.memory().segments;
@@ -115,7 +115,7 @@ impl Store {
             holds && there.epoch() != swept.epoch()
         };
         if !(0..segments.count()).any(earlier) {
-            // If another flush has changed the epoch meanwhile, segments are checked anew.
+            // If another flush has changed the epoch since, the sweep goes on for that epoch.
             let is_same = |epoch| epoch == swept.epoch();
             self.log.flush.change(|word| is_same(word.epoch()).then(|| word.swept()));
         }
@@ -131,7 +131,7 @@ mod tests {
 
     const ROUNDS: u32 = 40_000;
 
-    /// Runs `work` in two columns at once, in each round.
+    /// In each round, runs `work` in two columns at once, and then `check` in both.
     fn at_once(work: impl Fn(&mut crate::Column, u32) + Sync, check: impl Fn(&Store, u32) + Sync) {
         let config = Config {
             memory_bytes: 1 << 20,
@@ -184,7 +184,7 @@ mod tests {
             },
             |store, round| {
                 let word = store.log.flush.now();
-                // A column that came late has delayed the flush anew, until its clock was there.
+                // A late column requests the flush again after the other did it, and repeats it.
                 assert!((round + 1..=2 * (round + 1)).contains(&word.epoch()), "{word:?}");
                 assert_eq!(word.at(), 0, "done");
             },

@@ -1,7 +1,7 @@
 //! A column's handle on the store: items are read, linked and unlinked through it alone.
 //!
 //! Where: every `Column` has one; it is passed to every function that works for the column.
-//! Invariant: no reference into the log crosses a quiescent point. What is read is borrowed from a
+//! Invariant: no reference into the log crosses a quiescent point. Each one is borrowed from a
 //! `View`, which is borrowed from the column's `Handle`, and a quiescent point takes `&mut Handle`:
 //! the borrow checker proves the invariant. A function that may pass a quiescent point takes `&mut
 //! Handle` too; every other one takes a `View`.
@@ -29,7 +29,7 @@ pub struct Kept {
     loc: u64,
 }
 
-/// A column's handle on the store. What the store shares is reached through it directly.
+/// A column's handle on the store, with the state that only this column uses.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) store: Arc<Store>,
@@ -39,28 +39,28 @@ pub(crate) struct Handle {
     number: u64,
     /// Number of quiescent points that the column has passed.
     passes: u64,
-    /// The column's clock, in seconds of the store's.
+    /// The column's clock, in seconds of the store's time.
     pub(crate) now: u32,
     /// The stamp of an access in second `now`.
     pub(crate) stamp: Stamp,
-    /// Number of items linked less items unlinked since the last report to the index.
+    /// Number of items linked minus items unlinked, since the last report to the index.
     pub(crate) items: Cell<i64>,
     /// Bytes of the log that the column has made dead since it last found the store full.
     pub(crate) dead_bytes: Cell<u32>,
-    /// Number of lookups since the last one of a sampled key.
+    /// Number of lookups since the last lookup of a sampled key.
     lookups: Cell<u64>,
-    /// The latest evicted items, if somebody watches.
+    /// The latest evicted items, if a client watches evictions.
     pub(crate) evictions: Evictions,
 }
 
 impl Handle {
-    /// Makes the handle of column `id`, online from now on. `Store::column` gives each number once.
+    /// Makes the handle of column `id`, online from now on. `Store::column` uses each number once.
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
         let now = store.config.now;
         store.log.set_now(now);
         let (items, dead_bytes, lookups, evictions) = Default::default();
         let stamp = Stamp::new(now);
-        // Relaxed: unique by itself.
+        // Relaxed: the number only has to be unique.
         let (number, passes) = (HANDLES.fetch_add(1, Ordering::Relaxed), 0);
         let mut handle =
             Self { store, id, number, passes, now, stamp, items, dead_bytes, lookups, evictions };
@@ -86,8 +86,8 @@ impl Handle {
     /// Passes a quiescent point: memory that the column may have been reading may be reused.
     pub(crate) fn pass(&mut self) {
         self.passes += 1;
-        // SAFETY: the column reads through this handle alone, for its number is its own, and what
-        // it has read is borrowed from the handle: by `&mut self` nothing of it is left.
+        // SAFETY: only this handle has the column's number, and all that the column has read is
+        // borrowed from the handle: `&mut self` proves that no such borrow is left.
         unsafe { self.store.memory().quiescence.pass(self.id) };
     }
 
@@ -153,7 +153,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// Counts a lookup for the estimate of the miss ratio, which gets the key if it is sampled.
+    /// Counts a lookup, and reports it to the estimate of the miss ratio if the key is sampled.
     #[inline]
     pub(crate) fn sample_lookup(self, hash: u64) {
         self.handle.lookups.set(self.handle.lookups.get() + 1);

@@ -1,12 +1,12 @@
-//! The harvest: it claims the segments in which items have expired or were flushed, and unlinks
-//! those items, by one pass through the index for many segments or by a walk through each.
+//! The harvest claims segments in which items have expired or were flushed, and unlinks those
+//! items: by one pass through the index for many segments, or by a walk through each segment.
 //!
-//! Where: background work, and making room, before anything is evicted.
+//! Where: background work, and appends that make room, before they evict anything.
 //! Invariant: a gathered segment is claimed, and so belongs to the harvest alone. A segment whose
-//! items are all dead is retired only once no slot names one of them. Each slot's item is found
-//! dead anew under its group's lock: a touch either came before, or finds nothing.
-//! Source: the work of walks grows with the number of dead items, that of a pass with the size of
-//! the index (like that of reference counting and mark-sweep: Bacon, Cheng and Rajan, OOPSLA 2004).
+//! items are all dead is retired only once no slot names one of them. Whether an item is dead is
+//! checked again under its group's lock: a touch comes before that check, or finds no item.
+//! Source: the cost of walks grows with the number of dead items, and that of a pass with the
+//! index, like reference counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -22,11 +22,11 @@ use memory::sync::{AtomicU32, Mutex, Ordering};
 
 /// Most segments that are gathered at a time.
 const GATHERED_MAX: u32 = 4096;
-/// Most segments that one slice claims, and that one slice retires.
+/// Most segments that one slice claims, and most that one slice retires.
 const SLICE_SEGMENTS: u32 = 64;
-/// Index lines passed at the cost of unlinking one item by itself (`bench store -- expiry`).
+/// A walk takes as long for one item as a pass for this many lines (`bench store -- expiry`).
 const ITEM_LINES: u64 = 6;
-/// Bytes of records that are walked at the cost of passing one line.
+/// A walk takes as long for this many bytes of records as a pass does for one line.
 const LINE_BYTES: u32 = 8;
 
 /// The claimed segments, and the progress of a pass, if one is under way.
@@ -42,8 +42,8 @@ struct Gathered {
     dead: Vec<u32>,
     /// Segments with some dead items, or with frames to be given back.
     mixed: Vec<u32>,
-    /// Segments whose live items are to be moved: those in which a pass found live items, and those
-    /// that an earlier pass left uncounted, which can end in no other way.
+    /// Segments whose live items are to be moved out: a pass found live items there. Those that an
+    /// earlier pass marked uncounted are here too, since nothing else empties them.
     alive: Vec<u32>,
     /// Marks of the segments in `dead`.
     marks: Marks,
@@ -93,14 +93,14 @@ impl Harvest {
     pub(crate) fn claimed(&self) -> Option<Vec<u32>> {
         let gathered = self.gathered.try_lock().ok()?;
         let Gathered { dead, mixed, alive, .. } = &*gathered;
-        // A segment of `dead` in which a pass found live items is in both until it is retired.
+        // A segment in which a pass found live items is in both until it leaves `dead`.
         let alive = alive.iter().filter(|segment| !dead.contains(segment));
         Some(dead.iter().chain(mixed).chain(alive).copied().collect())
     }
 
     /// Gathers segments that are due, or continues the pass that is under way. Returns the part of
     /// the `budget` that this took, both in bytes of records; 0: there is nothing to do, or another
-    /// column does it.
+    /// column is doing it.
     pub(crate) fn work(&self, view: View<'_>, budget: u32) -> u32 {
         if !view.index.is_passing() && !view.log.calendar.may_be_due(view.handle.now) {
             return 0;
@@ -115,8 +115,8 @@ impl Harvest {
         work
     }
 
-    /// Claims segments of an earlier epoch from `first` on; there are `end` segments. Returns the
-    /// number of segments looked at, and the number claimed.
+    /// Claims segments of earlier epochs, with numbers from `first` to before `end`. Returns how
+    /// many segments it has looked at, and how many it has claimed.
     pub(crate) fn gather_flushed(&self, view: View<'_>, first: u32, end: u32) -> (u32, u32) {
         let Ok(mut gathered) = self.gathered.try_lock() else { return (0, 0) };
         let gathered = &mut *gathered;
@@ -138,8 +138,8 @@ impl Harvest {
         (looked, claimed)
     }
 
-    /// A claimed segment, and the walk that is to unlink its dead items; without a walk, its live
-    /// items are to be moved. `None`: no segment waits, or another column works on them.
+    /// Returns a claimed segment, and the walk that is to unlink its dead items; without a walk,
+    /// its live items are to be moved. `None`: no segment waits, or another column is doing this.
     pub(crate) fn next(&self, view: View<'_>) -> Option<(u32, Option<Sweep>)> {
         if self.is_empty() {
             return None;
@@ -178,14 +178,14 @@ impl Gathered {
         }
         let segment = self.dead.pop()?;
         let bytes = u64::from(view.log.segment(segment).live());
-        // Other columns may have unlinked items meanwhile: the last segment resets the sum.
+        // Other columns may have unlinked items since: the last segment resets the sum.
         self.dead_bytes =
             if self.dead.is_empty() { 0 } else { self.dead_bytes.saturating_sub(bytes) };
         self.marks.set(segment, false);
         walked(segment)
     }
 
-    /// Claims segments that are due. Once none is left, begins a pass if that pays.
+    /// Claims segments that are due. Once none is due, begins a pass if that pays.
     fn gather_due(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let due = || view.log.due(view.handle.now);
@@ -205,7 +205,7 @@ impl Gathered {
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return false;
         }
-        // The end of the claim notes when the segment is due again.
+        // Whoever ends the claim notes when the segment is due again.
         view.log.note_due(segment, u32::MAX);
         self.now = self.now.max(view.handle.now);
         if there.is_uncounted() {
@@ -236,13 +236,13 @@ impl Gathered {
         let (mut gone, now) = (Reaped::default(), self.now);
         let is_dead = |slot: Slot| {
             let there = view.log.segment_of(slot.loc());
-            // The segment's latest exptime mostly decides, unless a life was prolonged.
+            // Mostly the segment's latest exptime decides; a touch may have raised it.
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,
-                // SAFETY: the pass calls this with a slot as it reads it, under the lock of the
-                // slot's group. `view` borrows the column's handle, which a quiescent point takes
-                // mutably, so none comes before the item has been read.
+                // SAFETY: the pass calls this with a slot that it has just read under the lock of
+                // the slot's group. `view` borrows the column's handle, which a quiescent point
+                // takes mutably, so the column passes none before the item has been read.
                 false => view.fate(&unsafe { view.item(slot.loc()) }, slot.loc()),
             };
             gone.note(fate, slot);
@@ -259,7 +259,7 @@ impl Gathered {
         u32::try_from(passed.lines).unwrap_or(u32::MAX).saturating_mul(LINE_BYTES).max(1)
     }
 
-    /// Retires segments that were passed. The live items of a segment are first to be moved out.
+    /// Retires segments after a pass. A segment with live items waits until these are moved out.
     fn retire_slice(&mut self, view: View<'_>) -> u32 {
         for _ in 0..SLICE_SEGMENTS {
             let Some(segment) = self.dead.pop() else {

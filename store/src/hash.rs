@@ -1,10 +1,10 @@
 //! Keys and their hashes, which place them in the index.
 //!
-//! Where: the first step of every operation; a batch has all its keys hashed first, and prefetches
-//! the memory that their lookups will read.
-//! Invariant: secrets are random per store, so that nobody outside can choose keys that collide (a
-//! seed alone would not suffice: rapidhash's documentation warns of it).
-//! Source: rapidhash v3 "nano", the one for keys of about 48 bytes: longer ones cost little more.
+//! Where: the first step of every operation. A batch hashes all its keys first, and prefetches the
+//! memory that their lookups will read.
+//! Invariant: each store has random secrets, so that nobody outside can choose keys that collide. A
+//! random seed alone would not prevent that (rapidhash's documentation).
+//! Source: rapidhash v3 "nano", made for keys up to 48 bytes; longer keys cost little more.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -44,7 +44,7 @@ impl Column {
         hash
     }
 
-    /// Prefetches the item that a lookup of the same key reads next.
+    /// Prefetches the item that a lookup of the key will read.
     #[inline]
     pub fn prefetch_item(&self, key: Prefetched) {
         let region = &self.handle.store.memory().region;
@@ -71,7 +71,7 @@ pub(crate) struct KeyHash {
 impl KeyHash {
     pub(crate) fn new() -> Self {
         // The standard library's hasher is seeded by the system. Under shuttle the seed is fixed,
-        // so that a schedule that is replayed meets the same collisions.
+        // so that a replayed schedule meets the same collisions.
         Self::seeded(if cfg!(shuttle) { 1 } else { RandomState::new().build_hasher().finish() })
     }
 
@@ -130,9 +130,8 @@ fn fold(one: u64, other: u64) -> u64 {
 mod tests {
     use super::*;
     use std::collections::HashSet;
-    use std::thread;
 
-    /// Keys of one hash, made with knowledge of the secrets: a factor of 0 swallows the other one.
+    /// Keys with the same hash, made from the secrets: a factor of 0 makes the product 0.
     fn colliding(hash: &KeyHash, count: u64) -> Vec<[u8; 32]> {
         let key = |nth: u64| {
             let mut key = [b'k'; 32];
@@ -164,9 +163,9 @@ mod tests {
         let one = KeyHash::new();
         let keys = colliding(&one, 1000);
         assert_eq!(hashes(&one, &keys).len(), 1);
-        for other in [KeyHash::new(), thread::spawn(KeyHash::new).join().expect("hashes")] {
+        for other in [KeyHash::new(), std::thread::spawn(KeyHash::new).join().expect("hashes")] {
             assert_eq!(hashes(&other, &keys).len(), 1000);
-            // Nor do they cluster: each tenth of the hashes has about a tenth of the keys.
+            // The keys do not cluster either: each tenth of all hashes has about 100 keys.
             let mut tenths = [0; 10];
             keys.iter().for_each(|key| {
                 let tenth = (u128::from(other.hash(key)) * 10) >> 64;
@@ -231,6 +230,6 @@ mod tests {
         };
         let some = || (0..100).map(|_| KeyHash::new()).collect();
         more(some());
-        more(thread::spawn(some).join().expect("seeds"));
+        more(std::thread::spawn(some).join().expect("seeds"));
     }
 }

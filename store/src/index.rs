@@ -1,9 +1,9 @@
 //! The index: key hash -> slot, read without locks, written under one lock per group of lines.
 //!
-//! Where: every lookup probes one line here and then reads one item in the log.
+//! Where: a lookup mostly probes one line here, and then reads one item in the log.
 //! Invariant: slots change only under the group's lock, except a hit's updates of `cnt` and
-//! `fetched`. A reader who misses has seen one even version and one address around its probes;
-//! nothing moved meanwhile.
+//! `fetched`. A reader reports a miss only if the group's version was even, and if version and
+//! address were the same before and after its probes: nothing moved meanwhile.
 //! Source: the KV-Cache paper, section 4.2.2 (a table with 2^m bucket locks); growth by linear
 //! hashing, in groups of 8 to 15 lines so that memory never doubles at once.
 //!
@@ -12,13 +12,13 @@
 //!   group word, u64: lock:1 | version:15 | spilled:16 | overflow_at:32
 //!                    spilled: a bit per home line; overflow_at: 0 is none
 //! ```
-//! The hash's low bits choose a key's group. The tag chooses the key's home line in the group, so
-//! that a group can be spread over one line more without a look at keys. The tag also names another
-//! line of the group. A slot that finds its home line full goes to its other line, or takes the
-//! place of a slot at home there that can go to its own other line. A slot that finds no place in
-//! either way goes to the group's overflow lines. So lines are nearly full: just before a line is
-//! added, where items come and go, 70 % of the items are at home, 23 % in their other line and 7 %
-//! in overflow lines, and an item takes 8.7 to 9.0 bytes of the index.
+//! The hash's low bits choose a key's group. The tag, other bits of the hash, chooses two lines of
+//! the group: the key's home line and its other line. So a group can be spread over one more line
+//! without reading keys. If its home line is full, a slot goes to its other line, or takes the
+//! place of a slot at home there that can go to its own other line. Otherwise it goes to the
+//! group's overflow lines. So lines are nearly full: where items come and go, just before a line is
+//! added, 70 % of the items are at home, 23 % in their other line and 7 % in overflow lines, and an
+//! item takes 8.7 to 9.0 bytes of the index.
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
@@ -58,22 +58,22 @@ const VERSION: u64 = 0x7fff << VERSION_AT;
 const SPILLED_AT: u32 = 32;
 const SPILLED: u64 = 0xffff << SPILLED_AT;
 const OVERFLOW_AT: u64 = overflow::NUMBER;
-/// The index grows when it has more items per home slot than this, in percent.
+/// The index grows when its items are more than this percentage of its home slots.
 const LOAD_PERCENT_MAX: u64 = 104;
-/// The index begins to contract when it has fewer items per home slot than this, in percent. Once
-/// it has begun, it goes on until it has `LOAD_PERCENT_BACK`, or grows again. While the number of
+/// The index begins to contract when its items are fewer than this percentage of its home slots. It
+/// then goes on until they are `LOAD_PERCENT_BACK`, or until it grows again. While the number of
 /// items stays about the same, the index neither grows nor contracts.
 const LOAD_PERCENT_MIN: u64 = 55;
 const LOAD_PERCENT_BACK: u64 = 65;
-/// Most memory of a store that lines take, in percent: the smallest item takes 4 bytes of the log,
-/// and a slot in nearly full lines takes 7.7.
+/// Lines take at most this percentage of a store's memory: the smallest item takes 4 bytes of the
+/// log, and its slot takes 7.7 bytes of nearly full lines.
 const LINES_PERCENT: usize = 66;
-/// Home lines for each overflow line that has address space. When the next line is added, there is
-/// about one overflow line in use to twelve home lines.
+/// There is address space for one overflow line per this many home lines. When the next line is
+/// added, about one overflow line per twelve home lines is in use.
 const OVERFLOW_PART: usize = 4;
 const OVERFLOW_LINES_MIN: usize = 8;
-/// A search of an overflow chain checks after each this many lines that the group's version is the
-/// same: the chain may have been unlinked.
+/// After every this many lines of an overflow chain, a search checks that the group's version is
+/// unchanged: the chain may have been unlinked.
 const RECHECK_LINES: usize = 16;
 
 /// The width, and the numbers of items below which the index contracts and above which it grows.
@@ -84,15 +84,15 @@ struct Wide {
     most_items: AtomicI64,
 }
 
-/// A slot as it was found, and the word in which a use of its item is counted.
+/// A slot as a lookup read it, and the word of the index that holds it.
 pub(crate) struct Found<'i> {
     pub(crate) slot: Slot,
     at: &'i AtomicU64,
 }
 
 impl Found<'_> {
-    /// Marks the item as fetched, and raises its counter if the use `counts`. A lost update does no
-    /// harm. If neither can change, `counts` is not called and nothing is written.
+    /// Marks the item as fetched and, if `counts` returns true, raises its counter. If neither can
+    /// change, this writes nothing and does not call `counts`. A lost update does no harm.
     #[inline]
     pub(crate) fn bump(&self, counts: impl FnOnce() -> bool) {
         if self.slot.is_saturated() && !plant::is(Fault::SaturatedWritten) {
@@ -100,22 +100,22 @@ impl Found<'_> {
         }
         let used = self.slot.used(counts());
         if used != self.slot || plant::is(Fault::SaturatedWritten) {
-            // Relaxed: the bits order nothing; an exchange that fails met a change that matters
-            // more.
+            // Relaxed: the bits order nothing. An exchange fails if the slot has changed since;
+            // then this use is lost.
             let (old, new) = (self.slot.0, used.0);
             let _ = self.at.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// True if the item is being rewritten. Then it must be looked up again.
+    /// True if the item is being rewritten. Then the caller must look up the key again.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.slot.has(slot::BUSY)
     }
 
     /// True if the slot is not busy and names the same bytes as when it was found. Then all that
-    /// the caller has read of the item meanwhile is of one version, and the item is linked. False
-    /// also if the item was only moved.
+    /// the caller has read of the item since is of one version, and the item is still linked. Also
+    /// false if the item was only moved.
     #[inline]
     pub(crate) fn is_unchanged(&self) -> bool {
         // Pairs with the Release fence in `Locked::rewrite`: a reader that has read a byte written
@@ -124,7 +124,7 @@ impl Found<'_> {
             fence(Ordering::Acquire);
         }
         let slot = Slot(self.at.load(Ordering::Relaxed));
-        slot.names_same(self.slot.with(slot::BUSY, false)) || plant::is(Fault::UnchangedNotAsked)
+        slot.names_same(self.slot.with(slot::BUSY, false)) || plant::is(Fault::UnchangedNotChecked)
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct Index {
     overflow: Overflow,
     ghost: Ghost,
     width: CachePadded<Wide>,
-    /// The width below which the index does not contract: the first one, until `forget_start`.
+    /// The width below which the index does not contract: the initial one, until `forget_start`.
     least: AtomicU64,
     items: CachePadded<AtomicI64>,
     /// Bytes of memory that the index may use.
@@ -147,8 +147,8 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Makes an index that may grow within `bytes_max`, with a ghost of the evictions `remembered`.
-    /// It starts with `lines`, and is granted their memory.
+    /// Makes an index that may grow within `bytes_max`, with a ghost for the evictions that
+    /// `remembered` selects. It starts with `lines` lines, and is granted their memory.
     pub(crate) fn new(bytes_max: usize, lines: u64, remembered: Remembered) -> io::Result<Self> {
         let width = Width::of_lines(lines);
         let lines = (bytes_max / 8 * LINES_PERCENT / 100).max(2 * index(width.total_lines()) * 8);
@@ -175,7 +175,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Lines that hold `items` before the index grows, or that take `bytes`, if those are fewer.
+    /// Number of lines that hold `items` before the index grows, but no more than fit in `bytes`.
     pub(crate) fn lines_for(items: u64, bytes: usize) -> u64 {
         let lines = items.saturating_mul(100) / LOAD_PERCENT_MAX / 8 + 1;
         let group_bytes = index(LINES_MIN) * 64 + grow::GROUP_BYTES;
@@ -185,12 +185,12 @@ impl Index {
     /// Lets the index contract to `lines` from now on, however wide it was at the start.
     pub(crate) fn forget_start(&self, lines: u64) {
         let Ok(_alone) = self.moving.lock() else { return };
-        // Relaxed, as every access: made under the lock of `moving`, but for `publish` in `new`.
+        // Relaxed, like every access: made under the lock of `moving`, or by `publish` in `new`.
         self.least.store(Width::of_lines(lines).pack(), Ordering::Relaxed);
         self.publish(self.width(), LOAD_PERCENT_MIN);
     }
 
-    /// Asks for huge pages under the lines, step by step as they fill.
+    /// Requests huge pages for the lines, step by step as lines are added.
     pub(crate) fn want_huge(&self) {
         if let Ok(mut moving) = self.moving.try_lock() {
             moving.huge_bytes = Some(0);
@@ -208,7 +208,7 @@ impl Index {
         self.ghost.lock(groups)
     }
 
-    /// Bytes of the index, with all those that the ghost will use once it remembers a key.
+    /// Bytes of the index, including those that the ghost will use once it remembers a key.
     pub(crate) fn bytes(&self) -> usize {
         let width = self.width();
         self.line_bytes(width) + self.ghost.bytes(width.total_groups())
@@ -243,7 +243,7 @@ impl Index {
     }
 
     pub(crate) fn granted_bytes(&self) -> usize {
-        self.granted.load(Ordering::Relaxed) // a limit by itself
+        self.granted.load(Ordering::Relaxed) // a limit, which orders nothing
     }
 
     pub(crate) fn grant(&self, bytes: usize) {
@@ -288,11 +288,11 @@ impl Index {
 
     #[inline]
     fn width_word(&self) -> u64 {
-        // Acquire pairs with the Release in `publish`: the new lines are seen as zeroed or filled.
+        // Acquire pairs with the Release in `publish`: new lines are seen zeroed or filled.
         self.width.width.load(Ordering::Acquire)
     }
 
-    /// True if the address of `hash` is still `address`, computed from an earlier `width`.
+    /// True if the address of `hash` is still `address`, which was computed from `width`.
     #[inline]
     fn is_still_at(&self, address: Address, hash: u64, width: u64) -> bool {
         let now = self.width_word();
@@ -300,8 +300,8 @@ impl Index {
         same || plant::is(Fault::WidthNotCompared)
     }
 
-    /// Makes this width the one that readers use. The index contracts when it has fewer items per
-    /// home slot than `least_percent`. To be called under the locks of the groups that change.
+    /// Makes readers use this width. The index contracts when its items are fewer than
+    /// `least_percent` of its home slots. To be called under the locks of the groups that change.
     fn publish(&self, width: Width, least_percent: u64) {
         let items = |percent| {
             let items = width.total_lines() * 8 * percent / 100;
@@ -309,16 +309,16 @@ impl Index {
         };
         let least = self.least.load(Ordering::Relaxed); // as in `forget_start`
         let fewest = if width.pack() == least { i64::MIN } else { items(least_percent) };
-        // Relaxed: bounds to go by, at any time.
+        // Relaxed: the bounds order nothing, and a column may read old ones.
         self.width.fewest_items.store(fewest, Ordering::Relaxed);
         let most = if self.may_be_wider(width) { items(LOAD_PERCENT_MAX) } else { i64::MAX };
         self.width.most_items.store(most, Ordering::Relaxed);
-        // Release pairs with the Acquire in `width`.
+        // Release pairs with the Acquire in `width_word`.
         self.width.width.store(width.pack(), Ordering::Release);
     }
 
     /// Finds, without a lock, a slot that has the tag of `hash` and so is likely to be the key's:
-    /// in the home line, or elsewhere if no slot there has the tag. `None`: no slot has the key.
+    /// in the home line or, if no slot there has the tag, elsewhere. `None`: no slot has the key.
     #[inline(always)]
     pub(crate) fn likely(&self, hash: u64) -> Option<Found<'_>> {
         let width = self.width_word();
@@ -327,7 +327,7 @@ impl Index {
         likely(line, tag(hash)).or_else(|| self.likely_elsewhere(hash, width))
     }
 
-    /// Like `likely`, but where no slot of the home line by this width had the tag.
+    /// Goes on with `likely` if no slot of the home line, at this width, had the tag.
     #[cold]
     #[inline(never)]
     fn likely_elsewhere(&self, hash: u64, width: u64) -> Option<Found<'_>> {
@@ -341,15 +341,15 @@ impl Index {
         if is_it(likely.slot) { Some(likely) } else { self.find_exactly(hash, is_it) }
     }
 
-    /// Like `find`, but where the slot that was likely names another item.
+    /// Goes on with `find` if the likely slot names another item.
     #[inline(never)]
     fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found<'_>> {
         self.find_validated(hash, self.width_word(), is_it)
     }
 
-    /// Looks in every line that may hold the slot, first by this width. Returns `None` only if the
-    /// group's version was even and the same before and after, so that no slot that moved was
-    /// missed.
+    /// Searches every line that may hold the slot, at first by this width, and by the current width
+    /// in each further attempt. Returns `None` only if the group's version was even, and the same
+    /// before and after the search: then no slot was missed because it moved.
     #[inline(always)]
     fn find_validated(
         &self,
@@ -365,7 +365,8 @@ impl Index {
             // Acquire pairs with the Release of a dropped `Locked` and of `Group::end_moving`.
             let before = group.load(Ordering::Acquire);
             if before & ODD == 0 {
-                // The other places first, since the caller has mostly looked at the home line.
+                // The other line and overflow lines first: callers have mostly searched the home
+                // line.
                 if before & (1 << (u64::from(SPILLED_AT) + home)) != 0 {
                     let other = self.lines.line(address.line(homes.other(tag)));
                     let mut found = probe(other, tag, &mut is_it);
@@ -425,7 +426,7 @@ impl Index {
                     let home = address.home(tag(hash));
                     return Locked { index: self, hash, address, home, word };
                 }
-                // A step came between, and `hash` now has another group. The Release pairs with the
+                // A step has meanwhile moved `hash` to another group. The Release pairs with the
                 // Acquire of the next `lock_group`, though nothing was changed under the lock.
                 self.groups.word(address.group()).store(word, Ordering::Release);
             }
@@ -446,27 +447,27 @@ impl Index {
         taken.ok()
     }
 
-    /// True if there is address space for another overflow line. If not, items must leave.
+    /// True if a line was given back or has address space. If not, items must be evicted first.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.has_room()
     }
 
-    /// True if an overflow line can be taken now.
+    /// True if an overflow line can be taken now, within the memory granted.
     pub(crate) fn has_line(&self) -> bool {
         self.overflow.has_free()
             || (self.overflow.has_room() && self.bytes() + 64 <= self.granted_bytes())
     }
 
-    /// Takes an overflow line, all zero; if `must`, even beyond the memory granted.
+    /// Takes an overflow line, all zero. If `must`, takes it even beyond the memory granted.
     fn take_overflow(&self, must: bool) -> Option<u64> {
         self.overflow.take(must, || self.bytes() + 64 <= self.granted_bytes())
     }
 }
 
-/// True if a group's word has the version of `before`: no slot of the group has moved since.
+/// True if the group's version is still that of `before`: no slot of the group has moved since.
 #[inline]
 fn is_same_version(group: &AtomicU64, before: u64) -> bool {
-    // Pairs with the Release fences of `Locked::moving` and `begin_moving`: had a probe seen a
+    // Pairs with the Release fences of `Locked::moving` and `begin_moving`: if a probe has seen a
     // moved slot, this load sees the odd version or a later one.
     fence(Ordering::Acquire);
     let same = (group.load(Ordering::Relaxed) ^ before) & VERSION == 0;
@@ -477,10 +478,10 @@ fn bump_version(word: u64) -> u64 {
     (word & !VERSION) | (word.wrapping_add(ODD) & VERSION)
 }
 
-/// Puts `slot` in an empty place of `line`. False: there is none.
+/// Puts `slot` in an empty place of `line`. False: `line` is full.
 fn put_in(line: &[AtomicU64], slot: Slot) -> bool {
     for word in line {
-        // Relaxed: who stored the slot held this group's lock before.
+        // Relaxed: slots are stored only under this group's lock, which the caller holds.
         if word.load(Ordering::Relaxed) == 0 {
             word.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
             return true;

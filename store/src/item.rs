@@ -1,21 +1,22 @@
 //! An item in the log, byte by byte.
 //!
-//! Where: a slot's `loc` names its first byte; walks of a segment step from one to the next.
-//! Invariant: once published, an item's key, shape and extent never change. Its exptime and its
-//! last access may, and, where it is short (see `rewrite`), its CAS unique, client flags and value:
-//! all written under the group's lock, and accessed by atomics wherever the lock is not held.
+//! Where: a slot's `loc` names an item's first byte; walks of a segment step from item to item.
+//! Invariant: once published, an item's key, shape and extent never change. Its exptime and last
+//! access may change; so may the CAS unique, client flags and value of a short item (see
+//! `rewrite`). All are written under the group's lock, and accessed by atomics wherever the lock is
+//! not held.
 //!
 //! ```text
 //!   form, lengths, options           2 to 4 bytes, little-endian, see `shape`
-//!   [value bytes: u32]               where the form does not take them
+//!   [value bytes: u32]               if the form has no room for the length
 //!   last access                      u16, see `stamp`
-//!   [cas: u32 or u64]                unless the store keeps none: u32 counts from the segment's
-//!                                    cas_base; CAS8: u64
+//!   [cas: u32 or u64]                unless the store keeps none: u32 is the distance from the
+//!                                    segment's cas_base; CAS8: u64
 //!   [exptime: u32]                   EXP
 //!   [client flags: u32]              FLAGS
-//!   [first frame: u32]               CHAINED: the value but its last part is in frames
+//!   [first frame: u32]               CHAINED: all of the value but its last part is in frames
 //!   key    klen bytes
-//!   value  all of it, or what the frames, which are full, leave over
+//!   value  the whole value, or its last part, behind the full frames
 //! ```
 //! All state that memcached's semantics need is here or in the slot (fetched, stale, won).
 
@@ -38,7 +39,7 @@ use std::marker::PhantomData;
 
 pub(crate) const KEY_BYTES_MAX: usize = 250;
 
-/// A placeholder for an exptime that is yet to be set. No clock reaches it.
+/// A placeholder for an exptime that will be set later: a time that no clock reaches.
 pub(crate) const EXPTIME_TO_COME: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -53,12 +54,13 @@ pub(crate) struct Fields<'a> {
     pub(crate) accessed: Stamp,
 }
 
-/// A reference to an item in the log; valid until its column's next quiescent point.
+/// A reference to an item in the log; valid until the next quiescent point of the column that uses
+/// it.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'r> {
     at: *const u8,
     shape: Shape,
-    /// The offset of the fields, behind the stamp.
+    /// The offset of the fields, which follow the stamp.
     fields_at: u32,
     key_at: u32,
     region: PhantomData<&'r Region>,
@@ -81,8 +83,8 @@ impl<'r> Item<'r> {
     pub(crate) unsafe fn at(region: &'r Region, loc: u64, layout: Layout) -> Self {
         let at = region.at(loc).cast_const();
         plain_access(at, 4, false);
-        // SAFETY: an item was written here before the slot was published; it is not reused before
-        // the column's next quiescent point.
+        // SAFETY: an item was written here before the slot was published; its bytes are not reused
+        // before the column's next quiescent point.
         Self::of(at, unsafe { shape::read(at, layout) })
     }
 
@@ -102,13 +104,14 @@ impl<'r> Item<'r> {
         layout: Layout,
         key: &[u8],
     ) -> Option<Self> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let item = unsafe { Self::at(region, loc, layout) };
         plain_access(item.key().as_ptr(), key.len(), false);
         is_same(item.key(), key).then_some(item)
     }
 
-    /// Like `with_key`, but only for an item in one of the shorter forms, as nearly all items are.
+    /// Like `with_key`, but `None` also for an item in the long form. Nearly all have a shorter
+    /// form.
     ///
     /// # Safety
     /// See `at`.
@@ -159,8 +162,8 @@ impl<'r> Item<'r> {
     /// The part of the value that is in the log.
     ///
     /// # Safety
-    /// Nobody rewrites the item as long as the bytes are looked at: the caller holds its group's
-    /// lock, or it is not short (`Shape::is_short`).
+    /// Nobody rewrites the item while the returned bytes are in use: the caller holds the lock of
+    /// the item's group, or the item is not short (`Shape::is_short`).
     #[inline]
     pub(crate) unsafe fn log_value(&self) -> &'r [u8] {
         // SAFETY: within the extent; the caller keeps writers out.
@@ -170,18 +173,18 @@ impl<'r> Item<'r> {
     /// Like `log_value`, but `None` for an item that may be rewritten.
     #[inline]
     pub(crate) fn lasting_value(&self) -> Option<&'r [u8]> {
-        // SAFETY: `rewrite` refuses what is not short.
+        // SAFETY: `rewrite` refuses an item that is not short.
         (!self.shape.is_short()).then(|| unsafe { self.log_value() })
     }
 
     /// The `bytes` bytes of the item from byte `from` on.
     ///
     /// # Safety
-    /// They lie within its extent, and do not change while they are looked at.
+    /// These bytes lie within the item's extent, and do not change while the slice is in use.
     #[inline]
     unsafe fn bytes(&self, from: u32, bytes: u32) -> &'r [u8] {
         // SAFETY: the extent was written in full before the item was published, and is not reused
-        // as long as the item is borrowed (see `at`); the rest is the caller's.
+        // as long as the item is borrowed (see `at`); the caller guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.at.add(from as usize), bytes as usize) }
     }
 
@@ -189,8 +192,8 @@ impl<'r> Item<'r> {
     pub(crate) fn first_frame(&self) -> Option<u32> {
         self.shape.is_chained().then(|| {
             let mut bytes = [0; 4];
-            // SAFETY: an item with frames has the first one's number before its key, never
-            // rewritten.
+            // SAFETY: an item with frames has the first frame's number right before its key; that
+            // number is never rewritten.
             bytes.copy_from_slice(unsafe { self.bytes(self.key_at - 4, 4) });
             u32::from_le_bytes(bytes)
         })
@@ -214,48 +217,50 @@ impl<'r> Item<'r> {
     #[inline]
     pub(crate) fn client_flags(&self) -> u32 {
         match self.shape.has_flags() {
-            // SAFETY: it has the field.
+            // SAFETY: the item has the field.
             true => unsafe { self.load_4(self.flags_at()) },
             false => 0,
         }
     }
 
-    /// The CAS unique, in a segment that counts from `base`; 0: the item has none.
+    /// The CAS unique, or 0 if the item has none. `base` returns the `cas_base` of its segment.
     #[inline(always)]
     pub(crate) fn cas(&self, base: impl FnOnce() -> u64) -> u64 {
         match self.shape.cas() {
             CasWidth::None => 0,
-            // SAFETY: it has the field.
+            // SAFETY: the item has the field.
             CasWidth::Short => base() + u64::from(unsafe { self.load_4(self.fields_at) }),
-            // SAFETY: as in `load_4`, with the four bytes behind.
+            // SAFETY: as in `load_4`, for a field of eight bytes.
             CasWidth::Long => unsafe { load_8(self.at.add(self.fields_at as usize)) },
         }
     }
 
-    /// The exptime; 0: the item never expires. While a touch writes it, the bytes read may be of
-    /// both exptimes, so an exptime that says the item has expired must be read again under the
-    /// lock.
+    /// The exptime; 0: the item never expires. While a touch writes a new exptime, the bytes read
+    /// may mix the old and the new one, so an exptime by which the item has expired must be read
+    /// again under the lock.
     #[inline]
     pub(crate) fn exptime(&self) -> u32 {
         if !self.shape.has_exp() {
             return 0;
         }
-        // SAFETY: it has the field.
+        // SAFETY: the item has the field.
         match unsafe { self.load_4(self.exp_at()) } {
             EXPTIME_TO_COME => 0,
             exptime => exptime,
         }
     }
 
-    /// Sets the exptime. Without the group's lock, two who do so may leave bytes of both.
+    /// Sets the exptime. If two callers do so at once without the group's lock, bytes of both
+    /// exptimes may remain.
     ///
     /// # Panics
-    /// The item has no exptime field; its bytes would be another field's or the key's.
-    // A caller that has looked at the shape pays nothing; a call would want the item in memory.
+    /// The item has no exptime field: the bytes would go to another field or the key.
+    // Inlined, so that the assertion is free after a check of the shape, and `self` stays in
+    // registers.
     #[inline(always)]
     pub(crate) fn set_exptime(&self, exptime: u32) {
         assert!(self.shape.has_exp(), "an item that has room for an exptime");
-        // SAFETY: it has the field.
+        // SAFETY: the item has the field.
         unsafe { self.store(self.exp_at(), exptime.to_le_bytes()) };
     }
 
@@ -280,13 +285,13 @@ impl<'r> Item<'r> {
         // SAFETY: the field lies between the item's first bytes and its key, and so within its
         // extent, which is mapped and not reused as long as the item is borrowed (see `at`). Once
         // the item is published, fields are only ever accessed by the atomics of `pieces`. Each
-        // value stands alone.
+        // field is used by itself.
         unsafe { load_4(self.at.add(from as usize)) }
     }
 
     /// # Safety
-    /// A field of `N` bytes begins at byte `from`: the stamp, or one that the item's shape has. The
-    /// first frame's number is excepted, which is read without atomics.
+    /// A field of `N` bytes begins at byte `from`: the stamp, or one that the item's shape has. It
+    /// is not the first frame's number, which is read without atomics.
     #[inline]
     unsafe fn store<const N: usize>(&self, from: u32, bytes: [u8; N]) {
         // SAFETY: as in `load_4`; the mapping is writable.
@@ -294,13 +299,13 @@ impl<'r> Item<'r> {
     }
 
     /// Copies the part of the value that is in the log, which is as long as `to`. Another column
-    /// may be rewriting it; the caller finds out afterwards.
+    /// may rewrite it meanwhile; the caller checks that afterwards.
     #[inline]
     pub(crate) fn copy_value(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.shape.log_bytes as usize, "all of it");
-        // SAFETY: the value's bytes were written before it was published, and since then only by
-        // `rewrite`, and so by `copy_in`, in the same pieces; `to` is as long. The caller's fence
-        // orders them.
+        // SAFETY: the value's bytes were written before the item was published; since then only
+        // `rewrite` stores to them, by `copy_in` in the same pieces. `to` is as long as the value.
+        // The caller's fence orders the accesses.
         unsafe { copy_out(self.value_at(), to.as_mut_ptr(), to.len()) };
     }
 
@@ -317,10 +322,11 @@ impl<'r> Item<'r> {
         }
     }
 
-    /// Writes other fields over these; `fields.cas` counts from `cas_base` where it is short.
+    /// Overwrites the item's fields. A short CAS unique is stored as its distance from `cas_base`.
     ///
     /// # Panics
-    /// The value has another length, or the item is not short (`Shape::is_short`).
+    /// The new value's length differs from the old one's, or the item is not short
+    /// (`Shape::is_short`).
     ///
     /// # Safety
     /// The caller holds the lock of the item's group.
@@ -331,19 +337,19 @@ impl<'r> Item<'r> {
             CasWidth::None => {}
             CasWidth::Short => {
                 let behind = fields.cas.wrapping_sub(cas_base).to_le_bytes();
-                // SAFETY: it has the field.
+                // SAFETY: the item has the field.
                 unsafe {
                     self.store(self.fields_at, [behind[0], behind[1], behind[2], behind[3]]);
                 }
             }
-            // SAFETY: it has the field.
+            // SAFETY: the item has the field.
             CasWidth::Long => unsafe { self.store(self.fields_at, fields.cas.to_le_bytes()) },
         }
         if self.shape.has_exp() {
             self.set_exptime(fields.exptime);
         }
         if self.shape.has_flags() {
-            // SAFETY: it has the field.
+            // SAFETY: the item has the field.
             unsafe { self.store(self.flags_at(), fields.client_flags.to_le_bytes()) };
         }
         let [value, more] = fields.value;
@@ -357,7 +363,7 @@ impl<'r> Item<'r> {
         );
         let to = self.value_at().cast_mut();
         // SAFETY: as in `copy_value`; the mapping is writable, and the group's lock, which the
-        // caller holds, keeps other writers, and readers that use no atomics, out.
+        // caller holds, keeps out other writers, and readers that use no atomics.
         unsafe {
             match more.is_empty() {
                 true => copy_in(value.as_ptr(), to, value.len()),
@@ -371,14 +377,14 @@ impl<'r> Item<'r> {
         self.at.wrapping_add((self.key_at + self.shape.key_bytes) as usize)
     }
 
-    /// All fields but the CAS unique, to be written elsewhere.
+    /// All fields but the CAS unique, which is 0 here, to be written at another place.
     ///
     /// # Safety
     /// See `log_value`.
     pub(crate) unsafe fn fields(&self) -> Fields<'r> {
         Fields {
             key: self.key(),
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             value: [unsafe { self.log_value() }, &[]],
             cas: 0,
             exptime: self.exptime(),
@@ -389,32 +395,33 @@ impl<'r> Item<'r> {
     }
 }
 
-/// Copies both pieces to `to` as one, since readers copy the value as one at the same time.
+/// Copies both pieces to `to` as one, so that the bytes are cut for atomics in the same way as by
+/// readers, who copy the whole value at the same time.
 ///
 /// # Safety
-/// See `copy_in`, for all their bytes.
+/// See `copy_in`, for the bytes of both pieces.
 #[inline(never)]
 unsafe fn copy_pieces_in([value, more]: [&[u8]; 2], to: *mut u8) {
     let mut both = [0; REWRITTEN_BYTES_MAX];
     let both = &mut both[..value.len() + more.len()];
     both[..value.len()].copy_from_slice(value);
     both[value.len()..].copy_from_slice(more);
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { copy_in(both.as_ptr(), to, both.len()) };
 }
 
-/// True if two keys are the same. For most lengths a call of `memcmp` would cost as much as this
-/// comparison. It has no branch before all bytes are compared, since keys of one tag are nearly
-/// always the same.
+/// True if two keys are the same. For most lengths the call of `memcmp` alone would cost as much as
+/// this comparison. There is no branch before all bytes are compared, since keys with equal tags
+/// are nearly always the same.
 #[inline(always)]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     /// The bits that differ between the words at `at`.
     ///
     /// # Safety
-    /// Both have a word there.
+    /// Both keys have a whole `W` at `at`.
     #[inline(always)]
     unsafe fn differ<W: std::ops::BitXor>(one: &[u8], other: &[u8], at: usize) -> W::Output {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let word = |of: &[u8]| unsafe { of.as_ptr().add(at).cast::<W>().read_unaligned() };
         word(one) ^ word(other)
     }
@@ -422,7 +429,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     if bytes != other.len() {
         return false;
     }
-    // SAFETY: both are as long, and have a word at each of these places.
+    // SAFETY: both keys have this length, and so a word at each of these offsets.
     unsafe {
         let at_ends = || differ::<u128>(one, other, 0) | differ::<u128>(one, other, bytes - 16);
         match bytes {
@@ -443,10 +450,10 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 #[inline]
 pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record<'_> {
     plain_access(region.at(loc), 4, false);
-    // SAFETY: the caller's: a record begins here. Whoever reserved its bytes wrote all of it, an
-    // item or a void, before it committed them, and a segment is drainable only when all its bytes
-    // are committed (`Segment::drainable`, whose Acquire makes them seen). The claim keeps the
-    // segment from being reused, and nobody rewrites first bytes.
+    // SAFETY: the caller guarantees that a record begins here. The column that reserved its bytes
+    // wrote all of them, an item or a void, before it committed them, and a segment is drainable
+    // only when all its bytes are committed (`Segment::drainable`, whose Acquire makes them seen).
+    // The claim keeps the segment from being reused, and nobody rewrites a record's first bytes.
     unsafe {
         match shape::void_extent(region.at(loc)) {
             Some(extent) => Record::Void(extent),
@@ -455,7 +462,8 @@ pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record
     }
 }
 
-/// Writes an item of `shape` at `loc`; `fields.cas` counts from `cas_base` where it is short.
+/// Writes an item of `shape` at `loc`. A short CAS unique is stored as its distance from
+/// `cas_base`.
 ///
 /// # Safety
 /// `shape.extent()` bytes from `loc` are the caller's own: reserved and not yet published.
@@ -475,17 +483,17 @@ pub(crate) unsafe fn write(
     let mut at = region.at(loc);
     let first = shape.first();
     plain_access(at, 4, true);
-    // SAFETY: `at` has `shape.extent()` bytes of the caller's own, which are five at least: two
-    // first ones, the stamp and a key of one, by the assertion above. So the word of four bytes
-    // lies within them. What it has beyond `first.bytes` is overwritten below.
+    // SAFETY: the `shape.extent()` bytes from `at` are the caller's own. They are at least five:
+    // two first bytes, two of the stamp and, by the assertion above, one of the key. So the word's
+    // four bytes lie within them; those beyond `first.bytes` are overwritten below.
     at = unsafe {
         at.cast::<u32>().write_unaligned(first.word.to_le());
         at.add(first.bytes as usize)
     };
     let mut put = |bytes: &[u8]| {
         plain_access(at, bytes.len(), true);
-        // SAFETY: the word and the pieces put below sum up to `shape.extent()`, all of it the
-        // caller's; the sources do not overlap what is not published yet.
+        // SAFETY: the lengths of the word and of the pieces put below add up to `shape.extent()`,
+        // all of it the caller's; no source overlaps these bytes, which are not published yet.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len());
             at = at.add(bytes.len());
@@ -524,6 +532,6 @@ pub(crate) unsafe fn write(
 pub(crate) unsafe fn write_void(region: &Region, loc: u64, extent: u32) {
     let void = shape::void(extent);
     plain_access(region.at(loc), void.len(), true);
-    // SAFETY: within the caller's bytes, which are as many at least.
+    // SAFETY: the caller's `extent` bytes are at least four.
     unsafe { region.at(loc).cast::<[u8; 4]>().write(void) };
 }

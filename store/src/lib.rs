@@ -1,4 +1,5 @@
-//! Key -> item: one shared store, read without locks, written under a lock per group of lines.
+//! The store maps keys to items. All threads share it: they read without locks, and write under a
+//! lock per group of index lines.
 //!
 //! Where: between the protocols' requests and memory; it does no I/O and knows no protocol.
 //! Invariant: `Store::memory_bytes` bounds items, index and all per-item state; no operation
@@ -87,9 +88,10 @@ use room::Drain;
 use stats::Counters;
 use std::{io, sync::Arc};
 
-/// Items get this part of the memory at rest, in percent; the rest are open and free segments.
+/// The part of a full store's memory that holds items, in percent. Open and free segments take the
+/// rest.
 const ITEMS_PERCENT: u64 = 97;
-/// At the start the index takes at most one byte in this many of the memory.
+/// At the start the index takes at most one byte in this number of bytes of memory.
 const INDEX_START_PART: usize = 4;
 /// A store of this size or more asks for huge pages under its index.
 const HUGE_INDEX_FROM_BYTES: usize = 256 << 20;
@@ -103,7 +105,8 @@ pub struct Config {
     pub item_bytes_max: usize,
     /// Number of `Column`s that may be taken.
     pub columns: usize,
-    /// Says which items stay when room is made. `None`: none is evicted, and stores fail (`-M`).
+    /// The policy that chooses the items to evict. `None`: no item is evicted, and without room a
+    /// store fails (`-M`).
     pub eviction: Option<Eviction>,
     /// True if items have CAS uniques; false with `-C`.
     pub cas: bool,
@@ -111,14 +114,14 @@ pub struct Config {
     pub now: u32,
 }
 
-/// Settings from a store's start, which it cannot change later, or only by growing.
+/// Settings for the start of a store. They cannot be set later.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     /// Number of items that the index holds before it grows. At the start the index takes at most a
     /// quarter of the memory. It does not contract below its first width unless the memory limit is
     /// lowered.
     pub items: u64,
-    /// Asks for huge pages under all memory, also if a store of this size would not ask by itself.
+    /// True: ask the system for huge pages under all memory, whatever the store's size.
     pub huge_pages: bool,
     /// NUMA nodes of the columns. Each column stores what it can in memory of its own node.
     pub nodes: Nodes,
@@ -146,7 +149,7 @@ pub struct Store {
     growth: CachePadded<Growth>,
     /// Drain tokens in use, one bit each.
     tokens: CachePadded<AtomicU64>,
-    /// Drains of columns that sleep.
+    /// Unfinished drains of columns whose threads sleep.
     parked: Mutex<Vec<Drain>>,
     /// Segments with items that have expired or were flushed.
     harvest: Harvest,
@@ -243,7 +246,7 @@ impl Store {
     fn reserve(config: &Config, start: &Start) -> io::Result<(Memory, Index)> {
         let growth = memory::region::growth();
         let (bytes, columns) = (config.memory_bytes, config.columns.max(1));
-        let memory = Memory::on(start.nodes.clone(), bytes, growth, columns)?
+        let memory = Memory::with_nodes(start.nodes.clone(), bytes, growth, columns)?
             .with_arena(start.arena.clone());
         let segment_bytes = memory.region.segment_bytes() as usize;
         let bytes_max = memory.segments.count_max() as usize * segment_bytes;
@@ -260,7 +263,8 @@ impl Store {
         Ok((memory, index))
     }
 
-    /// Fewest lines at the start: half of a segment's worth, to leave room for words and overflow.
+    /// Fewest index lines at the start. They fill half of a segment; the other half is left for
+    /// group words and overflow lines.
     fn lines_least(segment_bytes: usize) -> u64 {
         8 << (segment_bytes / 1024).ilog2()
     }
@@ -278,7 +282,7 @@ impl Store {
     /// The system does not know the nodes, or does not allow it. Then memory is of the node of the
     /// column that first uses it.
     pub fn place_memory(&self) -> io::Result<()> {
-        self.memory().place()
+        self.memory().prefer_nodes()
     }
 
     /// True if expired items are removed although nobody asks for them or for room. True at first.
@@ -304,7 +308,7 @@ impl Store {
         Column::new(Arc::clone(self), id)
     }
 
-    /// Sums over all columns; consistent to within what they do meanwhile.
+    /// Sums over all columns. An operation that runs meanwhile may be counted in part.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
@@ -332,7 +336,7 @@ impl Store {
         self.share.store(share.to_bits(), Ordering::Relaxed); // as in `share`
     }
 
-    /// The approximate mean of the linked items' bytes, frames included.
+    /// The approximate mean size of the linked items, frames included.
     fn mean_item_bytes(&self) -> u32 {
         let (probation_bytes, main_bytes) = self.live_bytes();
         let items = self.sum(|counters| &counters.curr_items).max(1);
@@ -350,15 +354,15 @@ impl Store {
         (probation, self.sum(|counters| &counters.bytes).saturating_sub(probation))
     }
 
-    /// Estimates the misses per lookup for each of these memory sizes, in bytes, for the latest
-    /// lookups under LRU. The estimate samples one key in `Store::sampled_one_in`. `None` before
-    /// the first lookup.
+    /// Estimates, from the latest lookups, the misses per lookup that an LRU would have with each
+    /// of these memory sizes, in bytes. The estimate samples one key in `Store::sampled_one_in`.
+    /// `None` before the first lookup.
     #[must_use]
     pub fn miss_ratios<const N: usize>(&self, memory_bytes: [u64; N]) -> Option<[f64; N]> {
         self.mrc.miss_ratios(memory_bytes.map(|bytes| bytes / 100 * ITEMS_PERCENT))
     }
 
-    /// Number of keys of which one is sampled for `miss_ratios`.
+    /// One key in this number of keys is sampled for `miss_ratios`.
     #[must_use]
     pub fn sampled_one_in(&self) -> u64 {
         self.mrc.one_in()
@@ -413,8 +417,8 @@ impl Store {
     }
 
     /// True if a free segment is in no list: some thread is about to use it, to populate it or to
-    /// give its memory back, and may be preempted for any number of a column's loops. For the tests
-    /// of `plant_stall`.
+    /// give its memory back, and may be preempted there for any length of time. For the tests of
+    /// `plant_stall`.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     #[must_use]

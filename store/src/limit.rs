@@ -2,10 +2,11 @@
 //!
 //! Where: `cache_memlimit` sets it; idle moments and appends bring the memory in use towards it.
 //! Invariant: no request waits for a change. A higher limit holds from the next append on. For a
-//! lower one free segments go first; then others are compacted and drained, in slices, until there
-//! are no more than the limit allows, or nothing more can go. Segments keep their size.
-//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which takes no more memory and leaves
-//! giving back to the page mover.
+//! lower one free segments are given back first; then others are compacted and drained, in slices,
+//! until no more are in use than the limit allows, or no more can be emptied. Segments keep their
+//! size.
+//! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`, which takes no more memory and leaves it
+//! to the page mover to give memory back.
 
 use crate::column::Column;
 use crate::handle::View;
@@ -13,14 +14,15 @@ use crate::policy::room;
 use crate::{Config, Store};
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
-/// Segments per appender (of each queue) and per drain token. A column has at most one of each.
+/// Number of segments for which there is one drain token and one appender of each queue. A column
+/// has at most one of each.
 const SEGMENTS_PER_TOKEN: u32 = if cfg!(shuttle) { 8 } else { 32 };
 /// Most tokens: a word has a bit for each.
 const TOKENS_MAX: u32 = 64;
-/// Values that are arriving may hold one byte in this many of the memory. Two of the largest size
-/// may always arrive, if they fit in half of the memory.
+/// Values being received may take one part in this many of the memory. Two values of the largest
+/// size may always be received if they fit in half of the memory.
 const IN_FLIGHT_PART: usize = 4;
-/// Fewest segments beside the index; with fewer, no policy can tell what to evict.
+/// Fewest segments apart from the index; with fewer, no policy can tell which items to evict.
 const SEGMENTS_MIN: u32 = 16;
 /// An upper estimate of the bytes of the index per item.
 const INDEX_BYTES_PER_ITEM: u64 = 11;
@@ -35,19 +37,19 @@ pub(crate) struct Limit {
     /// Most that `tokens` may become.
     pub(crate) tokens_most: u32,
     segments_per_token: u32,
-    /// The second in which a column last found that nothing more can go.
+    /// The second in which a column last found that no more segments can be emptied.
     pub(crate) stuck: AtomicU32,
     /// The next segment to be walked for scattered frames.
     pub(crate) repack_at: AtomicU32,
     /// Number of values copied since the walk for scattered frames last began at the first segment.
     pub(crate) repacked: AtomicU32,
-    /// Number of segments lacking when a walk last could copy no value; `u32::MAX` before.
+    /// The result of `lacking` when a walk last could copy no value; `u32::MAX` before that.
     pub(crate) in_vain: AtomicU32,
-    /// Held while the limit and its numbers change; never taken under another lock.
+    /// Held while the limit and the numbers derived from it change; never taken under another lock.
     changing: Mutex<()>,
 }
 
-/// The error of a limit that cannot hold the largest item, or exceeds the address space.
+/// The error for a limit too low for the largest item, or beyond the reserved address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a store is between 16 segments, or twice its largest item, and 16 times its first size")]
 pub struct OutOfBounds;
@@ -73,12 +75,12 @@ impl Limit {
 
     fn set_tokens(&self, segments: u32) {
         let tokens = (segments / self.segments_per_token).clamp(1, self.tokens_most);
-        self.tokens.store(tokens, Ordering::Relaxed); // a number by itself, here and below
+        self.tokens.store(tokens, Ordering::Relaxed); // no other data depends on it
     }
 }
 
 impl Store {
-    /// The limit as last set: it bounds items, index and all per-item state.
+    /// The limit of memory as last set, in bytes, for items, index and all per-item state together.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.limit.memory_bytes.load(Ordering::Relaxed)
@@ -118,13 +120,14 @@ impl Store {
     }
 
     /// Number of segments that are to be emptied because more are in use than the limit allows. If
-    /// the index alone takes too much, items keep a few segments, which would not make up for it.
+    /// the index alone takes too much, items keep a few segments, since emptying those would not
+    /// suffice.
     pub(crate) fn excess(&self) -> u32 {
         let excess = self.memory().excess();
         if excess == 0 {
             return 0;
         }
-        // The index gives memory that it can do without before any item goes.
+        // Before any item is evicted, the index gives back the memory that it does not need.
         let needs = self.sum(|counters| &counters.curr_items).saturating_mul(INDEX_BYTES_PER_ITEM);
         let needs = usize::try_from(needs).unwrap_or(usize::MAX);
         let gives = match self.index_gives() {
@@ -136,7 +139,8 @@ impl Store {
         excess.min(self.memory().present().saturating_sub(of_index + SEGMENTS_MIN))
     }
 
-    /// Number of segments to be emptied for the limit, beyond those that are free or will be.
+    /// Number of segments to be emptied for the limit, in addition to those that are free or in
+    /// limbo.
     pub(crate) fn lacking(&self) -> u32 {
         let segments = &self.memory().segments;
         match self.excess() {
@@ -160,8 +164,9 @@ impl Column {
     }
 
     /// Limits the store to `memory_bytes` from now on. If that is more than before, the store may
-    /// use it at once. If it is less, items are evicted and others moved in slices until the store
-    /// is within the limit; without eviction, only items that are deleted or expire go.
+    /// use the additional memory at once. If it is less, items are evicted and others moved in
+    /// slices until the store is within the limit; without eviction, only deletes and expiry make
+    /// room.
     ///
     /// # Errors
     /// `OutOfBounds`: nothing was changed.
@@ -176,7 +181,7 @@ impl Column {
         }
         let _alone = limit.changing.lock();
         memory.allow(segments).map_err(|_| OutOfBounds)?;
-        // Relaxed, here and below: numbers by themselves, read by the loads of the same names.
+        // Relaxed, here and below: no other data depends on these numbers.
         limit.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         if memory_bytes < handle.store.config.memory_bytes {
             let segment_bytes = memory.region.segment_bytes() as usize;
@@ -185,9 +190,9 @@ impl Column {
         limit.set_tokens(segments);
         limit.stuck.store(0, Ordering::Relaxed);
         limit.in_vain.store(u32::MAX, Ordering::Relaxed);
-        // Seals the open segments of appenders that are now too many, so that drains find them. A
-        // column that gives a token back after this fence sees the lower number; what a token's
-        // holder opened before its fence is seen here.
+        // Seals the open segments of appenders that are now in excess, so that drains find them. A
+        // column that gives a token back after this fence sees the lower number of tokens; segments
+        // that a token's holder opened before its own fence are seen here.
         fence(Ordering::SeqCst); // pairs with the one in `give_token`
         handle.store.log.seal_all();
         room.adjust(handle.view());
@@ -196,18 +201,18 @@ impl Column {
 }
 
 impl View<'_> {
-    /// The appender of this column's appends.
+    /// The index of the appender that this column uses.
     #[inline]
     pub(crate) fn appender(self) -> usize {
         let appenders = self.tokens_max() as usize;
         if self.handle.id < appenders { self.handle.id } else { self.handle.id % appenders }
     }
 
-    /// Takes the segments that a higher limit allows.
+    /// Takes into use the segments that a raised limit allows.
     pub(crate) fn take_allowed(self) {
         let memory = self.memory();
         if memory.present() < memory.allowed() {
-            // If the limit was lowered meanwhile, this withholds segments.
+            // If the limit was lowered meanwhile, `adjust` withholds segments.
             memory.adjust(self.keep() + 1);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Where: every verb that writes or deletes an item ends here, and so does every eviction.
 //! Invariant: an item is whole, and counted in its segment, before a slot names it; its bytes count
-//! as dead only when no slot does.
+//! as dead only when no slot names it any more.
 
 #![allow(unsafe_code, reason = "items in the mapping")]
 
@@ -30,7 +30,7 @@ pub(crate) enum Move {
     NoRoom,
 }
 
-/// Dead items that were unlinked together.
+/// Counts of dead items that were unlinked together.
 #[derive(Default)]
 pub(crate) struct Reaped {
     expired: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Reaped {
 }
 
 impl Reaped {
-    /// Adds an item that `slot` named.
+    /// Counts an item that `slot` named.
     #[inline]
     pub(crate) fn note(&mut self, fate: Fate, slot: Slot) {
         self.expired += u32::from(fate == Fate::Expired);
@@ -47,7 +47,7 @@ impl Reaped {
         self.unfetched += u32::from(fate == Fate::Expired && !slot.has(FETCHED));
     }
 
-    /// Counts the items, without their bytes. Returns their number.
+    /// Subtracts the items, but not their bytes, from the store's counts. Returns their number.
     pub(crate) fn count(&self, view: View<'_>) -> u32 {
         let items = self.expired + self.flushed;
         view.count_items(-i64::from(items));
@@ -61,7 +61,7 @@ impl Reaped {
 }
 
 impl View<'_> {
-    /// Links the item that was written: `slot` replaces the slot at `old`, or is a new slot.
+    /// Links the item in `written`: `slot` replaces the slot at `old` or, without `old`, is added.
     ///
     /// # Errors
     /// A new slot needs an overflow line of the index, and there is no memory for one. No slot
@@ -93,9 +93,9 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Moves the item at `loc`, if it is still linked, to the place that `place` gives. `cnt` is
-    /// its new counter if it is spared; an item that compaction moves keeps its counter.
-    /// `first_frame` is the head of a copy of its frames, if there is one.
+    /// Moves the item at `loc`, if it is still linked, to the place that `place` reserves. `cnt` is
+    /// the new reference counter of an item that is spared; an item that compaction moves keeps its
+    /// counter. `first_frame` is the head of a copy of its frames, if there is one.
     pub(crate) fn relocate(
         self,
         (hash, loc): (u64, u64),
@@ -120,7 +120,7 @@ impl View<'_> {
             self.log.void(place);
             return Move::NoRoom;
         }
-        // The item was flushed since: in a segment of the new epoch it would be visible again.
+        // The item was flushed meanwhile: in a segment of the new epoch it would be visible again.
         let to_epoch = self.log.segment(place.segment()).epoch();
         if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
             locked.remove(at);
@@ -129,7 +129,7 @@ impl View<'_> {
             self.unlinked(loc, item);
             return Move::Gone;
         }
-        // SAFETY: the item's group is locked as long as the fields are looked at.
+        // SAFETY: the item's group is locked while the fields are in use.
         let fields = unsafe { item.fields() };
         let first_frame = first_frame.unwrap_or(fields.first_frame);
         let fields = Fields { cas, first_frame, ..fields };
@@ -137,7 +137,7 @@ impl View<'_> {
         let (to, to_loc) = (written.place().segment(), written.place().loc());
         self.log.segment(to).link(shape.extent(), fields.exptime, shape.is_chained());
         if fields.exptime != 0 && self.log.segment(to).due() == u32::MAX {
-            // The segment is compaction's own open one: nobody else notes when it is due.
+            // Compaction fills this segment, and nobody else notes when it is due.
             self.log.note_due(to, fields.exptime);
         }
         locked.update(at, |slot| {
@@ -157,13 +157,14 @@ impl View<'_> {
         Move::Moved
     }
 
-    /// Counts an item whose slot is empty now. Not under a lock.
+    /// Counts an item as gone after its slot was emptied. To be called without a lock held.
     pub(crate) fn unlinked(self, loc: u64, item: &Item<'_>) {
         self.count_items(-1);
         self.dispose(loc, item);
     }
 
-    /// Counts the bytes of an item that no slot names, and releases its frames. Not under a lock.
+    /// Counts the bytes of an item that no slot names as dead, and releases its frames. To be
+    /// called without a lock held.
     pub(crate) fn dispose(self, loc: u64, item: &Item<'_>) {
         if let Some(frame) = item.first_frame() {
             self.memory().release(frame);
@@ -171,7 +172,7 @@ impl View<'_> {
         self.dispose_but_frames(loc, item);
     }
 
-    /// Like `dispose`, but for an item whose frames, and reference, are another item's now.
+    /// Like `dispose`, but keeps the frames: another item has taken over the reference to them.
     pub(crate) fn dispose_but_frames(self, loc: u64, item: &Item<'_>) {
         let (segment, extent) = (self.memory().region.segment_of(loc), item.extent());
         let dead = &self.handle.dead_bytes;
@@ -194,8 +195,8 @@ impl View<'_> {
         self.settle_index();
     }
 
-    /// Unlinks the item at `loc` if it is dead, and returns the slot that named it. `Live`: the
-    /// item was not dead, or no longer linked.
+    /// Unlinks the item at `loc` if it is dead. Returns its fate and the slot that named it.
+    /// `Live`: the item was not dead, or no longer linked.
     pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> (Fate, Slot) {
         let mut locked = self.index.lock(hash);
         let Some(at) = locked.find_loc(loc) else { return (Fate::Live, Slot(0)) };

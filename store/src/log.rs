@@ -24,7 +24,7 @@ use crate::queue::Queue;
 use append::TIMED_PART;
 use epoch::Flush;
 use memory::frames::Memory;
-use memory::segments::{NONE, Opening, Reserved, Segment};
+use memory::segments::{NONE, Opening, Reservation, Segment};
 use memory::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
 use out::Out;
 use std::io;
@@ -33,8 +33,8 @@ use timed::{CLASSES, Timed};
 
 /// Distance before and behind a segment's base that short CAS uniques can denote.
 const CAS_REACH: u64 = 1 << 31;
-/// The lowest bits of a segment's birth: its queue, a bit set if its items expire, and their class.
-/// The other bits are its order.
+/// The low bits of a segment's birth give its queue, whether its items expire, and their class. The
+/// other bits give its order of opening in its queue.
 const PROBATION: u64 = 1;
 const TIMED: u64 = 2;
 const CLASS_AT: u32 = 2;
@@ -61,7 +61,7 @@ struct Count {
     segments: AtomicU32,
     /// Number of segments ever opened for the queue, without those that compaction fills.
     opened: AtomicU64,
-    /// The order of the first segment in which hits on items do not count.
+    /// The order of the oldest segment in which hits on items do not raise their counters.
     young_from: AtomicU64,
 }
 
@@ -70,15 +70,15 @@ pub(crate) struct Log {
     pub(crate) memory: Arc<Memory>,
     /// The main queue, and probation.
     lanes: [Lane; 2],
-    /// The stripe of `Lane::timed` that each appender has.
+    /// The stripe of `Lane::timed` that each appender uses.
     stripe_of: Box<[usize]>,
-    /// The youngest part of a queue, in percent.
+    /// The youngest part of a queue, in percent, in which hits do not raise counters.
     window_percent: u32,
     pub(crate) calendar: Calendar,
-    /// The flush word: items in segments of earlier epochs are gone.
+    /// The flush word: items in segments of epochs before the word's epoch are flushed.
     pub(crate) flush: CachePadded<Flush>,
-    /// Bytes of voids, less all bytes of retired segments. Together with the bytes of all items
-    /// that columns have unlinked, these are the dead bytes of the segments in the log.
+    /// Bytes of voids, minus all bytes of retired segments. Added to the bytes of all items that
+    /// columns have unlinked, this gives the dead bytes of the segments in the log.
     dead_bytes: CachePadded<AtomicU64>,
     /// The next CAS unique to hand out.
     cas: CachePadded<AtomicU64>,
@@ -107,7 +107,7 @@ impl Log {
                 count: CachePadded(Count {
                     segments: AtomicU32::new(0),
                     opened: AtomicU64::new(0),
-                    // Without a window, no segment's order reaches this.
+                    // Without a window, `u64::MAX`, which no segment's order reaches.
                     young_from: AtomicU64::new(if window_percent == 0 { u64::MAX } else { 0 }),
                 }),
             })
@@ -125,9 +125,9 @@ impl Log {
         })
     }
 
-    /// Notes that a column's clock says `now`.
+    /// Notes that a column's clock reads `now`.
     pub(crate) fn set_now(&self, now: u32) {
-        self.now.fetch_max(now, Ordering::Relaxed); // a number by itself
+        self.now.fetch_max(now, Ordering::Relaxed); // no other data depends on it
     }
 
     fn lane(&self, queue: policy::Queue) -> &Lane {
@@ -147,7 +147,7 @@ impl Log {
         }
     }
 
-    /// Number of segments of its queue that were opened since a segment's items were stored.
+    /// Number of segments opened in the queue of `segment` since its items were stored.
     pub(crate) fn age(&self, segment: u32) -> u64 {
         let opened = self.lane_of(segment).count.opened.load(Ordering::Relaxed); // a count
         opened.saturating_sub(self.segment(segment).birth() >> ORDER_AT)
@@ -176,9 +176,9 @@ impl Log {
         self.segment(self.memory.region.segment_of(loc))
     }
 
-    /// Returns the first of `count` CAS uniques, which are the caller's.
+    /// Reserves `count` CAS uniques in a row for the caller, and returns the first.
     pub(crate) fn take_cas(&self, count: u64) -> u64 {
-        self.cas.fetch_add(count, Ordering::Relaxed) // unique by itself
+        self.cas.fetch_add(count, Ordering::Relaxed) // uniqueness needs no order
     }
 
     /// The next CAS unique that nobody has taken.
@@ -193,7 +193,7 @@ impl Log {
     }
 
     fn begin(&self, segment: u32, birth: u64) {
-        // Relaxed: numbers by themselves; any value will do.
+        // Relaxed: no other data depends on these numbers, and any recent value will do.
         let cas_base = self.cas.load(Ordering::Relaxed).saturating_sub(CAS_REACH);
         let now = self.now.load(Ordering::Relaxed);
         self.segment(segment).open(Opening { cas_base, epoch: self.epoch(), birth, now });
@@ -203,10 +203,10 @@ impl Log {
         &self.lane_of(segment).queue
     }
 
-    fn try_reserve(&self, segment: u32, bytes: u32) -> Reserved {
+    fn try_reserve(&self, segment: u32, bytes: u32) -> Reservation {
         let (there, segment_bytes) = (self.segment(segment), self.memory.region.segment_bytes());
         let far = there.cas_base() + CAS_REACH + CAS_REACH / 2;
-        // a distance, no order
+        // Relaxed: only the distance matters, not the order of accesses.
         let current = there.epoch() == self.epoch() && self.cas.load(Ordering::Relaxed) < far;
         there.reserve(if current { bytes } else { segment_bytes + 1 }, segment_bytes)
     }
@@ -216,7 +216,7 @@ impl Log {
         Place::new(segment, loc, bytes)
     }
 
-    /// Bytes of voids, less those of retired segments; wraps below 0.
+    /// Bytes of voids, minus all bytes of retired segments; wraps below 0.
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.dead_bytes.load(Ordering::Relaxed) // a sum
     }

@@ -1,9 +1,9 @@
-//! Background work: dead items are removed even if nobody asks for them, and room is made ahead of
-//! need.
+//! Background work: dead items are removed even if no client asks for them, and room is made ahead
+//! of need.
 //!
 //! Where: once in each round of a column's loop, and in its idle moments.
-//! Invariant: a lookup never returns a dead item, however far background walks have come. A walk is
-//! cut into slices, and goes through a segment once all its items, or possibly many, have expired.
+//! Invariant: a lookup never returns a dead item, however far background walks have come. Walks are
+//! cut into slices. A segment is walked once all its items, or possibly many of them, have expired.
 //! Source: memcached's LRU crawler (1.6.45).
 
 use crate::column::Column;
@@ -13,13 +13,13 @@ const SLICE_BYTES: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
 
 impl Column {
     /// Does a bounded slice of background work (expiry, making room ahead of need, index growth).
-    /// True = more is to be done now.
+    /// Returns true if there is more to do now.
     pub fn maintain(&mut self) -> bool {
         let Self { handle, room, flush_walk, .. } = self;
         let view = handle.view();
         view.reclaim();
         view.settle_index();
-        // A pass that has begun is completed even if expiry was switched off since.
+        // A pass that has begun is completed even if background expiry was switched off meanwhile.
         let harvests = view.expires_unasked() || view.index.is_passing();
         if harvests && view.harvest.work(view, SLICE_BYTES) > 0 {
             return true;

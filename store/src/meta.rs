@@ -2,7 +2,7 @@
 //!
 //! Where: the executor's arms for mg, md, touch, gat and delete.
 //! Invariant: exptime and marks change in place, under the lock; an item that has no exptime field
-//! is first written anew with one.
+//! is first stored again with one.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
 #![allow(unsafe_code, reason = "shows a value in the log")]
@@ -20,15 +20,16 @@ use crate::verbs::{Deleted, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Refused
 
 /// The result of a look at an item under the lock.
 enum Looked {
-    /// The item, and its value apart.
+    /// The item, and its value as `Taken`.
     Hit(MetaHit<'static>, Taken),
     Miss,
-    /// The item must first be written anew with an exptime field.
+    /// The item must first be stored again with an exptime field.
     NeedsExptime,
 }
 
 impl Column {
-    /// Like `get`, but also sets the exptime. A miss if there is no room for an exptime field.
+    /// Like `get`, but also sets the exptime. The result is a miss if there is no room for an
+    /// exptime field.
     ///
     /// # Errors
     /// `Refused::Later` only.
@@ -56,14 +57,14 @@ impl Column {
         self.handle.view().sample_lookup(key.hash);
         let Some((mut hit, taken)) = found else { return Ok(None) };
         if let Some(taken) = taken {
-            // SAFETY: `meta_find` returns what it has taken without a quiescent point in between,
-            // and none was passed here.
+            // SAFETY: no quiescent point was passed since the value was taken, neither in
+            // `meta_find` nor here.
             hit.hit.value = unsafe { taken.show(self.handle.view(), &self.copied[..]) };
         }
         Ok(Some(hit))
     }
 
-    /// Like `meta_get`, but returns the value apart.
+    /// Like `meta_get`, but returns the value separately; `None` instead of one if vivified.
     fn meta_find(
         &mut self,
         key: Key<'_>,
@@ -81,15 +82,14 @@ impl Column {
                 Ok(Some(hit)) => return Ok(Some((hit, None))),
                 Ok(None) => {}
                 Err(Refused::Later) => return Err(Refused::Later),
-                // Without room for the field the item stays unchanged, and the client is told of a
-                // miss.
+                // Without room for the field the item stays unchanged, and the client gets a miss.
                 Err(_) => return Ok(None),
             }
         }
         Err(Refused::Later)
     }
 
-    /// Writes the item anew, with room for an exptime.
+    /// Stores the item again, with room for an exptime.
     fn add_exptime(&mut self, key: Key<'_>) -> Result<(), Refused> {
         let changed = self.change(key, None, |_, old| match old {
             // The caller sets the exptime right after.
@@ -101,8 +101,8 @@ impl Column {
         changed.map(|_| ())
     }
 
-    /// Makes an empty item on a miss, with all steps taken and the win marked, so that no other
-    /// client wins it. `None`: another column has made one.
+    /// Stores an empty item on a miss, with all steps taken and the win marked, so that no other
+    /// client wins it. `None`: another column has stored an item of the key meanwhile.
     fn vivify(
         &mut self,
         key: Key<'_>,
@@ -128,7 +128,7 @@ impl Column {
         let Changed::Written { cas } = changed else { return Ok(None) };
         self.handle.view().counters().total_items.add(1);
         let bytes = new.shape(self.handle.view(), key.bytes, None).all_bytes();
-        // The new item is answered once even if it has expired already.
+        // The new item is returned once even if it has expired already.
         let hit = Hit { client_flags: 0, cas, value_bytes: 0, value: Value::Log(&[]) };
         Ok(Some(MetaHit {
             hit,
@@ -149,7 +149,7 @@ impl Column {
         self.delete_if(key, None) == Deleted::Deleted
     }
 
-    /// Deletes the item of `key` if its CAS unique is `cas`, or whatever it is without `cas`.
+    /// Deletes the item of `key` if its CAS unique is `cas`; without `cas`, deletes any item.
     #[inline(always)]
     fn delete_if(&mut self, key: &[u8], cas: Option<u64>) -> Deleted {
         let key = self.handle.view().key(key);
@@ -176,8 +176,8 @@ impl Column {
     /// Meta delete.
     ///
     /// # Errors
-    /// `Refused::NoMemory` when the marked or emptied item found no room, `Refused::Later` when
-    /// there is none yet.
+    /// `Refused::NoMemory` if there is no room for the marked or emptied item, `Refused::Later` if
+    /// there is no room yet.
     pub fn meta_delete(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
         if delete.stale || delete.remove_value {
             return self.mark(delete);
@@ -185,7 +185,8 @@ impl Column {
         Ok(self.delete_if(delete.key, delete.cas))
     }
 
-    /// Marks the item stale, or drops its value, with a new unique; in place if the shape stays.
+    /// Marks the item stale, with a new CAS unique, or removes its value; in place if the shape
+    /// stays.
     fn mark(&mut self, delete: &MetaDelete<'_>) -> Result<Deleted, Refused> {
         let key = self.handle.view().key(delete.key);
         let changed = self.change(key, None, |_, old| {
@@ -229,7 +230,7 @@ impl View<'_> {
         .0
     }
 
-    /// Like `look`, but at an item that was found.
+    /// Like `look`, but for an item that was found.
     fn look_at(
         self,
         locked: &Locked<'_>,

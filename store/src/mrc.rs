@@ -5,26 +5,26 @@
 //! Invariant: at most `SAMPLES_MAX` keys are kept, which bounds the estimate's memory and the work
 //! of one call. No lookup waits for the estimate: a lookup that finds it busy is not counted.
 //! Source: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
-//! 2015. Keys are sampled by their hash, and a reuse distance among the samples stands for one
+//! 2015. Keys are sampled by their hash, and a reuse distance among the samples is scaled up to one
 //! among all keys. If the sample has too many or too few hot keys, the count at the shortest
-//! distance makes up for it. The distances are those of an LRU over bytes: the estimate does not
-//! show what a policy does better.
+//! distance is corrected for it. The distances are those of an LRU over bytes: the estimate does
+//! not show how much better another policy does.
 
 mod stack;
 
 use memory::sync::{AtomicU64, Mutex, Ordering};
 use stack::{Stack, Touched};
 
-/// Binary logarithm of the number of keys of which one is sampled at first.
+/// Initial sampling rate: one key in two to the power of this.
 const RATE_BITS_MIN: u32 = 6;
-/// Most keys that are kept. Beyond that, about every second one is given up for good.
+/// Most keys that are kept. If there are more, about half of the keys are dropped for good.
 const SAMPLES_MAX: usize = 8192;
 /// Binary logarithm of the number of buckets between two powers of two of the distance.
 const PARTS_BITS: u32 = 3;
-/// Binary logarithm of the distance from which on all share the last bucket.
+/// Binary logarithm of the distance from which on all distances share the last bucket.
 const DISTANCE_BITS_MAX: u32 = 44;
 const BUCKETS: usize = (DISTANCE_BITS_MAX << PARTS_BITS) as usize;
-/// Number of sampled lookups after which all those before are halved.
+/// Number of sampled lookups after which all counts are halved.
 const HALF_LIFE: u32 = 1 << 13;
 
 #[derive(Debug)]
@@ -38,9 +38,10 @@ pub(crate) struct Mrc {
 struct Samples {
     rate_bits: u32,
     stack: Stack,
-    /// Lookups by the bucket of their reuse distance, weighted by the number that each stands for.
+    /// Lookups by the bucket of their reuse distance, weighted by the number of lookups that each
+    /// stands for.
     reused: Box<[u64]>,
-    /// Lookups of keys that were not there at any size, weighted likewise.
+    /// Lookups that would miss at any memory size, weighted likewise.
     cold: u64,
     /// Number of lookups of any key.
     all: u64,
@@ -63,11 +64,12 @@ impl Mrc {
 
     #[inline]
     pub(crate) fn samples(&self, hash: u64) -> bool {
-        // Relaxed: a report of a key by an old threshold is ignored.
+        // Relaxed: `with` ignores a key that is only below an old threshold.
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Notes a lookup at `now`, and `lookups`, those of any key since the last one noted.
+    /// Notes a lookup at time `now`. `lookups` is the number of lookups of any key since the last
+    /// note; it is set to 0 once counted.
     pub(crate) fn looked_up(&self, hash: u64, now: u32, lookups: &mut u64) {
         self.with(hash, |samples| {
             samples.all += std::mem::take(lookups);
@@ -91,7 +93,7 @@ impl Mrc {
         }
     }
 
-    /// Misses per lookup with room for this many bytes of items. `None` before the first lookup.
+    /// Misses per lookup for each of these memory sizes, in bytes. `None` before the first lookup.
     pub(crate) fn miss_ratios<const N: usize>(&self, bytes: [u64; N]) -> Option<[f64; N]> {
         let samples = self.samples.lock().ok()?;
         if samples.all == 0 {
@@ -109,7 +111,7 @@ impl Mrc {
         self.samples.lock().map_or(0, |samples| bytes(&samples))
     }
 
-    /// Number of keys of which one is sampled.
+    /// One key in this many is sampled.
     pub(crate) fn one_in(&self) -> u64 {
         // Relaxed: a number for statistics.
         u64::MAX / self.threshold.load(Ordering::Relaxed) + 1
@@ -151,7 +153,8 @@ impl Samples {
         }
     }
 
-    /// Lookups whose reuse distance is less than `bytes`. The bucket of `bytes` counts in part.
+    /// Lookups whose reuse distance is less than `bytes`. The bucket that contains `bytes` counts
+    /// in proportion.
     fn hits(&self, bytes: u64) -> f64 {
         let last = bucket(bytes);
         let below: u64 = self.reused[..last].iter().sum();
@@ -205,7 +208,20 @@ mod tests {
         assert_eq!((bucket(0), bucket(u64::MAX)), (0, BUCKETS - 1));
     }
 
-    /// If all keys are equally likely, the part of them that has no room is missed.
+    #[test]
+    fn the_bucket_of_a_size_counts_in_part() {
+        let mrc = Mrc::new();
+        let mut samples = mrc.samples.lock().expect("nobody else");
+        let of = bucket(1 << 20);
+        let (start, end) = (bucket_start(of), bucket_start(of + 1));
+        samples.reused[of - 1] = 50;
+        samples.reused[of] = 400;
+        for (bytes, hits) in [(start, 50.0), (start + (end - start) / 4, 150.0), (end, 450.0)] {
+            assert!((samples.hits(bytes) - hits).abs() < 0.01, "{bytes}: {}", samples.hits(bytes));
+        }
+    }
+
+    /// If all keys are equally likely, the miss ratio is the part of the keys without room.
     #[test]
     fn uniform_lookups_miss_in_proportion() {
         let (mrc, mut random) = (Mrc::new(), Random::new(1));
@@ -237,7 +253,7 @@ mod tests {
         let (mut held, mut misses, mut time) = (0, 0, 0);
         let (all, mut lookups) = (3_000_000, 0);
         for _ in 0..all {
-            // Squared twice, for a long tail and a hot head.
+            // The cube of a uniform number, for a long tail and a hot head.
             let part = random.below(1 << 20);
             let key = (((((part * part) >> 20) * part) >> 20) * 400_000) >> 20;
             lookups += 1;
@@ -278,7 +294,7 @@ mod tests {
         }
         mrc.deleted(2 << 20);
         (1..=3).for_each(|key| mrc.looked_up(key << 20, 20, &mut 64));
-        // Three lookups were of new keys, one of an expired, one of a deleted.
+        // Three lookups were of new keys, one of an expired key, one of a deleted key.
         let [ratio] = mrc.miss_ratios([1 << 40]).unwrap();
         assert!((ratio - 5.0 / 6.0).abs() < 1e-9, "{ratio}");
         mrc.flushed();

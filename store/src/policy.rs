@@ -1,8 +1,8 @@
-//! Eviction policies: pure functions that decide which items stay, one small file for each.
+//! Eviction policies: pure functions that decide which items stay, one small file for each policy.
 //!
-//! Where: the store asks for the queue of each new item, and once for each live item of a segment
-//! being drained. The offline simulator calls the same code, and the code in `room`, so that it
-//! simulates what the store does.
+//! Where: the store calls a policy for the queue of each new item, and once for each live item of a
+//! segment being drained. The offline simulator calls the same code, and the code in `room`, so
+//! that it simulates what the store does.
 //! Invariant: a policy has no state, no memory and no clock, and depends on its arguments only. It
 //! never raises a counter, and under pressure it eventually evicts some item. To add a policy, add
 //! a file here that implements `Policy`, and its row in `policies!`. Command line, help, `stats
@@ -21,7 +21,8 @@ pub const CNT_MAX: u8 = 3;
 /// One of the two queues of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// The small queue, where an item shows its worth. A policy may do without it.
+    /// The small queue of new items, which leave it for the main queue if they are used. A policy
+    /// may leave it empty.
     Probation,
     /// The large queue.
     Main,
@@ -32,14 +33,14 @@ pub enum Queue {
 pub enum Verdict {
     /// The item goes to the young end of the main queue with this counter.
     Spare(u8),
-    /// The item makes room.
+    /// The item is evicted.
     Evict,
 }
 
 /// The evicted keys that the ghost remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remembered {
-    /// None.
+    /// No keys.
     None,
     /// Keys that left probation.
     Probation,
@@ -50,13 +51,13 @@ pub enum Remembered {
 /// The urgency with which room is needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pressure {
-    /// True if more was spared than freed, by over a sixteenth of the memory.
+    /// True if drains spared more than they freed, by over a sixteenth of the memory.
     pub in_debt: bool,
     /// True if a whole drain under debt has freed nothing.
     pub stuck: bool,
 }
 
-/// An item about to be drained.
+/// An item of a segment being drained.
 #[derive(Clone, Copy, Debug)]
 pub struct Drained {
     /// The queue that it is in.
@@ -69,32 +70,32 @@ pub struct Drained {
     pub mean_bytes: u32,
 }
 
-/// An eviction policy: constants, and functions of their arguments alone.
+/// An eviction policy: constants, and functions that depend only on their arguments.
 trait Policy {
     /// The evicted keys that the ghost remembers.
     const REMEMBERED: Remembered;
     /// The youngest part of each queue, in percent, in which hits do not raise the counter.
     const WINDOW_PERCENT: u64 = 0;
-    /// Probation's share at the start.
+    /// Probation's initial share.
     const SHARE: Share = Share(0.0);
 
-    /// The queue that a new item enters; `remembered`: the ghost knows its key.
+    /// The queue that a new item enters. `remembered` is true if the ghost knows the item's key.
     fn admit(remembered: bool) -> Queue;
-    /// The queue to make room in, by the live bytes of each; `share`: what probation ought to have.
+    /// The queue to make room in, given the live bytes of each. `share` is probation's target.
     fn victim(share: Share, probation_bytes: u64, main_bytes: u64) -> Queue;
-    /// The counter from which on an item is spared, without pressure.
+    /// The lowest counter with which an item is spared if there is no pressure.
     fn bar(item: Drained) -> u8;
     /// The counter that a spared item keeps.
     fn spared_cnt(item: Drained) -> u8;
 
-    /// The counter from which on an item is spared under debt, if `bar` is not higher.
+    /// The lowest counter with which an item is spared under debt, unless `bar` is higher.
     fn bar_in_debt(is_stuck: bool) -> u8 {
         if is_stuck { CNT_MAX + 1 } else { CNT_MAX }
     }
 
-    /// Probation's new share, when a key is stored again that the ghost remembers to have left the
-    /// queue `from`; its item has `item_bytes` of the `all_bytes` that are live. Lost updates are
-    /// harmless.
+    /// Probation's new share after a key is stored again that the ghost remembers as evicted from
+    /// the queue `from`. The key's item has `item_bytes` of the `all_bytes` that are live. Lost
+    /// updates are harmless.
     fn rebalance(share: Share, _from: Queue, _item_bytes: u64, _all_bytes: u64) -> Share {
         share
     }
@@ -110,7 +111,7 @@ trait Policy {
     }
 }
 
-/// The part of all live bytes that probation ought to have, 0 to 1.
+/// Probation's target share of all live bytes, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(pub f64);
 
@@ -123,18 +124,18 @@ impl Share {
     }
 }
 
-/// Makes `Eviction` of the rows: each has a policy's variant, its file, its name and its help.
+/// Makes `Eviction` from the rows below. Each row has a policy's variant, file, name and help.
 macro_rules! policies {
     ($($(#[$doc:meta])* $policy:ident in $file:ident, $name:literal, $help:literal;)+) => {
-        /// The policies there are.
+        /// The eviction policies.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub enum Eviction { $($(#[$doc])* $policy),+ }
 
         impl Eviction {
-            /// All, with the names users know them by.
+            /// All policies, with their names on the command line.
             pub const ALL: [(&'static str, Eviction); [$($name),+].len()] =
                 [$(($name, Eviction::$policy)),+];
-            /// A line about each, in the same order.
+            /// A line of help about each policy, in the order of `ALL`.
             pub const HELP: [&'static str; Eviction::ALL.len()] =
                 [$(concat!($name, ": ", $help)),+];
 
@@ -150,19 +151,20 @@ macro_rules! policies {
                 match self { $(Eviction::$policy => <$file::$policy as Policy>::WINDOW_PERCENT),+ }
             }
 
-            /// Probation's share to begin with.
+            /// Probation's initial share.
             #[must_use]
             pub fn share(self) -> Share {
                 match self { $(Eviction::$policy => <$file::$policy as Policy>::SHARE),+ }
             }
 
-            /// The queue that a new item enters; `remembered`: the ghost knows its key.
+            /// The queue that a new item enters. `remembered` is true if the ghost knows the item's
+            /// key.
             #[must_use]
             pub fn admit(self, remembered: bool) -> Queue {
                 match self { $(Eviction::$policy => $file::$policy::admit(remembered)),+ }
             }
 
-            /// The queue to make room in, by the live bytes of each, and by probation's `share`.
+            /// The queue to make room in, given the live bytes of each and probation's `share`.
             #[must_use]
             pub fn victim(self, share: Share, probation_bytes: u64, main_bytes: u64) -> Queue {
                 match self {
@@ -172,14 +174,15 @@ macro_rules! policies {
                 }
             }
 
-            /// The fate of an item.
+            /// Decides whether an item is spared or evicted.
             #[must_use]
             pub fn judge(self, item: Drained, pressure: Pressure) -> Verdict {
                 match self { $(Eviction::$policy => $file::$policy::judge(item, pressure)),+ }
             }
 
-            /// Probation's share from now on: a key that the ghost remembers is stored again,
-            /// having left the queue `from`; `item_bytes` of `all_bytes` that are live.
+            /// Probation's new share after a key is stored again that the ghost remembers as
+            /// evicted from the queue `from`; its item has `item_bytes` of the `all_bytes` that are
+            /// live.
             #[must_use]
             pub fn rebalance(
                 self,

@@ -22,7 +22,7 @@ const COUNTED_BYTES: u64 = 48 + 1 + 2;
 const COUNTED_FLAGS_BYTES: u64 = 4;
 const COUNTED_CAS_BYTES: u64 = 8;
 
-/// The approximate number of bytes an item takes beside key and value, in log and index.
+/// The approximate number of bytes an item takes in log and index, in addition to key and value.
 const OVERHEAD_BYTES: u32 = 20;
 
 impl Body<'_> {
@@ -46,18 +46,18 @@ impl Body<'_> {
 }
 
 impl Column {
-    /// Stores `body` as `put` says.
+    /// Stores `body` as `put` specifies.
     ///
     /// # Errors
     /// `Refused`: nothing was stored, since the value is too large or there is no room. If the verb
-    /// is `Set`, the key's older item is then gone. `Refused::Later` changes nothing.
+    /// is `Set`, the key's older item is then deleted. `Refused::Later` changes nothing.
     #[inline]
     pub fn put(&mut self, put: &Put<'_>, body: Body<'_>) -> Result<Stored, Refused> {
         let hash = self.hashed(put.key);
         self.put_hashed(put, hash, body)
     }
 
-    /// Like `put`, but for the key that `hash` was made from.
+    /// Like `put`, but with the hash of `put.key` computed beforehand.
     ///
     /// # Errors
     /// Like `put`.
@@ -95,7 +95,7 @@ impl Column {
         done
     }
 
-    /// Stores a longer value, or one that is to lie in the arena, or extends one.
+    /// Stores a longer value or one that is to lie in the arena, or extends a stored value.
     #[inline(never)]
     fn put_any(&mut self, put: &Put<'_>, hash: u64, mut body: Body<'_>) -> Result<Stored, Refused> {
         let key = Key { bytes: put.key, hash };
@@ -118,8 +118,8 @@ impl Column {
         done
     }
 
-    /// Checks that a value of this size would be taken. Called before its bytes have arrived, with
-    /// the header's verb and key: a refused `Set` removes the key's old item.
+    /// Checks that a value of this size would be accepted. Called before the value has arrived,
+    /// with the header's verb and key: a refused `Set` removes the key's old item.
     ///
     /// # Errors
     /// `Refused::TooLarge`.
@@ -134,7 +134,7 @@ impl Column {
         Err(Refused::TooLarge)
     }
 
-    /// Deletes the key's older value if a set was refused. `Refused::Later` is no refusal yet.
+    /// Deletes the key's older value if a set was refused. `Refused::Later` is not final.
     #[cold]
     fn drop_refused(&mut self, put: &Put<'_>, refused: Refused) {
         if put.verb == Verb::Set && refused != Refused::Later {
@@ -142,7 +142,8 @@ impl Column {
         }
     }
 
-    /// The longest value given to `put` as bytes. Longer ones live in frames, as a `Draft`.
+    /// The length of the longest value to be given to `put` as bytes. Longer values are received in
+    /// frames, as a `Draft`.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
         self.handle.store.frame_bytes() as usize
@@ -168,7 +169,7 @@ impl Column {
         Ok(stored)
     }
 
-    /// The answer, if the verb's condition already fails without the lock. It needs no room.
+    /// The answer if the verb's condition fails already without the lock; then no room is needed.
     #[inline(never)]
     fn refuse_early(&mut self, key: Key<'_>, put: &Put<'_>) -> Option<Stored> {
         let view = self.handle.view();
@@ -178,8 +179,8 @@ impl Column {
         Some(answer)
     }
 
-    /// Stores a value if the verb's condition holds. `value` is a function, so that each kind of
-    /// value is compiled into code of its own.
+    /// Stores a value if the verb's condition holds. `value` is a function, so that `store` is
+    /// compiled separately for each kind of value.
     #[inline(always)]
     fn store<'a>(
         &mut self,
@@ -189,7 +190,7 @@ impl Column {
         value_bytes: u32,
     ) -> Result<Stored, Refused> {
         let new = move || New {
-            // A stale store keeps the old exptime, known only under the lock.
+            // With `put.stale` the old exptime may stay, which is known only under the lock.
             has_exptime: put.stale,
             client_flags: put.client_flags,
             key_binary: put.key_binary,
@@ -207,7 +208,7 @@ impl Column {
             move |_, old| {
                 let holds = match put.verb {
                     Verb::Set => Ok(None),
-                    _ if plant::is(Fault::ConditionNotAskedAgain) => Ok(None),
+                    _ if plant::is(Fault::ConditionNotRechecked) => Ok(None),
                     _ => condition(put, old.map(|old| (old.seen.cas, old.seen.item.exptime()))),
                 };
                 match holds {
@@ -236,7 +237,8 @@ impl Column {
 }
 
 impl View<'_> {
-    /// Makes a draft of a value in the arena, where it was received or by a copy.
+    /// Makes a draft of a value in the arena: in the place where it was received, or else of a
+    /// copy.
     fn in_arena(self, value: &[u8]) -> Option<Draft> {
         Draft::where_it_lies(self, value).or_else(|| Draft::in_chunks(self, &[value]))
     }
@@ -255,7 +257,7 @@ impl View<'_> {
         }
     }
 
-    /// Tells the estimate of the miss ratio what was stored.
+    /// Reports a stored item to the miss-ratio estimate.
     #[cold]
     #[inline(never)]
     fn tell_stored(self, hash: u64, put: &Put<'_>, stored: Stored) {
@@ -280,8 +282,8 @@ fn extends(verb: Verb) -> bool {
 }
 
 /// Checks, like memcached's `do_store_item` without append and prepend, that the value may be
-/// stored over an item with this CAS unique and exptime. `Some`: it may, but is marked stale and
-/// gets this exptime.
+/// stored over an item with this CAS unique and exptime. `Some`: the value may be stored, but is
+/// marked stale and gets this exptime.
 ///
 /// # Errors
 /// The answer, if the value may not be stored.
@@ -290,7 +292,7 @@ fn condition(put: &Put<'_>, seen: Option<(u64, u32)>) -> Result<Option<u32>, Sto
     match (put.verb, seen) {
         (Verb::Add, Some(_)) | (Verb::Replace, None) => Err(Stored::NotStored),
         (Verb::Cas, None) => Err(Stored::NotFound),
-        // 0 is no unique: it does not match even an item that has none (`-C`).
+        // 0 is not a CAS unique: it does not match even an item that has none (`-C`).
         (Verb::Cas, Some(_)) if put.cas == 0 => Err(Stored::Exists),
         (Verb::Cas, Some((cas, _))) if put.cas == cas => Ok(None),
         (Verb::Cas, Some((cas, exptime))) if put.stale && put.cas < cas => Ok(Some(exptime)),

@@ -1,7 +1,7 @@
 //! NbQ: the non-blocking queue of sealed segments, for NbQ-CLOCK's queue of objects.
 //!
-//! Where: the log has one for each of its two queues. Sealing a segment pushes it, making room
-//! takes from the old end, and compaction keeps the position of the segment that it compacts.
+//! Where: the log has one for each of its two queues. Sealing pushes a segment, making room takes
+//! segments from the old end, and compaction keeps the position of a segment that it compacts.
 //! Invariant: an entry counts only while its segment's ticket is the entry's position. The column
 //! that changes a segment's state from `Sealed` to `Draining` owns the segment; entries only give
 //! the order. No column waits.
@@ -17,22 +17,23 @@ use memory::sync::{AtomicU64, CachePadded, Ordering};
 use memory::words::{Words, low};
 use std::io;
 
-/// Marks an entry whose segment has left.
+/// Marks an entry whose segment has left the queue.
 const HOLE: u32 = u32::MAX;
 /// Marks an entry whose position is kept for the segment that a compaction is filling.
 const HELD: u32 = u32::MAX - 1;
-/// Most segments that a search from the old end finds in use by others. Holes are not counted: many
-/// may lie behind one such segment, but no more than the ring has entries.
+/// Most segments that a search from the old end tries before it gives up. Holes are not counted;
+/// there are no more of them than the ring has entries.
 const SEARCH_SEGMENTS: usize = 64;
-/// Number of entries moved from the old end to the new when holes have stretched the queue.
+/// Number of entries that a push moves from the old end to the young end while holes stretch the
+/// queue.
 const ROTATE_ENTRIES: usize = 4;
 
-/// Fewest entries per segment for pages behind the old end to be given back. The ring is made for
-/// the largest number of segments that there may ever be.
+/// A ring with fewer entries per segment than this gives back no pages behind the old end. The ring
+/// is sized for the largest number of segments that may ever exist.
 const SPARE_FACTOR: usize = 16;
-/// Fewest pages of the ring for any to be given back.
+/// A ring with fewer pages than this gives none back.
 const SPARE_PAGES: u64 = 4;
-/// Most bits of a queue's positions.
+/// Number of bits for a queue's positions; the bits above hold the queue's number.
 const POSITION_BITS: u32 = 48;
 
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl Queue {
         })
     }
 
-    /// Bytes of memory that the queue takes while there are `segments`.
+    /// Bytes of memory that the queue takes while there are `segments` segments.
     pub(crate) fn bytes(&self, segments: u32) -> usize {
         // Relaxed: numbers for statistics.
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
@@ -75,16 +76,17 @@ impl Queue {
     /// Adds a segment at the young end. The caller sets its state to `Sealed` afterwards.
     pub(crate) fn push(&self, segments: &Segments, segment: u32) {
         self.append(segments, segment);
-        // If holes stretch the queue beyond this, entries move; the ring has four for each segment.
+        // If holes stretch the queue beyond three positions per segment, entries move to the young
+        // end; the ring has four entries per segment.
         if self.span() > u64::from(segments.count()) * 3 {
             (0..ROTATE_ENTRIES).for_each(|_| self.rotate(segments));
         }
     }
 
-    /// Number of positions from the old end to the young one: a hint; 0 if the young end that was
-    /// read lies before the old one.
+    /// Number of positions from the old end to the young end: a hint; 0 if the young end as read
+    /// lies before the old end as read.
     fn span(&self) -> u64 {
-        // Relaxed: hints. The old end first, since it only ever goes towards the young one.
+        // Relaxed: hints. The old end is read first, since it only moves towards the young end.
         let head = self.head.load(Ordering::Relaxed);
         self.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
@@ -106,16 +108,16 @@ impl Queue {
     }
 
     fn append(&self, segments: &Segments, segment: u32) {
-        let position = self.tail.fetch_add(1, Ordering::Relaxed); // the entry publishes
+        let position = self.tail.fetch_add(1, Ordering::Relaxed); // the store below publishes
         segments.get(segment).set_ticket(position);
         // Release pairs with the Acquire in `segment_at`.
         self.at(position).store(entry(position, segment), Ordering::Release);
     }
 
-    /// Takes the oldest drainable segment, which is then `Draining` and the caller's.
+    /// Takes the oldest drainable segment, which is then `Draining` and owned by the caller.
     pub(crate) fn take_oldest(&self, segments: &Segments) -> Option<u32> {
         self.advance(segments);
-        let head = self.head.load(Ordering::Relaxed); // a hint where to look
+        let head = self.head.load(Ordering::Relaxed); // a hint
         let tail = self.tail.load(Ordering::Relaxed);
         for (position, segment) in (head..tail)
             .filter_map(|position| Some((position, self.segment_at(position)?)))
@@ -165,9 +167,10 @@ impl Queue {
         }
     }
 
-    /// Moves the oldest entry to the young end, so that the old end can pass the holes behind it.
+    /// Moves the oldest entry to the young end, so that the old end can pass the holes behind that
+    /// entry.
     fn rotate(&self, segments: &Segments) {
-        let head = self.head.load(Ordering::Relaxed); // `change` decides
+        let head = self.head.load(Ordering::Relaxed); // a hint: `change` decides
         match self.segment_at(head) {
             Some(segment) => {
                 let queued = segments.get(segment).ticket() == head;
@@ -185,7 +188,7 @@ impl Queue {
     /// Moves the head past holes.
     fn advance(&self, segments: &Segments) {
         loop {
-            let head = self.head.load(Ordering::Relaxed); // the exchange decides
+            let head = self.head.load(Ordering::Relaxed); // a hint: the exchange decides
             if self.at(head).load(Ordering::Acquire) != entry(head, HOLE) {
                 return;
             }
@@ -237,7 +240,7 @@ fn entry(position: u64, segment: u32) -> u64 {
 #[allow(clippy::expect_used, reason = "a test")]
 mod tests {
     use super::*;
-    use memory::segments::{Opening, Reserved};
+    use memory::segments::{Opening, Reservation};
     use std::collections::VecDeque;
 
     /// Segments 0..count, sealed and queued in order.
@@ -254,7 +257,7 @@ mod tests {
     fn seal(segments: &Segments, queue: &Queue, segment: u32) {
         let there = segments.get(segment);
         there.open(Opening::default());
-        assert_eq!(there.reserve(100, 64), Reserved::Sealed);
+        assert_eq!(there.reserve(100, 64), Reservation::Sealed);
         queue.push(segments, segment);
         there.set_state(State::Sealed);
     }
@@ -280,7 +283,7 @@ mod tests {
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
-    /// With the system's pages, whatever their size, and with those of arm64 if there are enough.
+    /// Runs with the system's page size, and in debug builds with two page sizes of arm64.
     #[test]
     fn what_has_left_takes_no_memory_and_is_not_there_again() {
         come_and_go();
@@ -335,13 +338,13 @@ mod tests {
 mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
-    use memory::segments::{Opening, Reserved};
+    use memory::segments::{Opening, Reservation};
 
     fn seal(segments: &Segments, queue: &Queue) {
         let Some(segment) = segments.take(0) else { return };
         let there = segments.get(segment);
         there.open(Opening::default());
-        assert_eq!(there.reserve(100, 64), Reserved::Sealed);
+        assert_eq!(there.reserve(100, 64), Reservation::Sealed);
         queue.push(segments, segment);
         there.set_state(State::Sealed);
     }
@@ -352,7 +355,7 @@ mod under_loom {
         1 << (4 * segment)
     }
 
-    /// Whenever the ends are read while they move, they are no further apart than they ever were.
+    /// The ends, read while they move, never appear further apart than they ever were.
     #[test]
     fn the_ends_are_never_seen_far_apart() {
         let mut builder = loom::model::Builder::new();

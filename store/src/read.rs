@@ -1,8 +1,8 @@
-//! Every read of a key: one line and one item without a lock, or under its group's lock.
+//! Reads of a key: one index line and one item, without a lock or under the group's lock.
 //!
 //! Where: GET, and the first look of every other verb.
-//! Invariant: an item returned was linked at some moment during the call; that an item has expired
-//! is decided under the lock, because a touch may be rewriting its exptime. A short value is copied
+//! Invariant: an item returned was linked at some moment during the call. An item is found expired
+//! only under the lock, because a touch may be rewriting its exptime. A short value is copied
 //! before anybody sees it, and the copy counts only if the slot names the same bytes afterwards
 //! (see `rewrite`).
 //! Source: the KV-Cache paper, section 4.2.2.
@@ -21,7 +21,7 @@ use memory::plant::{self, Fault};
 use memory::sync::wait_a_little;
 use std::marker::PhantomData;
 
-/// Says if an item may be seen by clients.
+/// The state of an item that decides if clients may see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Live,
@@ -56,12 +56,12 @@ impl<'l> Old<'l, '_> {
 pub(crate) enum Taken {
     /// Number of bytes that were copied into the column's buffer.
     Copied(usize),
-    /// The value of the item at this location, which is never rewritten, and its frames, if any.
+    /// The location of an item whose value is never rewritten, and the pinned frames of the value.
     Lasting(u64, Option<Pinned>),
 }
 
 impl Taken {
-    /// Returns the value. `copied` is the buffer that `Copied` bytes were copied into.
+    /// Returns the value; `copied` is the buffer that holds the bytes of `Copied`.
     ///
     /// # Safety
     /// The column has passed no quiescent point since the value was taken.
@@ -76,7 +76,7 @@ impl Taken {
     }
 }
 
-/// The data that a reply shows before the value; each function reads it from the item.
+/// The data that a reply shows before the value. Each function reads one field of the item.
 pub struct Head<'s> {
     view: View<'s>,
     item: Item<'s>,
@@ -84,7 +84,7 @@ pub struct Head<'s> {
 }
 
 impl Head<'_> {
-    /// The client's own 32 bits.
+    /// The 32 bits of flags that the client stored with the item.
     #[inline]
     #[must_use]
     pub fn client_flags(&self) -> u32 {
@@ -105,16 +105,15 @@ impl Head<'_> {
         self.view.cas_of(self.slot, &self.item)
     }
 
-    /// The exptime, if certain without a lock; 0: never. `None`: a touch may be changing it.
+    /// The exptime (0: never), or `None` if a concurrent touch may be changing it.
     #[inline]
     #[must_use]
     pub fn exptime(&self) -> Option<u32> {
         (!self.item.shape().has_exp()).then_some(0)
     }
 
-    /// Seconds since the last noted access (`l`), if this access need not be noted. `None`: it must
-    /// be noted under the lock, so that two clients that ask at once are not both told the old
-    /// time.
+    /// Seconds since the last noted access (meta flag `l`). `None`: this access must be noted too,
+    /// under the lock, so that of two concurrent clients only one gets the old time.
     #[inline]
     #[must_use]
     pub fn idle_seconds(&self) -> Option<u32> {
@@ -129,22 +128,22 @@ impl Head<'_> {
         self.item.shape().key_binary()
     }
 
-    /// True if the item was fetched before (`h`). Only true is certain: two clients that fetch the
-    /// item at once may both be told false.
+    /// True if the item was fetched before (meta flag `h`). False is not certain: two clients that
+    /// fetch the item at once may both get false.
     #[inline]
     #[must_use]
     pub fn fetched(&self) -> bool {
         self.slot.has(FETCHED)
     }
 
-    /// True if the item is stale (`X`). Then the first client to look wins, which takes the lock.
+    /// True if the item is stale (meta flag `X`). The first client to read it wins, under the lock.
     #[inline]
     #[must_use]
     pub fn stale(&self) -> bool {
         self.slot.has(STALE)
     }
 
-    /// True if another client won before (`Z`).
+    /// True if another client has already won the right to recache the item (meta flag `Z`).
     #[inline]
     #[must_use]
     pub fn token_sent(&self) -> bool {
@@ -167,7 +166,7 @@ impl Column {
             let value_bytes = item.value_bytes().0;
             item.copy_value(&mut copied[..value_bytes as usize]);
             let (client_flags, cas) = (item.client_flags(), view.cas_of(found.slot, &item));
-            // All that was read is of one version.
+            // An unchanged slot proves that all bytes read are of one version.
             if found.is_unchanged() {
                 view.note_use(key.hash, &found, &item);
                 let value = Value::Log(&copied[..value_bytes as usize]);
@@ -177,11 +176,11 @@ impl Column {
         get_anyhow(handle, key.bytes, key.hash, &mut copied[..])
     }
 
-    /// Like `get`, but for the key that `hash` was made from, and appends a reply to `out`. If the
-    /// value is short and `around` says what stands around it, the whole reply is appended at once.
-    /// Otherwise `head` appends what stands before the value and says what is to follow; it may be
-    /// called several times, and what an earlier call appended is removed. If `head` calls the
-    /// lookup off, nothing is appended and nothing counted.
+    /// Like `get`, but takes the key's hash and appends a reply to `out`. If the value is short and
+    /// `around` returns the text around it, the whole reply is appended at once. Otherwise `head`
+    /// appends the text before the value and returns the kind of data to follow. `head` may be
+    /// called several times; the output of its earlier calls is removed. If `head` calls the lookup
+    /// off, nothing is appended and nothing counted.
     #[inline(always)]
     pub fn get_around(
         &mut self,
@@ -204,7 +203,7 @@ impl Column {
         {
             let before = out.len();
             item.append_around(out, &around, key);
-            // See `get`.
+            // An unchanged slot proves that the reply is of one version.
             if found.is_unchanged() {
                 view.sample_lookup(hash);
                 view.note_use(hash, &found, &item);
@@ -232,12 +231,12 @@ fn get_anyhow<'s>(
     })?;
     view.note_use(key.hash, &found, &item);
     let (client_flags, value_bytes, cas) = head;
-    // SAFETY: a quiescent point takes the handle mutably, which is borrowed all the time.
+    // SAFETY: a quiescent point needs the handle mutably, and the handle is borrowed for `'s`.
     let value = unsafe { taken.show(view, copied) };
     Some(Hit { client_flags, cas, value_bytes, value })
 }
 
-/// Like `Column::get_around`, but for any length and without `around`; `found` is given.
+/// `Column::get_around` without `around`, for any length. `found` is the key's slot, if known.
 #[inline(never)]
 fn get_found_into<'s>(
     handle: &'s Handle,
@@ -297,7 +296,7 @@ impl<'r> View<'r> {
         item.cas(|| self.log.segment_of(slot.loc()).cas_base())
     }
 
-    /// Says if the item at `loc` may be seen at this column's time.
+    /// Decides if clients may see the item at `loc` at this column's time.
     #[inline(always)]
     pub(crate) fn fate(self, item: &Item<'_>, loc: u64) -> Fate {
         if self.has_expired(item) {
@@ -314,8 +313,8 @@ impl<'r> View<'r> {
         exptime != 0 && exptime <= now
     }
 
-    /// The item of a slot that was read just now, if it has the key, is in one of the shorter
-    /// forms, as nearly all items are, and is seen to be live at once. The slot may be busy.
+    /// Returns the item of `found` if it has the key and one of the shorter layouts, as nearly all
+    /// items do, and is live. The slot may be busy.
     #[inline(always)]
     fn shown_at_once(self, found: &Found<'r>, key: &[u8]) -> Option<Item<'r>> {
         let (region, loc) = (&self.store.memory().region, found.slot.loc());
@@ -332,8 +331,8 @@ impl<'r> View<'r> {
         self.store.index.find(key.hash, |slot| unsafe { self.with_key(slot, key.bytes) }.is_some())
     }
 
-    /// The found item, if it is live and its slot not busy. `None`: the caller looks again; a dead
-    /// item has been unlinked by then.
+    /// Returns the item of `found` if it is live and its slot is not busy. Otherwise unlinks a dead
+    /// item or waits for the slot a little, and returns `None`: the caller must look again.
     fn shown(self, hash: u64, found: &Found<'r>, rounds: &mut u32) -> Option<Item<'r>> {
         let loc = found.slot.loc();
         // SAFETY: what was found is borrowed from the handle, so its slot was read since the
@@ -351,9 +350,9 @@ impl<'r> View<'r> {
     }
 
     /// Calls `read` with the key's live item until all bytes that `read` has read are of one
-    /// version. Returns the slot, the item and `read`'s result. The item's slot may be `found`
-    /// already. If `read` returns `None`, the item is no longer linked, and the key is looked for
-    /// again.
+    /// version. Returns the slot, the item and `read`'s result. `found` is the key's slot if the
+    /// caller knows it already. `read` returns `None` if the item is no longer linked; then the key
+    /// is looked up again.
     #[inline]
     fn read<T>(
         self,
@@ -366,7 +365,7 @@ impl<'r> View<'r> {
             let found = found.take().or_else(|| self.find(key))?;
             let Some(item) = self.shown(key.hash, &found, &mut rounds) else { continue };
             let got = read(found.slot, item);
-            // Frames that `read` pinned are this item's, too.
+            // An unchanged slot also proves that frames pinned by `read` belong to this item.
             if let Some(got) = got.filter(|_| found.is_unchanged()) {
                 return Some((found, item, got));
             }
@@ -374,14 +373,14 @@ impl<'r> View<'r> {
     }
 
     /// Finds the key's live item without a lock. The caller may read only the item's exptime and
-    /// the parts that are never rewritten; its CAS unique was read here.
+    /// the parts that are never rewritten, and the CAS unique in `Seen::cas`.
     pub(crate) fn find_live(self, key: Key<'_>) -> Option<Seen<'r>> {
         let read = self.read(key, None, |slot, item| Some(self.cas_of(slot, &item)));
         read.map(|(Found { slot, .. }, item, cas)| Seen { slot, item, cas })
     }
 
-    /// Shows `look` the key's live item, if any, under the lock of its group, and returns the lock.
-    /// A dead item is unlinked first.
+    /// Calls `look` with the key's live item, if any, under the lock of the key's group. Returns
+    /// `look`'s result and the lock. A dead item is unlinked first.
     #[inline(always)]
     pub(crate) fn look_locked<T>(
         self,
@@ -395,7 +394,7 @@ impl<'r> View<'r> {
                 let looked = look(&locked, old.as_ref());
                 return (looked, locked);
             };
-            // By location: another column may have set the key meanwhile.
+            // Unlinks by location, since another column may set the key after the unlock.
             let loc = dead.seen.slot.loc();
             drop(locked);
             self.reap(key.hash, loc);
@@ -418,7 +417,7 @@ impl<'r> View<'r> {
         Some(self.old(locked, at, slot, item))
     }
 
-    /// The item of the slot at `at`, found under this lock.
+    /// Describes the item of the slot at `at`, which was found under this lock.
     #[inline(always)]
     pub(crate) fn old<'l>(
         self,
@@ -432,7 +431,7 @@ impl<'r> View<'r> {
         Old { at, seen, fate, lock: PhantomData }
     }
 
-    /// Counts a use of the item found.
+    /// Counts a use of the item of `found`.
     #[inline]
     fn note_use(self, hash: u64, found: &Found<'_>, item: &Item<'_>) {
         let loc = found.slot.loc();
@@ -481,7 +480,7 @@ impl<'r> View<'r> {
         Some(Taken::Lasting(loc, pinned))
     }
 
-    /// Appends an item's value to `out` if it may be rewritten, or returns it without a copy.
+    /// Appends a value that may be rewritten to `out`, or returns another value without a copy.
     #[inline(always)]
     fn append(self, loc: u64, item: &Item<'r>, out: &mut Vec<u8>) -> Option<Appended<'r>> {
         let Some(log) = item.lasting_value() else {
@@ -494,12 +493,12 @@ impl<'r> View<'r> {
         Some(Appended::Lasting(log, self.handle.keep(loc)))
     }
 
-    /// Pins the frames of an item's value, from `first` on. `None`: they were given back.
+    /// Pins the frames of an item's value, from `first` on. `None`: the frames were given back.
     #[inline(never)]
     pub(crate) fn pin(self, item: &Item<'_>, first: u32) -> Option<Pinned> {
         let (value_bytes, log_bytes) = item.value_bytes();
         let framed = (value_bytes - log_bytes) as usize;
-        // SAFETY: both are the item's. The caller either holds the group's lock, or calls
+        // SAFETY: `first` and `framed` are the item's. The caller holds the group's lock, or calls
         // `Found::is_unchanged` before the value is read, which is false if the item is not linked.
         unsafe { Pinned::hold(self.memory(), first, framed) }
     }

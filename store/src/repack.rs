@@ -1,10 +1,10 @@
-//! Brings frames in use together in fewer segments: values whose frames are scattered are copied to
-//! free frames of segments that stay.
+//! Moves the frames in use to fewer segments: values whose frames are scattered are copied to free
+//! frames of segments that the store keeps.
 //!
 //! Where: when the memory limit was lowered, before items are evicted for it.
-//! Invariant: a published chain is never changed: the whole value is copied, and its item is
-//! written anew to name the copy. Every reader of the old chain holds it, and the last holder frees
-//! it.
+//! Invariant: a published chain is never changed: the whole value is copied, and a new item that
+//! names the copy replaces the old item. Every reader of the old chain holds it, and the last
+//! holder frees it.
 
 #![allow(unsafe_code, reason = "writes frames in the mapping")]
 
@@ -16,21 +16,21 @@ use memory::frames::Pinned;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// Longest value that is copied. A longer one would take too long, and its frames fill whole
-/// segments, except at their ends.
+/// Longest value that is copied, in bytes. A longer value would take too long, and its frames fill
+/// whole segments, except at the value's ends.
 const COPIED_BYTES_MAX: u32 = 2 << 20;
-/// After a walk in vain, another begins once fewer segments are lacking, by one in this many.
+/// After a pass in vain, the next begins once one in this many of the lacking segments is gained.
 const IN_VAIN_PART: u32 = 16;
 /// Most segments that one call looks at to find one to walk.
 const LOOKS_MAX: u32 = 4096;
 
 impl Store {
-    /// The segment from which on frames count as scattered, if bringing them together would win as
-    /// many segments as the limit demands.
+    /// Returns the segment from which on frames count as scattered. `None` unless repacking them
+    /// would free as many segments as the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {
         let memory = self.memory();
         let lacking = self.lacking();
-        // Relaxed, here and below: hints; at worst a segment is walked twice, or later.
+        // Relaxed, here and below: hints. At worst a segment is walked twice, or later.
         let in_vain = self.limit.in_vain.load(Ordering::Relaxed);
         if lacking == 0 || lacking > in_vain - in_vain.div_ceil(IN_VAIN_PART) {
             return None;
@@ -39,8 +39,8 @@ impl Store {
         (spare >= lacking).then_some(from)
     }
 
-    /// Claims a segment to walk for items whose frames are scattered. Returns it, and the segment
-    /// from which on frames count as scattered.
+    /// Claims a segment to walk for items whose frames are scattered. Returns that segment and the
+    /// result of `scattered`.
     pub(crate) fn claim_to_repack(&self) -> Option<(u32, u32)> {
         let from = self.scattered()?;
         let (memory, limit) = (self.memory(), &self.limit);
@@ -49,7 +49,7 @@ impl Store {
             if segment >= memory.segments.count() {
                 limit.repack_at.store(0, Ordering::Relaxed);
                 if limit.repacked.swap(0, Ordering::Relaxed) == 0 {
-                    // Another walk begins once fewer segments are lacking.
+                    // The next pass begins once fewer segments are lacking (`IN_VAIN_PART`).
                     limit.in_vain.store(self.lacking().max(1), Ordering::Relaxed);
                     return None;
                 }
@@ -67,7 +67,7 @@ impl Store {
 
 impl View<'_> {
     /// Copies the value of the item at `loc` if any of its frames lies in a segment from `from` on.
-    /// The item is written to the open segment of the holder of `token`. Returns the bytes copied.
+    /// The new item goes to the segment that `token` fills. Returns the bytes copied.
     pub(crate) fn repack(
         self,
         (hash, loc): (u64, u64),
@@ -81,8 +81,8 @@ impl View<'_> {
             return 0;
         };
         let memory = self.memory();
-        // SAFETY: both are the item's. The next lines check that the item is still linked; if it is
-        // not, the frames are not read.
+        // SAFETY: `old` and `framed_bytes` are the item's. The next lines check that the item is
+        // still linked; if it is not, the frames are not read.
         let pinned = unsafe { Pinned::hold(memory, old, framed_bytes as usize) };
         let Some(pinned) = pinned else { return 0 };
         let linked = self.index.find(hash, |slot| slot.loc() == loc).is_some();
@@ -95,7 +95,7 @@ impl View<'_> {
         let moved = Moved { cnt: None, first_frame: Some(copy) };
         if self.relocate((hash, loc), item, moved, place) == Move::Moved {
             memory.release(old);
-            self.limit.repacked.fetch_add(1, Ordering::Relaxed); // as above
+            self.limit.repacked.fetch_add(1, Ordering::Relaxed); // Relaxed: a hint
             self.counters().compacted_bytes.add(framed_bytes.into());
         } else {
             memory.release(copy);
@@ -104,7 +104,7 @@ impl View<'_> {
     }
 }
 
-/// Copies a chain to free frames of segments before `before`. `None`: there are too few.
+/// Copies a chain to free frames of segments before `before`. `None`: too few of these are free.
 fn copied(store: &Store, pinned: &Pinned, before: u32) -> Option<u32> {
     let memory = store.memory();
     let (mut first, mut last) = (None, None);
@@ -113,8 +113,8 @@ fn copied(store: &Store, pinned: &Pinned, before: u32) -> Option<u32> {
             first.map(|first| memory.release(first));
             return None;
         };
-        // SAFETY: the frame is this call's alone until its chain is published, and a piece is no
-        // longer than a frame; another frame's bytes do not overlap it.
+        // SAFETY: only this call uses the frame until its chain is published. A piece is no longer
+        // than a frame, and lies in another frame.
         unsafe { memory.frame_at(frame).copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
         match last {
             Some(last) => memory.chain(last, frame),

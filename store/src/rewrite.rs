@@ -1,27 +1,27 @@
-//! Rewriting in place: a new item of the old one's shape is written over the old one.
+//! Rewriting in place: a new item of the same shape is written over the old item.
 //!
-//! Where: the engine tries it before it takes a place, whatever the verb; every reader of short
-//! values follows the protocol below.
-//! Invariant: of an item only these are rewritten: its value, CAS unique, exptime, client flags and
-//! stamp; never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied
-//! before anybody else sees it, and the copy counts only if the slot names the same bytes after it.
+//! Where: the engine tries to rewrite before it takes a place in the log, for every verb; every
+//! reader of short values follows the protocol below.
+//! Invariant: only an item's value, CAS unique, exptime, client flags and stamp are rewritten;
+//! never its key, shape or extent. A value no longer than `REWRITTEN_BYTES_MAX` is copied before
+//! anybody else sees it, and the copy counts only if the slot names the same bytes afterwards.
 //! Source: a sequence lock (Boehm, "Can seqlocks get along with programming language memory
-//! models?", 2012), its number in the slot.
+//! models?", 2012), with the sequence number in the slot.
 //!
 //! ```text
-//!   writer, under the group's lock        reader, without
-//!     slot: busy                            slot, Acquire; busy: again
+//!   writer, under the group's lock        reader, without the lock
+//!     slot: busy                            slot, Acquire; if busy, again
 //!     fence Release                         bytes, Relaxed, into a buffer of its own
 //!     bytes, Relaxed                        fence Acquire
-//!     slot: version + 1, Release            slot, Relaxed; not as before: again
+//!     slot: version + 1, Release            slot, Relaxed; if changed, again
 //! ```
-//! By the fences, a reader that has read a byte of a rewriting sees the busy slot of that
-//! rewriting, or a later slot; a reader that has read none of its bytes has the version that the
-//! slot named. A pair of location and version never comes back while a reader may hold it: at the
-//! last version an item is appended anew; a moved item begins at version 0 elsewhere; and the old
-//! bytes are not used again before every column has passed a quiescent point. Drains, touches and
-//! other writers, which change or copy items under the lock, meet no rewriting at all. A walk that
-//! reads an item without the lock treats all that may be rewritten as a hint.
+//! By the fences, a reader that has read a byte of a rewrite then sees the busy slot of that
+//! rewrite, or a later slot. A reader that has read no such byte has the version that the slot
+//! named. A pair of location and version never comes back while a reader may hold it: after the
+//! last version, the new item is appended; a moved item begins at version 0 at another location;
+//! and the old bytes are not used again before every column has passed a quiescent point. Drains,
+//! touches and other writers change or copy items under the lock, so they meet no rewrite. A walk
+//! that reads an item without the lock treats all that may be rewritten as a hint.
 
 #![allow(unsafe_code, reason = "writes over an item in the mapping")]
 
@@ -32,7 +32,7 @@ use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::read::{Fate, Old};
 use memory::plant::{self, Fault};
 
-/// True if an item of `shape` may be written over a slot's item. Without the lock a guess.
+/// True if an item of `shape` may be written over a slot's item; without the lock, a guess.
 #[inline]
 pub(crate) fn looks_rewritable(slot: Slot, item: &Item<'_>, shape: Shape) -> bool {
     let is_fresh = slot.ver() < VER_MAX || plant::is(Fault::LastVersionRewritten);
@@ -50,8 +50,8 @@ impl View<'_> {
             && self.log.segment_of(slot.loc()).epoch() == self.log.epoch()
     }
 
-    /// Writes an item over `old`, which can be rewritten. `change` makes the new slot, which gets
-    /// the next version. False: the CAS unique does not fit, and nothing was written.
+    /// Writes an item over `old`, for which `can_rewrite` holds. `change` makes the new slot, which
+    /// gets the next version. False: the CAS unique does not fit, and nothing was written.
     #[inline(always)]
     pub(crate) fn rewrite(
         self,
@@ -66,7 +66,7 @@ impl View<'_> {
         if item.shape().cas() == CasWidth::Short && behind > u64::from(u32::MAX) {
             return false;
         }
-        // Before the item's own exptime, since walks trust the segment's latest one.
+        // Raised before the item's exptime changes, since walks trust the segment's latest exptime.
         if !plant::is(Fault::LifeNotProlonged) {
             segment.raise_exp(fields.exptime);
         }
@@ -76,8 +76,8 @@ impl View<'_> {
             change,
             #[inline(always)]
             || {
-                // SAFETY: `old` borrows the lock of its group, under which it was found
-                // (`View::find_locked`).
+                // SAFETY: `old` was found under the lock of its group (`View::find_locked`) and
+                // borrows that lock.
                 unsafe { item.rewrite(fields, segment.cas_base()) }
             },
         );

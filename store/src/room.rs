@@ -29,16 +29,16 @@ use memory::sync::{Ordering, spin_loop};
 
 /// Number of appends that do not look for room after a look that could make none.
 const REST_APPENDS: u32 = 64;
-/// Most slices of work of an append while no segment is free, before `Later` is the answer.
+/// Most slices of work that an append does while no segment is free; then its answer is `Later`.
 const SLICES_MAX: u32 = 16;
-/// Number of looks in a row that found no work to do and no other column at work before an append
-/// is refused. After a single look, another column may have been between two steps.
+/// An append is refused after this many looks that found neither work to do nor another column at
+/// work. One look is not enough: another column may have been between two steps.
 const VAIN_LOOKS_MAX: u32 = 4;
-/// Appends refused without a look, if nothing is evicted, after one found the store full.
+/// Number of appends refused without a look once one found the store full, if nothing is evicted.
 const FULL_APPENDS: u32 = 256;
 
-/// Factor by which the work of an append exceeds its size where memory would grow. In segments that
-/// are half dead this work makes room for one and a half times the size.
+/// Bytes of work per byte appended where memory would otherwise grow. In segments that are half
+/// dead this work makes room for one and a half times the append's size.
 const REUSE_FACTOR: u32 = 3;
 
 /// The state that a column keeps between its slices of making room.
@@ -51,9 +51,9 @@ pub(crate) struct Room {
     /// Number of further appends that do not look for room, after a look that could make none.
     rest: u32,
     /// Number of further appends that are refused without a look, after one found that nothing can
-    /// be freed. The number is ignored once the column itself has made as many bytes dead as make a
-    /// segment worth compacting, and it is reset when the clock moves on. Bytes that other columns
-    /// have made dead are found once the number is 0.
+    /// be freed. Ignored once this column has made enough bytes dead for a segment to be worth
+    /// compacting; reset when the clock moves on. Bytes that other columns have made dead are found
+    /// once the number is 0.
     pub(crate) full_appends: u32,
     /// The hash of the last key answered with `Later` because the index lacked a line.
     pub(crate) lacks_line: Option<u64>,
@@ -73,8 +73,8 @@ impl Room {
         }
     }
 
-    /// A place in `queue` for an item of `bytes` that will expire at `exptime` (0: never); pays for
-    /// room as it goes. A quiescent point.
+    /// Returns a place in `queue` for an item of `bytes` that expires at `exptime` (0: never), and
+    /// pays for room first. The call may pass a quiescent point.
     ///
     /// # Errors
     /// `NoMemory`: nothing can be freed. `Later`: memory will be freed, or more work than an
@@ -91,7 +91,7 @@ impl Room {
         })
     }
 
-    /// A frame for a value that is arriving. Like `place`, pays for room; a quiescent point.
+    /// Returns a frame for an arriving value. Like `place`, pays and may pass a quiescent point.
     ///
     /// # Errors
     /// Like `place`.
@@ -110,7 +110,7 @@ impl Room {
             return self.pay_for_reuse(handle, bytes);
         }
         pass_and_reclaim(handle);
-        // Counts segments that wait for other columns, but not those that are to be withheld.
+        // Segments that wait for other columns count as free; segments to be withheld do not.
         let segments = &handle.store.memory().segments;
         let free = (segments.free() + segments.limbo()).saturating_sub(handle.store.excess());
         if free >= high {
@@ -127,8 +127,8 @@ impl Room {
         }
     }
 
-    /// Called before an append of `bytes` while enough segments are free: if few of these are warm,
-    /// and too much of the touched memory is dead, pays for dead memory to be used again.
+    /// Pays for dead memory to be used again, before an append of `bytes` while enough segments are
+    /// free, if few of these are warm and too much of the touched memory is dead.
     #[inline]
     fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
         if handle.store.memory().segments.warm() <= handle.store.keep()
@@ -156,7 +156,7 @@ impl Room {
         }
     }
 
-    /// Calls `take`, and if that returns `None`, makes room for it.
+    /// Calls `take`; if it returns `None`, makes room and calls it again.
     #[inline(always)]
     fn take<T>(
         &mut self,
@@ -183,7 +183,7 @@ impl Room {
         }
         let mut vain_looks = 0;
         for _ in 0..SLICES_MAX {
-            // If enough drained segments wait for other columns, evictions would be in vain.
+            // While enough drained segments wait for other columns, evictions would not help.
             let enough = handle.store.memory().segments.limbo() >= handle.store.high();
             let progress = !enough && self.make_room(handle.view(), SLICE_BYTES_MAX);
             pass_and_reclaim(handle);
@@ -207,7 +207,7 @@ impl Room {
         Err(Refused::Later)
     }
 
-    /// True if it is known, without a look, that nothing can be freed.
+    /// True if an earlier look has shown that nothing can be freed.
     fn is_full(&self, view: View<'_>) -> bool {
         self.full_appends > 0
             && view.config.eviction.is_none()
@@ -216,7 +216,7 @@ impl Room {
     }
 }
 
-/// Passes a quiescent point, and reclaims the memory that all columns have passed.
+/// Passes a quiescent point, and reclaims memory that no column can be reading any more.
 fn pass_and_reclaim(handle: &mut Handle) {
     handle.pass();
     handle.view().reclaim();
@@ -225,8 +225,8 @@ fn pass_and_reclaim(handle: &mut Handle) {
 
 impl Store {
     /// True if other columns hold what may become room: retired segments that wait for quiescent
-    /// points, a walk, a pass. Relaxed: hints; an append that is answered with `Later` is tried
-    /// again.
+    /// points, walks, a pass through the index, gathered segments. Relaxed: hints, since an append
+    /// that is answered with `Later` is tried again.
     pub(crate) fn others_make_room(&self) -> bool {
         self.memory().segments.limbo() > 0
             || self.tokens.load(Ordering::Relaxed) != 0

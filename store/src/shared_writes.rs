@@ -1,17 +1,17 @@
-//! Counts the cache lines an operation writes that other columns' operations touch: the fewer, the
-//! better the operation scales with the number of cores.
+//! Counts the cache lines that an operation writes and other columns' operations touch. The fewer
+//! such lines, the better the operation scales with the number of cores.
 //!
 //! Where: `RUSTFLAGS="--cfg shuttle" cargo test -p hypostyle-store --lib shared_writes`.
 //! Invariant: every access through `memory::sync`, and every byte of the log, is recorded as the
 //! shipped source makes it. A line that column A writes is shared if column B reads or writes it in
-//! operations of all kinds on the same keys, on others and on new ones; lines of the log, which
-//! only the readers of their keys read, are counted apart.
+//! operations of any kind on the same keys, on others or on new ones. Lines of the log, which only
+//! readers of their keys read, are counted separately.
 //!
-//! Mutexes are not recorded. An operation tries one if it widens the index, lays out a group anew,
-//! gathers segments that are due or reports a sampled key, one key in 64; the operations recorded
-//! here do none of that. Under shuttle, blocks of CAS uniques, lumps of reported items and slices
-//! of drains are shorter: a line written once in four operations here is written once in 64
-//! elsewhere.
+//! Mutexes are not recorded. An operation tries to lock one only if it widens the index, lays out a
+//! group again, gathers segments that are due, or reports a sampled key (one key in 64); the
+//! operations recorded here do none of these. Under shuttle, blocks of CAS uniques, batches of
+//! reported items and slices of drains are shorter: a line written once in four operations here is
+//! written once in 64 in a server.
 //!
 //! Source: Clements et al., "The scalable commutativity rule", SOSP 2013: an operation scales if it
 //! writes no line that others touch.
@@ -30,13 +30,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 const LINE: usize = 64;
-/// Number of operations looked at.
+/// Number of operations recorded.
 const LOOKS: u32 = 256;
-/// Number of other items stored before the look. In the smallest store more than fit.
+/// Number of other items stored before the recording. The smallest store cannot hold them all.
 const OTHERS: u32 = 10_000;
-/// Names of lines: of the index, of a segment's entry, and the column's own counters. Other columns
-/// do not read the counters in each operation, only once for each segment that they open or drain,
-/// to sum up the live bytes.
+/// The name of the lines of a column's counters. Other columns read them, not in each operation,
+/// but once for each segment that they open or drain, to sum up the live bytes.
 const COUNTERS: &str = "counters";
 const INDEX_LINE: &str = "line of the index";
 const INDEX_GROUP: &str = "group of the index";
@@ -45,19 +44,19 @@ const ENTRY_SECOND: &str = "segment's entry, second line";
 /// The lines that an append writes.
 const APPENDED: [&str; 5] = [COUNTERS, INDEX_GROUP, INDEX_LINE, ENTRY_FIRST, ENTRY_SECOND];
 const VALUE: [u8; 100] = [b'v'; 100];
-/// A value of another length, so that it is not written in place.
+/// A value of another length, so that storing it does not rewrite the old item in place.
 const LONGER: [u8; 120] = [b'w'; 120];
 
 struct Scene {
     store: Arc<Store>,
     a: Column,
     b: Column,
-    /// The keys looked at. None is sampled for the estimate of the miss ratio.
+    /// The keys of the recorded operations. None is sampled for the estimate of the miss ratio.
     keys: Vec<Vec<u8>>,
     made: u32,
 }
 
-/// Names of the lines that an operation writes and others touch; number of lines of the log.
+/// The names of the shared lines that an operation writes, and its number of lines of the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Written {
     shared: Vec<String>,
@@ -90,7 +89,7 @@ impl Scene {
         scene
     }
 
-    /// A key that was not there before.
+    /// Returns an unused key that is not sampled.
     fn fresh(&mut self) -> Vec<u8> {
         loop {
             self.made += 1;
@@ -101,7 +100,7 @@ impl Scene {
         }
     }
 
-    /// Stores the keys, and then many others, by column A; then a second passes.
+    /// Stores the keys and then many others by column A, and sets the clock a second later.
     fn filled(mut self) -> Self {
         let others: Vec<_> = (0..OTHERS).map(|_| self.fresh()).collect();
         for key in self.keys.iter().chain(&others) {
@@ -112,7 +111,7 @@ impl Scene {
         self
     }
 
-    /// Lines that column B touches in operations of all kinds on the keys, others and new ones.
+    /// Returns the lines that column B touches in all operations on the keys, others and new ones.
     fn touched(&mut self) -> BTreeSet<usize> {
         let others: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
         let new: Vec<_> = (0..LOOKS).map(|_| self.fresh()).collect();
@@ -159,7 +158,7 @@ impl Scene {
         "elsewhere".into()
     }
 
-    /// Calls `operate` for each key, and returns what each call has written.
+    /// Calls `operate` for each key, and returns the writes of each call.
     fn look(mut self, mut operate: impl FnMut(&mut Column, &[u8])) -> Vec<Written> {
         let mut written = Vec::new();
         for key in &self.keys {
@@ -195,8 +194,8 @@ fn recorded(test: impl Fn() + Send + Sync + 'static) {
     Runner::new(RandomScheduler::new_from_seed(0, 1), config).run(test);
 }
 
-/// Runs `looks` and asserts which shared lines most operations write, the greatest mean of their
-/// number, and the number of lines of the log, which are the item's own.
+/// Runs `looks` and asserts that `mostly` is the most frequent set of shared lines, that their mean
+/// number is at most `shared_mean_max`, and that such operations write `log` lines of the log.
 fn writes(
     looks: impl Fn() -> Vec<Written> + Send + Sync + 'static,
     mostly: &'static [&'static str],
@@ -228,28 +227,28 @@ fn a_get_of_a_saturated_item_writes_nothing() {
         }
         scene.look(get)
     };
-    // The mean is exact: no operation writes.
+    // A mean of 0 is exact: no operation writes a shared line.
     writes(looks, &[], (0..=0, 0.0));
 }
 
 #[test]
 fn a_get_that_hits_writes_the_slot() {
-    // The line with the item's slot, where the use is counted.
+    // The index line holds the item's slot, which counts the use.
     writes(|| Scene::new(16).filled().look(get), &[INDEX_LINE], (0..=0, 1.0));
 }
 
 #[test]
 fn a_set_in_place_writes_the_slot_and_the_groups_word() {
-    // The group's word has the lock, the slot's line the version. One operation in four takes CAS
-    // uniques. The counters: see `COUNTERS`.
+    // The group's word holds the lock, and the slot's line the version. One operation in four takes
+    // CAS uniques. For the counters, see `COUNTERS`.
     let looks = || Scene::new(16).filled().look(|a, key| set(a, key, &VALUE));
     writes(looks, &[COUNTERS, INDEX_GROUP, INDEX_LINE], (2..=3, 3.3));
 }
 
 #[test]
 fn a_set_of_a_new_key_writes_its_segments_entry_too() {
-    // The entry's first line has cursor and committed bytes; it is shared because readers of the
-    // segment's items read there the base of CAS uniques and the queue. Its second line has the
+    // The entry's first line holds the cursor and the committed bytes; it is shared because readers
+    // of the segment's items read the base of CAS uniques and the queue there. The second holds the
     // live bytes. Some operations take CAS uniques, report items to the index, or open a segment.
     let looks = || Scene::new(16).look(|a, key| set(a, key, &VALUE));
     writes(looks, &APPENDED, (2..=3, 5.6));
@@ -257,16 +256,16 @@ fn a_set_of_a_new_key_writes_its_segments_entry_too() {
 
 #[test]
 fn a_set_with_another_length_writes_no_more_lines_than_one_of_a_new_key() {
-    // All overwrite items of one segment, so the second line is mostly that segment's.
+    // All sets replace items of one segment, so the second line is mostly that segment's.
     let looks = || Scene::new(16).filled().look(|a, key| set(a, key, &LONGER));
     writes(looks, &APPENDED, (3..=4, 5.6));
 }
 
 #[test]
 fn a_set_that_evicts_writes_twice_as_many_lines_in_the_mean() {
-    // The lines of a SET of a new key. About every tenth also does a slice of a drain: for each
-    // item evicted it writes the group's word, the slot's line and the ghost's, and the segment's
-    // live bytes; for segments that come and go, their entries, the free list and the queues.
+    // Each writes the lines of a SET of a new key. One in ten also does a slice of a drain, which
+    // writes the group's word, the slot's line, the ghost's and the segment's live bytes for each
+    // evicted item, and entries, free list and queues for segments opened or retired.
     let looks = || {
         let mut scene = Scene::new(1).filled();
         scene.keys = (0..LOOKS).map(|_| scene.fresh()).collect();

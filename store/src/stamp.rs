@@ -15,15 +15,15 @@
 const COARSE: u16 = 1 << 15;
 /// Binary logarithm of the seconds in a coarse stamp's unit.
 const UNIT_LOG: u32 = 8;
-/// The bits of a unit that a stamp keeps.
+/// Mask of the bits of a unit's number that a coarse stamp keeps.
 const UNITS: u32 = (1 << 14) - 1;
 /// A stamp that was set this many seconds ago is made coarse.
 pub(crate) const COARSE_FROM_SECONDS: u32 = SECONDS / 4;
-/// Seconds wrap around after this many.
+/// Number of seconds after which the seconds in a stamp wrap around.
 const SECONDS: u32 = 1 << 15;
-/// Seconds since the oldest access that a stamp which is not coarse can denote.
+/// Age in seconds of the oldest access that a stamp which is not coarse can denote.
 pub(crate) const SECONDS_MAX: u32 = SECONDS - 1 - AHEAD_SECONDS as u32;
-/// Seconds within which another access is not noted (memcached's `ITEM_UPDATE_INTERVAL`).
+/// Seconds after a noted access in which no other is noted (memcached's `ITEM_UPDATE_INTERVAL`).
 const NOTED_SECONDS: u16 = 60;
 /// Most seconds that a stamp may be ahead of a column's clock.
 const AHEAD_SECONDS: u16 = 255;
@@ -39,15 +39,15 @@ impl Stamp {
         Self(low(now))
     }
 
-    /// Returns false if an access at `now` need not be noted. True is a guess: it is also returned
-    /// if a column's clock is behind, and for a minute after seconds wrap around.
+    /// Returns false if an access at `now` need not be noted. True may be wrong: when the column's
+    /// clock is behind the stamp, and for a minute after the seconds wrap around.
     #[inline(always)]
     pub(crate) fn may_be_late(self, now: Stamp) -> bool {
-        // A coarse stamp is too far from any `now`, since its bit 14 is 0.
+        // A coarse stamp is never near `now`: its bit 15 is 1 and its bit 14 is 0.
         now.0.wrapping_sub(self.0) > NOTED_SECONDS
     }
 
-    /// True if the access was noted within a minute, so that one in second `now` need not be.
+    /// True if the stamp is at most a minute old at `now`, so that an access need not be noted.
     #[inline]
     pub(crate) fn is_fresh(self, now: u32) -> bool {
         self.0 & COARSE == 0 && self.seconds_before(now) <= NOTED_SECONDS.into()
@@ -73,7 +73,7 @@ impl Stamp {
     }
 }
 
-/// The lowest 15 bits.
+/// Returns the lowest 15 bits of `number`.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are kept")]
 fn low(number: u32) -> u16 {

@@ -1,13 +1,13 @@
 //! The store's counters, per column, and their sums.
 //!
-//! Where: beside every operation; read by `stats`.
+//! Where: changed by every operation, and read by `stats`.
 //! Invariant: a column's counters have one writer, so they need no atomic addition.
 
 use crate::policy::Queue;
 use memory::sync::Counter;
 
-/// The value to show of a statistic after a `stats reset`, at which it was `earlier`: a `count`
-/// begins at 0 again, a `gauge` shows the present value.
+/// The value of a statistic to show after a `stats reset`; `earlier` is its value at the reset. A
+/// `count` shows the increase since the reset, a `gauge` the present value.
 macro_rules! since {
     (count, $now:expr, $earlier:expr) => {
         $now.wrapping_sub($earlier)
@@ -17,7 +17,7 @@ macro_rules! since {
     };
 }
 
-/// Makes of each row a column's counter, its sum over the columns and its `stats reset` rule.
+/// Makes each row a column's counter, its sum over the columns and its rule for `stats reset`.
 macro_rules! counters {
     ($($(#[$doc:meta])* $kind:ident $name:ident,)+) => {
         /// One column's counters.
@@ -35,19 +35,19 @@ macro_rules! counters {
         /// The store's own counters, summed over its columns.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
-            /// Bytes the index takes now.
+            /// Bytes that the index takes now.
             pub hash_bytes: u64,
-            /// Bytes of the index in overflow lines: many where keys collide.
+            /// Bytes of the index's overflow lines: many where keys collide.
             pub hash_overflow_bytes: u64,
-            /// log2 of the index's slots, rounded down.
+            /// Binary logarithm of the index's number of slots, rounded down.
             pub hash_power_level: u32,
-            /// The part of all live bytes that probation ought to have now, in percent.
+            /// The present target share of the probation queue in all live bytes, in percent.
             pub probation_percent: u64,
             $($(#[$doc])* pub $name: u64,)+
         }
 
         impl Stats {
-            /// The increase of each count since `earlier`; everything else is as it is now.
+            /// Returns the increase of each count since `earlier`, and the rest as it is now.
             #[must_use]
             pub fn since(&self, earlier: &Stats) -> Stats {
                 Stats { $($name: since!($kind, self.$name, earlier.$name),)+ ..*self }
@@ -56,11 +56,11 @@ macro_rules! counters {
     };
 }
 
-/// Most evictions in a mean over the latest ones; at least half as many are in it.
+/// Most evictions in the mean that `eviction_age` returns. At this number both sums are halved.
 const LATE_EVICTIONS: u64 = 1 << 14;
 
 impl Counters {
-    /// Counts an item of `bytes` that is linked in `queue`.
+    /// Counts the linking of an item of `bytes` bytes in `queue`.
     #[inline]
     pub(crate) fn link(&self, queue: Queue, bytes: u64) {
         self.bytes.add(bytes);
@@ -69,7 +69,7 @@ impl Counters {
         }
     }
 
-    /// Counts an item of `bytes` in `queue`, `log_bytes` of them in the log, that is unlinked.
+    /// Counts the unlinking of an item of `bytes` bytes in `queue`, `log_bytes` of them in the log.
     #[inline]
     pub(crate) fn unlink(&self, queue: Queue, bytes: u64, log_bytes: u32) {
         self.bytes.sub(bytes);
@@ -79,7 +79,7 @@ impl Counters {
         }
     }
 
-    /// Counts an item that is evicted and whose segment was opened `seconds` ago.
+    /// Counts the eviction of an item whose segment was opened `seconds` ago.
     pub(crate) fn note_eviction_age(&self, seconds: u32) {
         if self.late_evictions.get() >= LATE_EVICTIONS {
             self.late_evictions.sub(LATE_EVICTIONS / 2);
@@ -102,14 +102,14 @@ impl Stats {
 counters! {
     /// Items linked now.
     gauge curr_items,
-    /// Bytes of linked items: key, value, overhead, in the log and in frames.
+    /// Bytes of linked items in the log and in frames: keys, values and overhead.
     gauge bytes,
     /// Bytes of linked items in the probation queue.
     gauge probation_bytes,
-    /// Bytes of the log that the items took which this column has unlinked. The log counts bytes
-    /// that were voided, and subtracts those of retired segments.
+    /// Bytes of the log in items that this column has unlinked. The log itself counts bytes that
+    /// were voided, and subtracts those of retired segments.
     gauge dead_bytes,
-    /// Items ever linked.
+    /// All items that were ever linked.
     count total_items,
     /// Live items dropped to make room.
     count evictions,
@@ -119,14 +119,14 @@ counters! {
     count evicted_active,
     /// Evicted items with an exptime.
     count evicted_nonzero,
-    /// Items stored over old ones of their shape, in place.
+    /// Items written in place over an old item of the same shape.
     count rewritten,
-    /// Keys stored that the ghost remembered.
+    /// Stored keys that the ghost remembered from an eviction.
     count ghost_hits,
-    /// Expired or flushed items whose memory is used again, or whose key.
+    /// Expired or flushed items whose memory or key is used again.
     count reclaimed,
-    /// Items never fetched that had expired when background work dropped them, or that were dead
-    /// when room was made.
+    /// Items dropped that were never fetched: expired ones by background work, or dead ones when
+    /// room was made.
     count expired_unfetched,
     /// Expired items dropped by the background walk.
     count crawler_reclaimed,
@@ -136,17 +136,17 @@ counters! {
     count get_expired,
     /// Lookups that found a flushed item.
     count get_flushed,
-    /// cas that matched.
+    /// `cas` requests whose CAS unique matched.
     count cas_hits,
-    /// cas that differed.
+    /// `cas` requests whose CAS unique differed.
     count cas_badval,
-    /// cas on a miss.
+    /// `cas` requests whose key had no item.
     count cas_misses,
     /// Bytes copied into values that lie in the arena.
     count arena_copied_bytes,
     /// Bytes of values that were kept in the arena where they were received.
     count arena_kept_bytes,
-    /// Values that lie elsewhere because the arena had too few free chunks.
+    /// Values stored outside the arena because it had too few free chunks.
     count arena_full,
     /// Bytes moved by compaction.
     count compacted_bytes,
@@ -158,8 +158,8 @@ counters! {
     count drained_segments,
     /// Segments looked at to find one to compact or drain.
     count segment_looks,
-    /// Evictions that `eviction_age` is the mean of.
+    /// Number of evictions in the mean that `eviction_age` returns.
     gauge late_evictions,
-    /// The sum of their ages.
+    /// Sum of the ages in seconds of the `late_evictions`.
     gauge late_eviction_seconds,
 }

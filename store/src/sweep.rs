@@ -1,11 +1,11 @@
 //! The background walk through one segment: it unlinks items that have expired or were flushed, and
 //! leaves the others where they are.
 //!
-//! Where: in slices, a segment that the calendar says is due, or one of an earlier epoch, if there
-//! are too few such segments for a pass through the index.
-//! Invariant: an item is found dead under its group's lock: a touch either came before, or finds
-//! nothing. An item that lives on is not looked up in the index: its own exptime says that it
-//! lives, and at worst it is no longer linked.
+//! Where: in slices, a segment that is due by the calendar, or one of an earlier epoch if there are
+//! too few of these for a pass through the index.
+//! Invariant: an item is found dead under its group's lock, so that a touch either came before or
+//! finds no item. A live item is not looked up in the index: its own exptime shows that it lives,
+//! and at worst it is no longer linked.
 //! Source: memcached's LRU crawler (1.6.45), by segments; batches as in AMAC (Kocberber et al.,
 //! VLDB 2015).
 
@@ -20,47 +20,47 @@ use memory::segments::{Segment, State};
 
 /// Number of items whose index lines are prefetched together.
 const BATCH: usize = 32;
-/// Distance in bytes of the record that is prefetched.
+/// Distance in bytes from the current record to the one that is prefetched.
 const RECORDS_AHEAD_BYTES: u64 = 1 << 10;
 /// A segment is walked again once one byte in this many will have expired.
 const DEAD_PART: u32 = 8;
-/// Number of powers of two by which the seconds until later exptimes are counted.
+/// Number of classes of the seconds until an exptime: one for each power of two.
 const SPANS: usize = 32;
 
 /// The state of a walk, and its findings.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     segment: u32,
-    /// True if every item of the segment should be dead.
+    /// True if every item of the segment is expected to be dead.
     all: bool,
-    /// No linked item expires before this second.
+    /// The segment's earliest exptime before the walk; no linked item expires before it.
     from: u32,
-    /// Bytes of items that expire later, by the power of two of the seconds until then.
+    /// Bytes of items that expire later, by the binary logarithm of the seconds until then.
     ahead: [u32; SPANS],
-    /// The latest exptime of those items.
+    /// The latest exptime of the items that `ahead` counts.
     last: u32,
 }
 
-/// An item to be looked up in the index: its key's hash, its location, and itself.
+/// An item to be looked up in the index: its key's hash, its location, and the item.
 type Asked<'r> = (u64, u64, Item<'r>);
 
 /// The items that a slice has unlinked.
 #[derive(Default)]
 struct Gone {
     items: Reaped,
-    /// Their bytes in the log, and with frames.
+    /// The items' bytes: `extent` in the log alone, `bytes` with their frames.
     extent: u32,
     bytes: u64,
 }
 
 impl Sweep {
-    /// Claims a segment for a walk, which determines the earliest exptime anew.
+    /// Claims a segment for a walk, which computes the segment's earliest exptime again.
     pub(crate) fn claim(view: View<'_>, segment: u32) -> Option<Self> {
         let there = view.log.segment(segment);
         if !there.drainable() || !there.change(State::Sealed, State::Draining) {
             return None;
         }
-        // At its end the walk notes when the segment is due again.
+        // The segment is not due until the end of the walk, which notes the next time.
         view.log.note_due(segment, u32::MAX);
         Some(Self::begin(view, segment))
     }
@@ -118,7 +118,7 @@ impl Sweep {
         ((*at - first).max(1), gone.bytes)
     }
 
-    /// True if the item may be dead and its slot is worth a look. Notes the exptime if it lives.
+    /// True if the item may be dead, so that its slot needs a look. Notes a live item's exptime.
     fn may_be_dead(&mut self, view: View<'_>, item: &Item<'_>) -> bool {
         if self.all {
             return true;
@@ -133,7 +133,7 @@ impl Sweep {
         }
     }
 
-    /// Notes that an item lives on until `exptime`; 0: for ever.
+    /// Notes that an item lives until `exptime` (0: for ever).
     fn note_life(&mut self, view: View<'_>, item: &Item<'_>, exptime: u32) {
         if exptime == 0 {
             return;
@@ -191,13 +191,13 @@ impl Sweep {
         view.log.unclaim(self.segment, self.due(view.handle.now, segment_bytes));
     }
 
-    /// Ends the walk early, and restores the segment's earliest exptime from before the walk.
+    /// Ends the walk early, and restores the earliest exptime that the segment had before the walk.
     pub(crate) fn give_up(&self, view: View<'_>) {
         view.log.segment(self.segment).lower_min_exp(self.from);
     }
 
-    /// The second in which enough of the segment's bytes will have expired for another walk to pay,
-    /// or in which all items that expire will have. `None`: no item will expire.
+    /// Returns the second by which one byte in `DEAD_PART` of the segment, or every item with an
+    /// exptime, will have expired, so that another walk pays. `None`: no item will expire.
     fn due(&self, now: u32, segment_bytes: u32) -> Option<u32> {
         let mut bytes = 0;
         let mut spans = self.ahead.iter().zip(1..);

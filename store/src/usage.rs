@@ -1,14 +1,14 @@
 //! The use of the store's memory, to the byte.
 //!
-//! Where: `stats memory` calls it with a bound on the segments that are looked at; tests look at
-//! all segments; `stats` does not call it.
+//! Where: `stats memory` looks at a bounded number of segments; tests look at all segments; `stats`
+//! looks at none.
 //! Invariant: each byte that the store has from the system counts in one number. Address space that
 //! was never touched, or whose memory was given back, counts in none.
 
 use crate::Store;
 use memory::segments::{Segment, State};
 
-/// Most segments that an estimate looks at. Meanwhile a column's other clients wait.
+/// Most segments that an estimate looks at, while the column's other clients wait.
 const LOOKS_MAX: u32 = 1 << 12;
 
 /// Bytes of memory by use, and segments by state.
@@ -16,7 +16,7 @@ const LOOKS_MAX: u32 = 1 << 12;
 pub struct Usage {
     /// The length of a segment in bytes.
     pub segment_bytes: u64,
-    /// Number of segments that may be in use.
+    /// Number of segments that the memory limit allows to be in use.
     pub segments_allowed: u64,
     /// Number of segments to which items are being appended.
     pub segments_open: u64,
@@ -36,11 +36,11 @@ pub struct Usage {
     pub live_bytes: u64,
     /// Bytes of the log that dead items take.
     pub dead_bytes: u64,
-    /// Bytes of memory in segments behind their last item: to be filled, or too few for an item.
+    /// Bytes of memory after a segment's last item: still to be filled, or too few for an item.
     pub tail_bytes: u64,
     /// Bytes of frames in use.
     pub frame_bytes: u64,
-    /// Bytes of memory in segments cut into frames, without those of frames in use.
+    /// Bytes of memory in segments cut into frames, except for the frames in use.
     pub frame_free_bytes: u64,
     /// Bytes of memory in free segments.
     pub free_bytes: u64,
@@ -52,11 +52,11 @@ pub struct Usage {
     pub ghost_bytes: u64,
     /// Bytes of the tables of segments, frames, queues and calendar, and of the sampled keys.
     pub table_bytes: u64,
-    /// Bytes of the arena's chunks that hold values. They come on top of all bytes above.
+    /// Bytes of the arena's chunks that hold values, in addition to all bytes above.
     pub arena_bytes: u64,
     /// Bytes of the arena's free chunks.
     pub arena_free_bytes: u64,
-    /// The second, of the store's clock, in which the oldest segment that has items was opened.
+    /// The second of the store's clock in which the oldest segment with live items was opened.
     pub oldest_opened: Option<u32>,
 }
 
@@ -83,7 +83,7 @@ impl Usage {
         let (open, sealed) = (segment.is(State::Open), segment.is(State::Sealed));
         if open || sealed || segment.is(State::Draining) {
             let filled = if open { segment.committed() } else { segment.end().min(segment_bytes) };
-            // If a pass has counted an item already, its unlinking makes the sum wrap for a moment.
+            // Unlinking an item that a pass has already counted makes `live` wrap for a moment.
             let live = segment.live();
             let live = if live > segment_bytes { 0 } else { u64::from(live) * times };
             let filled = (u64::from(filled) * times).max(live);
@@ -115,22 +115,22 @@ impl Usage {
 }
 
 impl Store {
-    /// The present use of memory. Looks at each segment; a column's concurrent change may be in one
-    /// number and not yet in another.
+    /// Returns the present use of memory, and looks at each segment for it. A change that a column
+    /// makes meanwhile may be in one number and not yet in another.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage_in_looks(u32::MAX)
     }
 
-    /// Like `usage`, but looks at 4,096 segments at most. If there are more (above 8 GiB), it looks
-    /// at each second, third and so on, and assumes that the others are like these.
+    /// Like `usage`, but looks at 4,096 segments at most. Of more segments (above 8 GiB) it looks
+    /// at every second, third and so on, and counts each also for the segments skipped.
     #[must_use]
     pub fn usage_estimate(&self) -> Usage {
         self.usage_in_looks(LOOKS_MAX)
     }
 
-    /// The system's number of each node and the bytes of memory in its segments, with as many looks
-    /// as `usage_estimate`. Empty on a machine of one node, where nothing is divided.
+    /// Returns each NUMA node's number in the system and an estimate of the bytes of memory in the
+    /// node's segments, by as many looks as `usage_estimate`. Empty on a machine with one node.
     #[must_use]
     pub fn node_bytes_estimate(&self) -> Vec<(usize, u64)> {
         let (segments, nodes) = (&self.memory().segments, self.memory().segments.nodes());
@@ -145,7 +145,7 @@ impl Store {
         usages.iter().enumerate().map(bytes).collect()
     }
 
-    /// The segments to look at, and the number of segments that each stands for.
+    /// Returns the segments to look at, each with the number of segments that it stands for.
     fn looks(&self, looks_max: u32) -> impl Iterator<Item = (u32, u64)> {
         let count = self.memory().segments.count();
         let step = count.div_ceil(looks_max).max(1);
@@ -190,12 +190,36 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::Config;
+    use crate::{Body, Config, Put, Verb};
     use std::cell::Cell;
 
     thread_local! {
         /// Number of segments that this thread has looked at.
         pub(super) static LOOKS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn a_segment_cut_into_frames_has_used_and_free_ones() {
+        let store = Store::new(&Config {
+            memory_bytes: 16 << 20,
+            item_bytes_max: 1 << 20,
+            columns: 1,
+            eviction: None,
+            cas: true,
+            now: 62,
+        });
+        let store = store.expect("address space");
+        let mut column = store.column();
+        let segment_bytes = store.usage().segment_bytes;
+        for (key, bytes) in [(b"stays", segment_bytes / 4), (b"leave", segment_bytes / 2)] {
+            let value = vec![7; usize::try_from(bytes).expect("a length")];
+            column.put(&Put::new(Verb::Set, key), Body::Bytes(&value)).expect("room");
+        }
+        assert!(column.delete(b"leave"));
+        let usage = store.usage();
+        let present = usage.frame_bytes + usage.frame_free_bytes;
+        assert!(present <= usage.segments_frames * usage.segment_bytes, "{usage:?}");
+        assert!(usage.frame_bytes <= segment_bytes && usage.frame_free_bytes > 0, "{usage:?}");
     }
 
     #[test]

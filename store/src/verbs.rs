@@ -1,9 +1,9 @@
 //! The requests that the store takes and its answers: plain data, no protocol.
 //!
-//! Where: between a codec's `Request` and the index. Every protocol's commands come down to these
-//! few verbs, so a value set by one protocol is read by all.
+//! Where: between a codec's `Request` and the index. The commands of all protocols are reduced to
+//! these few verbs, so a value set by one protocol is read by all.
 //! Invariant: times are whole seconds of the store's own clock (`u32`, 0 = never expires); nothing
-//! here borrows from the log for longer than the `Column` it came from.
+//! here that borrows from the log outlives the `Column` that it came from.
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
@@ -21,9 +21,9 @@ pub enum Verb {
     Replace,
     /// Stores if `Put::cas` equals the item's (`cas`).
     Cas,
-    /// Adds the value behind the existing one; flags and exptime stay (`append`).
+    /// Appends the value to the existing one; flags and exptime stay (`append`).
     Append,
-    /// Adds the value before the existing one (`prepend`).
+    /// Prepends the value to the existing one; flags and exptime stay (`prepend`).
     Prepend,
     /// Like `Append`, but stores the value alone on a miss (meta `MA` with `N`).
     AppendVivify,
@@ -36,8 +36,8 @@ pub enum Verb {
 pub enum Body<'a> {
     /// The whole value, in the receive buffer.
     Bytes(&'a [u8]),
-    /// A value received straight into the store's frames, which must be complete. A stored draft is
-    /// spent; until then it may be given again.
+    /// A complete value that was received straight into the store's frames. Storing it consumes the
+    /// draft; a draft that was refused may be given again.
     Draft(&'a mut Draft),
 }
 
@@ -48,9 +48,9 @@ pub struct Put<'a> {
     pub verb: Verb,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// True if the key was given in base64 (meta `b`), and is shown in base64 again.
+    /// True if the key was given in base64 (meta `b`), so that replies show it in base64, too.
     pub key_binary: bool,
-    /// The client's own 32 bits.
+    /// The 32 bits of flags that the client stores with an item.
     pub client_flags: u32,
     /// The exptime, in seconds of the store's clock; 0 = never.
     pub exptime: u32,
@@ -58,7 +58,7 @@ pub struct Put<'a> {
     pub cas: u64,
     /// The CAS unique that the new item gets (meta `E`); `None` = the next of the store's own.
     pub cas_in: Option<u64>,
-    /// With `Verb::Cas`: stores also if `cas` is lower than the item's, but as stale (meta `I`).
+    /// With `Verb::Cas`: if `cas` is lower than the item's, stores the value as stale (meta `I`).
     pub stale: bool,
 }
 
@@ -86,7 +86,7 @@ pub enum Stored {
     Stored {
         /// The CAS unique of the new item; 0 if the store keeps none.
         cas: u64,
-        /// The length of the whole value, after append or prepend the sum.
+        /// The length of the whole value; after append or prepend, of the joined value.
         value_bytes: u32,
     },
     /// The verb's condition does not hold (`NOT_STORED`).
@@ -97,32 +97,32 @@ pub enum Stored {
     NotFound,
 }
 
-/// The reason why the store took nothing.
+/// The reason why the store refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The item is longer than `-I` allows.
     TooLarge,
-    /// There is no room, and none can be made (`-M`, or everything is in use by slow readers).
+    /// There is no room, and none can be made (with `-M`, or while slow readers hold all memory).
     NoMemory,
     /// There is no room yet: other columns hold what will be room, or more must be drained than one
-    /// request's share. Nothing was changed, and a draft may be given again. Ask again after a
-    /// quiescent point, and after other work if there is any.
+    /// request's share. Nothing was changed, and a draft may be given again. The caller tries again
+    /// after a quiescent point, and after its other work if there is any.
     Later,
 }
 
 /// The value of a hit.
 #[derive(Debug)]
 pub enum Value<'s> {
-    /// A value in the log, to be copied out before the column goes on.
+    /// A value in the log, to be copied before the column's next call.
     Log(&'s [u8]),
-    /// The frames with the body, pinned until dropped, and the rest of the value, in the log.
+    /// The value's frames, pinned until dropped, and the rest of the value, which is in the log.
     Frames(Pinned, &'s [u8]),
 }
 
 /// A found item, borrowed from the log until the column's next call.
 #[derive(Debug)]
 pub struct Hit<'s> {
-    /// The client's own 32 bits.
+    /// The 32 bits of flags that the client stores with an item.
     pub client_flags: u32,
     /// The CAS unique; 0 if the store keeps none.
     pub cas: u64,
@@ -140,7 +140,7 @@ pub struct Word {
 }
 
 impl Word {
-    /// The first `bytes` bytes of `text`, the lowest first; at most all eight.
+    /// Makes a word of the first `bytes` bytes of `text`, the lowest byte first; at most eight.
     #[inline(always)]
     #[must_use]
     pub const fn new(text: u64, bytes: u32) -> Word {
@@ -162,14 +162,14 @@ pub struct Around {
     pub behind: Word,
 }
 
-/// The part of a reply that is to follow what a lookup's `head` appended.
+/// The part of a reply that is to follow the output of a lookup's `head`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// The value.
     Value,
     /// Nothing: the reply is complete.
     NoValue,
-    /// Nothing: the lookup is called off, and what `head` appended is removed.
+    /// Nothing: the lookup is called off, and the output of `head` is removed.
     CallOff,
 }
 
@@ -178,21 +178,21 @@ pub enum Wants {
 pub enum Looked<'s> {
     /// No such key.
     Miss,
-    /// `head` called it off: nothing is appended, and it counts as no use.
+    /// `head` called the lookup off: nothing is appended, and no use is counted.
     Left,
-    /// The key has a live item, and this was appended.
+    /// The key has a live item, and this part of the reply was appended.
     Hit(Appended<'s>),
 }
 
 /// The part of a reply that a hit has appended to a buffer.
 #[derive(Debug)]
 pub enum Appended<'s> {
-    /// The value, and what stands around it.
+    /// The value, and the words of `Around`.
     Around,
     /// The output of `head`, and the whole value if `head` asked for it.
     Whole,
-    /// The output of `head`. The value, which is never rewritten, is to follow: these are its
-    /// bytes, and a handle for `Column::kept` to find them later.
+    /// The output of `head`. The value is to follow and is never rewritten: the fields are its
+    /// bytes and a handle by which `Column::kept` finds them later.
     Lasting(&'s [u8], Kept),
     /// The output of `head`. The value is to follow, like `Value::Frames`.
     Frames(Pinned, &'s [u8]),
@@ -205,7 +205,7 @@ pub enum MetaStep {
     Touch(u32),
     /// `N`: on a miss, makes an empty item with this exptime, and this request wins.
     Vivify(u32),
-    /// `R`: if the item expires before this time, the first to ask wins.
+    /// `R`: if the item expires before this time, the first request wins.
     Recache(u32),
 }
 
@@ -220,13 +220,13 @@ pub struct MetaGet<'a> {
     pub cas_in: Option<u64>,
     /// True if the request counts as a use of the item; false with `u`.
     pub bump: bool,
-    /// True if the request may win; false for `me`, and where `mg` fails while it answers.
+    /// True if the request may win; false for `me`, and for an `mg` that is going to fail.
     pub win: bool,
     /// Changes to make, at most one of each, in the order given.
     pub steps: &'a [MetaStep],
 }
 
-/// The result of a meta get: a get's, plus meta flags.
+/// The result of a meta get: that of a get, and the data for meta flags.
 #[derive(Debug)]
 pub struct MetaHit<'s> {
     /// The item as `get` returns it.
@@ -243,11 +243,11 @@ pub struct MetaHit<'s> {
     pub vivified: bool,
     /// True if the item is marked stale (`X`).
     pub stale: bool,
-    /// True if another request won before (`Z`).
+    /// True if an earlier request has won (`Z`).
     pub token_sent: bool,
     /// True if this request won (`W`).
     pub won: bool,
-    /// Bytes the item takes in the store: key, value and overhead (`me`'s size).
+    /// Bytes that the item takes in the store: key, value and overhead (`me`'s size).
     pub item_bytes: u32,
 }
 
@@ -262,7 +262,7 @@ pub struct MetaDelete<'a> {
     pub cas_in: Option<u64>,
     /// `I`: marks the item stale instead of deleting it.
     pub stale: bool,
-    /// `T`: with `I`, the new exptime; with `x`, the emptied item's.
+    /// `T`: the new exptime of an item that is marked stale (`I`) or emptied (`x`).
     pub exptime: Option<u32>,
     /// `x`: drops the value and the client flags, but keeps the item.
     pub remove_value: bool,

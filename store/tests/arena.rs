@@ -1,4 +1,4 @@
-//! Values in the arena, whose chunks rings share: a chunk lives as long as somebody may read it.
+//! Values in the arena that rings share: a chunk stays in use as long as anybody may read it.
 //!
 //! Where: the whole store, under a virtual clock, without rings.
 //! Invariant: a held value keeps its bytes, whatever happens to the item; a chunk is free again
@@ -44,7 +44,7 @@ fn world(memory_mb: usize, chunks: u32) -> World {
     World { arena, store, column, now: 100 }
 }
 
-/// The bytes of `seed`, which differ from every other seed's.
+/// Returns `length` bytes that differ for each `seed`.
 fn bytes(seed: u32, length: usize) -> Vec<u8> {
     let word =
         |at: u32| (seed.wrapping_mul(0x9e37_79b9) ^ at.wrapping_mul(0x85eb_ca6b)).to_le_bytes();
@@ -63,7 +63,7 @@ impl World {
         self.put(Verb::Set, key, value);
     }
 
-    /// The whole value, if there is one.
+    /// The key's whole value, if the key has an item.
     fn get(&mut self, key: u32) -> Option<Vec<u8>> {
         Some(match self.column.get(&key.to_le_bytes())?.value {
             Value::Log(log) => log.to_vec(),
@@ -71,7 +71,7 @@ impl World {
         })
     }
 
-    /// Holds a value that lies in the arena as a whole.
+    /// Holds the key's value, if all of it lies in the arena.
     fn hold(&mut self, key: u32) -> Option<Pinned> {
         let hit = self.column.get(&key.to_le_bytes())?;
         let Value::Frames(pinned, []) = hit.value else { return None };
@@ -149,7 +149,7 @@ fn a_value_that_is_held_stays_what_it_was_however_its_item_goes() {
         let held = world.hold(1).expect("in the arena");
         end(&mut world);
         assert!(world.get(1).is_none_or(|now| now != value), "{ending}");
-        // All other memory is overwritten by values of other bytes.
+        // Values of other bytes overwrite all other memory.
         for seed in 100..150 {
             world.set(seed, &bytes(seed, 2 * ROOM_BYTES));
         }
@@ -173,7 +173,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     let held: Vec<(u32, Pinned)> =
         (0..40).filter_map(|key| Some((key, world.hold(key)?))).collect();
     assert_eq!(held.len(), 10);
-    // All are overwritten while their chunks are held, like when a link is down.
+    // All items are overwritten while readers hold their chunks, as when a link is down.
     values(&mut world, 1000);
     assert_eq!((world.used(), world.store.stats().arena_full), (30, 70));
     for (key, held) in held {
@@ -186,7 +186,7 @@ fn a_full_arena_evicts_nothing_and_takes_values_again() {
     for key in 0..40 {
         assert!(world.get(key) == Some(value(key + 2000)));
     }
-    // A value that chunks run out for goes elsewhere, and gives its chunks back.
+    // A value for which the arena has too few chunks goes elsewhere, and gives its chunks back.
     world.set(100, &bytes(100, 100_000));
     assert!(world.get(100) == Some(bytes(100, 100_000)));
     (0..41_u32).chain([100]).for_each(|key| _ = world.column.delete(&key.to_le_bytes()));

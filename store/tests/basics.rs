@@ -73,7 +73,7 @@ fn bytes(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// A value whose every byte depends on its place.
+/// A value in which each byte depends on the byte's offset and on `seed`.
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 31 + i / 251 + seed) % 256).unwrap()).collect()
 }
@@ -185,7 +185,7 @@ fn items_expire_and_touch_prolongs(eviction: Eviction) {
     column.set_now(100_000);
     assert!(get(&mut column, b"a").is_some());
     let stats = store.stats();
-    // Like in memcached, an item that a lookup finds expired is counted only as that.
+    // In memcached too, an item that a lookup finds expired is counted only in `get_expired`.
     assert_eq!((stats.get_expired, stats.expired_unfetched, stats.curr_items), (2, 0, 1));
 }
 
@@ -234,7 +234,7 @@ fn numbers_count(eviction: Eviction) {
     assert_eq!(value(column.delta(&delta(false, 100))), 0);
     assert_eq!(value(column.delta(&delta(true, u64::MAX))), u64::MAX);
     assert_eq!(value(column.delta(&delta(true, 2))), 1, "incr wraps");
-    // One item was made on the miss, one when 9 became 10, and one when 0 became the largest.
+    // New items: one on the miss, one when 9 became 10, and one when 0 became `u64::MAX`.
     assert_eq!(store.stats().total_items, 3);
     set(&mut column, b"n", b"abc");
     assert_eq!(column.delta(&delta(true, 1)), Ok(Counted::NonNumeric));
@@ -272,14 +272,14 @@ fn counts_where_spaces_lie_in_frames(store: &Store, column: &mut Column) {
         set(column, b"n", &[b"5x", &padded(0, 97)[2..]].concat());
         assert_eq!(column.delta(&delta(1, 0)), Ok(Counted::NonNumeric));
     }
-    // Only the sets made items that count.
+    // Only the sets are counted as new items.
     assert_eq!(store.stats().total_items, items + 3 * 5);
-    // memcached keeps such a value in several chunks.
+    // memcached splits such a value into chunks, in which it does not count.
     set(column, b"n", &[&b"5"[..], &[b' '; 512 << 10]].concat());
     assert_eq!(column.delta(&delta(1, 1)), Ok(Counted::NonNumeric));
 }
 
-/// The value is built before the lock is taken, so it may have been made from one that has changed.
+/// The new value is built before the lock is taken, so the old value may have changed meanwhile.
 #[test]
 fn what_several_columns_count_in_frames_adds_up() {
     const EACH: u64 = 1000;
@@ -442,7 +442,7 @@ fn a_working_set_that_fits_is_overwritten_for_ever_without_eviction(eviction: Ev
     }
 }
 
-/// Seven of eight sets rewrite; the eighth is appended, and the old item's bytes are dead.
+/// Seven of eight sets rewrite the item; the eighth appends a new item, and the old one is dead.
 fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     let (store, mut column) = store(eviction, 8);
     let long = pattern(1025, 1);
@@ -477,7 +477,7 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     assert_eq!((stats.rewritten, stats.total_items, stats.curr_items), (21, 26, 2));
     let extent = 5 + 4 + 4 + 4 + 1 + 1024;
     assert_eq!(stats.dead_bytes, 3 * extent, "{stats:?}");
-    // An item that is too long, of another length, with another field, or flushed is appended.
+    // A set appends an item that is too long, has another length or other fields, or was flushed.
     set(&mut column, b"long", &long);
     put(&mut column, &pattern(1023, 1), 5, 300);
     put(&mut column, &pattern(1023, 1), 0, 300);
@@ -485,7 +485,7 @@ fn what_keeps_its_shape_is_rewritten_in_place(eviction: Eviction) {
     put(&mut column, &pattern(1023, 1), 0, 300);
     assert_eq!(store.stats().rewritten, 21);
     assert_eq!(get(&mut column, b"k"), Some(pattern(1023, 1)));
-    // A number that keeps its length is rewritten.
+    // A number that keeps its length is rewritten in place.
     set(&mut column, b"n", b"100");
     let delta = Delta {
         key: b"n",
@@ -562,7 +562,7 @@ fn last_access_is_told_to_the_second(eviction: Eviction) {
         while column.maintain() {}
         column.meta_get(&look).expect("room").expect("there").idle_seconds
     };
-    // An access within a minute of the last noted one is not noted.
+    // An access within a minute of the last recorded access is not recorded.
     for (now, seconds) in [(100, 0), (159, 59), (160, 60)] {
         assert_eq!(idle(&mut column, now), seconds);
         column.get(b"k");
@@ -570,7 +570,7 @@ fn last_access_is_told_to_the_second(eviction: Eviction) {
     column.set_now(161);
     column.get(b"k");
     assert_eq!(idle(&mut column, 165), 4);
-    // Exact to the second for hours, and to within minutes for months.
+    // Idle times are exact to the second for hours, and to within minutes for months.
     for seconds in (4..48 * 86_400).step_by(1800) {
         let told = idle(&mut column, 161 + seconds);
         let error = if seconds <= 8192 { 0 } else { 255 };

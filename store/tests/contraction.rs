@@ -1,6 +1,6 @@
 //! The index's memory follows the number of items, down as well as up.
 //!
-//! Where: one column, driven like by a server's loop.
+//! Where: one column, driven as by the server's loop.
 //! Invariant: an item that is not deleted is found; memory that the index gave up holds items
 //! again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -12,7 +12,7 @@ use store::{Body, Column, Config, Put, Store, Verb};
 const MEMORY_BYTES: usize = 64 << 20;
 const SEGMENT_BYTES: usize = MEMORY_BYTES / 256;
 const ITEMS: u32 = 500_000;
-/// Most slices of background work until there is no more to do.
+/// Maximum number of slices until no background work is left.
 const SLICES_MAX: u32 = 100_000;
 
 fn store() -> (Arc<Store>, Column) {
@@ -44,7 +44,7 @@ fn rest(column: &mut Column) {
         slices += 1;
         assert!(slices < SLICES_MAX, "there is always more to do");
     }
-    // Work that waited for a quiescent point is done after one.
+    // The next round can do the work that has waited for a quiescent point.
     column.quiesce();
 }
 
@@ -79,7 +79,7 @@ fn deleted_items_give_the_indexs_memory_back_and_others_get_it() {
     }
     (0..ITEMS).step_by(20).for_each(|number| assert!(column.delete(&number.to_le_bytes())));
     settle(&mut column);
-    // The index keeps its overflow lines, to use them again.
+    // The index keeps its overflow lines for reuse.
     assert!(store.stats().hash_bytes < most_bytes / 8, "{}", store.stats().hash_bytes);
     // Nearly all memory is free for a few large items.
     let (value, large) = ([b'v'; 10_000], u32::try_from(MEMORY_BYTES / 10_000 * 9 / 10).unwrap());

@@ -1,4 +1,4 @@
-//! A dump shows each item that is there once, whatever happens meanwhile.
+//! A dump shows each present item once, however the store changes meanwhile.
 //!
 //! Where: one column that dumps and changes the store by turns, and several threads.
 //! Invariant: an item that is there from a dump's beginning to its end is shown exactly once, while
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use store::policy::Eviction;
 use store::{Body, Column, Config, Dumped, Put, Store, Verb};
 
-/// Number of keys that stay.
+/// Number of keys that are never deleted.
 const STAYING: u32 = 20_000;
-/// Number of keys that come and go: enough for the index to grow to several times its size.
+/// Number of keys set and deleted in turn: enough for the index to grow to several times its size.
 const PASSING: u32 = 150_000;
 
 fn store(columns: usize) -> Arc<Store> {
@@ -54,7 +54,7 @@ fn assert_each_once(shown: &HashMap<u32, u32>) {
     assert_eq!(missed, 0, "of {STAYING}");
 }
 
-/// Does background work until there is no more, but not for ever.
+/// Does background work until none is left, in at most 100,000 slices.
 fn settle(column: &mut Column) {
     for _ in 0..100_000 {
         if !column.maintain() {
@@ -81,10 +81,10 @@ fn each_key_is_shown_once_while_the_index_grows() {
     assert_each_once(&shown);
 }
 
-/// A dump that has begun: its place, and the times each key was shown.
+/// A dump under way: its place, and how often it has shown each key.
 type Begun = (Option<Dumped>, HashMap<u32, u32>);
 
-/// Dumps of all lengths up to a whole one.
+/// Returns dumps that have taken 0, 1, 2 and more steps, up to a whole dump.
 fn begun(column: &mut Column) -> Vec<Begun> {
     let mut all: Vec<Begun> = vec![(Some(Dumped::default()), HashMap::new())];
     while let Some((Some(at), shown)) = all.last() {
@@ -95,7 +95,7 @@ fn begun(column: &mut Column) -> Vec<Begun> {
     all
 }
 
-/// Ends all dumps, and checks how often they have shown each of the keys that `stay`.
+/// Ends all dumps, and checks how often they have shown each key below `stay`.
 fn end(column: &mut Column, begun: Vec<Begun>, stay: u32) {
     for (mut at, mut shown) in begun {
         let from = at;
@@ -163,7 +163,7 @@ fn each_key_is_shown_once_beside_threads_that_store_and_delete() {
             let done = &done;
             scope.spawn(move || {
                 let all = || (STAYING..STAYING + PASSING).filter(|number| number % 2 == half);
-                // Relaxed: nothing is read that the flag would publish.
+                // Relaxed: the flag publishes no other data.
                 while !done.load(Ordering::Relaxed) {
                     all().for_each(|number| set(&mut other, number));
                     (half..STAYING).step_by(2).for_each(|number| set(&mut other, number));

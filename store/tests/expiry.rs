@@ -1,4 +1,4 @@
-//! Items that expire: when memory is free, the cost of finding them, and touches in time.
+//! Items that expire: when their memory is free, what finding them costs, and touches in time.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -12,6 +12,7 @@ use store::{Body, Column, Config, Put, Store, Stored, Verb};
 each::policies! {
     what_has_expired_is_free_within_its_second_for_a_few_looks_an_item,
     what_expires_makes_room_and_nothing_is_evicted,
+    an_open_segment_is_due_again_when_its_last_item_expires,
     a_life_cut_short_is_found_without_a_lookup,
     a_life_prolonged_is_not_ended_by_the_walk,
     those_that_live_for_ever_do_not_keep_the_others,
@@ -22,7 +23,7 @@ each::policies! {
 }
 
 const START: u32 = 100;
-/// Most items in an open segment, with segments of 32 KiB.
+/// Maximum number of items in an open segment of 32 KiB.
 const OPEN: u64 = 300;
 
 fn make(eviction: Eviction, memory_mb: usize, columns: usize) -> (Arc<Store>, Vec<Column>) {
@@ -69,13 +70,13 @@ fn idle(column: &mut Column, now: u32) {
     while column.maintain() {}
 }
 
-/// A number from 0 to 1 that looks random.
+/// A pseudo-random number from 0 to 1, derived from `number`.
 fn unit(number: u32) -> f64 {
     f64::from(number.wrapping_mul(0x9e37_79b1).rotate_left(16).wrapping_mul(0x85eb_ca6b) >> 8)
         / f64::from(1 << 24)
 }
 
-/// A life from a second to a day; each order of magnitude is equally likely.
+/// A time to live from a second to a day; each order of magnitude is equally likely.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 86400")]
 fn life(number: u32) -> u32 {
     86_400_f64.powf(unit(number)) as u32
@@ -96,13 +97,13 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
     let mut live = u64::from(ITEMS);
     for (second, ended) in (0..).zip(&ends) {
         live -= ended;
-        // Beyond an hour only some seconds are checked, since little happens.
+        // After an hour only every 600th second is checked, since little happens then.
         if second > 3600 && second % 600 != 0 && live > 0 {
             continue;
         }
         idle(&mut column, START + second);
         let (stats, used) = (store.stats(), store.used_bytes() as u64);
-        // Live items, and an eighth of the memory for up to 50 classes that are not wholly dead.
+        // Live items, the index, and 12 % of the memory for up to 50 classes not wholly dead.
         let most = live * item_bytes + stats.hash_bytes + (64 << 20) * 12 / 100;
         assert!(used <= most, "{used} bytes, not {most}, for {live} items in second {second}");
         assert!(stats.curr_items >= live, "nothing goes before its time");
@@ -114,8 +115,8 @@ fn what_has_expired_is_free_within_its_second_for_a_few_looks_an_item(eviction: 
     assert!(looks <= u64::from(ITEMS) * 4, "{looks} looks for {ITEMS} items");
 }
 
-/// Half of the memory is live at any time; it is filled many times over. Expired items go before
-/// live ones, if the column is ever idle or not.
+/// Half of the memory holds live items at any time, and sets fill the memory many times over. The
+/// store frees expired items before live ones, whether the column is ever idle or not.
 fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
     for is_idle in [true, false] {
         let (store, mut column) = one(eviction, 8);
@@ -126,7 +127,7 @@ fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
             column.set_now(START + second);
             for _ in 0..1000 {
                 key += 1;
-                // 5 to 20 seconds: 12,500 items live.
+                // Items live 5 to 20 seconds, so that 12,500 are live at a time.
                 set(&mut column, key, &[2; 200], START + second + 5 + key * 7 % 16);
                 column.quiesce();
             }
@@ -140,6 +141,17 @@ fn what_expires_makes_room_and_nothing_is_evicted(eviction: Eviction) {
     }
 }
 
+fn an_open_segment_is_due_again_when_its_last_item_expires(eviction: Eviction) {
+    let (store, mut column) = one(eviction, 8);
+    set(&mut column, 1, b"first", START + 17);
+    set(&mut column, 2, b"last", START + 19);
+    let open = store.usage().segments_open;
+    idle(&mut column, START + 18);
+    assert_eq!(store.usage().segments_open, open, "sealed before its last item has expired");
+    idle(&mut column, START + 21);
+    assert_eq!((store.stats().curr_items, store.usage().segments_open < open), (0, true));
+}
+
 fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
     let (store, mut column) = one(eviction, 8);
     (0..20_000).for_each(|key| set(&mut column, key, &[3; 100], START + 50_000));
@@ -151,11 +163,11 @@ fn a_life_cut_short_is_found_without_a_lookup(eviction: Eviction) {
     idle(&mut column, START + 100);
     let left = store.stats().curr_items;
     assert!((10_000..10_000 + OPEN).contains(&left), "{left} left, of which 10,000 live");
-    // Lives are cut short again by rewriting, which does not move the items.
+    // Sets that rewrite the items in place shorten their lives again.
     (0..20_000).filter(|key| !short(key)).for_each(|key| {
         set(&mut column, key, &[4; 100], START + 200);
     });
-    // All except items behind another of the same tag in their line.
+    // All are rewritten, except items behind another item of the same tag in their index line.
     let rewritten = store.stats().rewritten;
     assert!(rewritten > 9_900, "{rewritten} in place");
     idle(&mut column, START + 400);
@@ -180,7 +192,7 @@ fn a_life_prolonged_is_not_ended_by_the_walk(eviction: Eviction) {
     assert_eq!(store.stats().get_expired, 0, "all of it unprompted");
 }
 
-/// At 1 MiB there are too few segments for many classes, and lives mix.
+/// At 1 MiB there are too few segments for many classes: items of different lives share segments.
 fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     let (store, mut column) = one(eviction, 1);
     for key in 0..3_000_u32 {
@@ -191,13 +203,13 @@ fn those_that_live_for_ever_do_not_keep_the_others(eviction: Eviction) {
     idle(&mut column, START + 250);
     let half = store.stats().curr_items;
     assert!((1500..=2600).contains(&half), "{half} items when half of those that expire had");
-    // The rest is found in one walk.
+    // One walk finds the other items that have expired.
     [502, 1_100].iter().for_each(|after| idle(&mut column, START + after));
     let left = store.stats().curr_items;
     assert!((1500..1500 + OPEN / 2).contains(&left), "{left} left, of which 1500 live");
 }
 
-/// One of two columns is a second behind: it prolongs lives while the other unlinks the items.
+/// One of two columns is a second behind: it touches expiring items while the other unlinks them.
 fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(eviction: Eviction) {
     const ITEMS: u32 = 200_000;
     let (store, mut columns) = make(eviction, 64, 2);
@@ -235,7 +247,7 @@ fn what_dies_together_goes_in_steps_and_a_life_prolonged_between_them_does_not(e
     assert_eq!((store.stats().curr_items, store.stats().bytes), (0, 0));
 }
 
-/// Like the test before, but without room to move prolonged items: their segments stay.
+/// Like the test above, but without room to move the touched items: their segments stay.
 #[test]
 fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     const ITEMS: u32 = 60_000;
@@ -252,7 +264,7 @@ fn what_dies_together_and_cannot_be_rid_of_what_lives_is_rid_of_it_later() {
     early.set_now(START + 10);
     late.online();
     late.set_now(START + 9);
-    // From here on the late column passes no quiescent point: no moved item's memory is freed.
+    // From here on the late column passes no quiescent point: memory of moved items is not freed.
     let (mut kept, mut key) = (0, 0);
     while early.maintain() {
         early.quiesce();
@@ -306,7 +318,7 @@ fn frames_of_what_a_lookup_finds_expired_are_free_again(eviction: Eviction) {
     assert_eq!(store.usage().frame_bytes, 0);
 }
 
-/// The segments in which all items were stored are due when the first lives end.
+/// Sets in place prolong items whose segments are due to be freed at the first exptime.
 fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Eviction) {
     const ITEMS: u32 = 50_000;
     let (store, mut column) = one(eviction, 16);
@@ -321,7 +333,7 @@ fn a_life_prolonged_by_a_set_in_place_is_not_ended_with_its_segment(eviction: Ev
     assert_eq!(store.stats().curr_items, 0);
 }
 
-/// Columns with differing clocks store, prolong and sweep: an item that was touched in time lives.
+/// Columns with different clocks set, touch and sweep items: an item touched in time stays.
 #[test]
 fn a_touch_that_races_a_walk_is_kept() {
     const THREADS: u32 = 4;
@@ -338,7 +350,7 @@ fn a_touch_that_races_a_walk_is_kept() {
                 start.wait();
                 column.online();
                 for round in 0..ROUNDS {
-                    // Relaxed: any time will do.
+                    // Relaxed: any value of the clock will do.
                     let now = clock.fetch_add(1, Ordering::Relaxed);
                     column.set_now(now);
                     let key = |key: u32| (thread << 24) | (round << 12) | key;

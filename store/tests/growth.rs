@@ -1,8 +1,8 @@
-//! Memory is taken as items need it: mostly dead memory is used again before memory that was never
-//! touched, and nothing is moved in a store that only grows.
+//! The store takes memory as items need it: it reuses mostly dead segments before memory that was
+//! never touched, and moves nothing while it only grows.
 //!
 //! Where: the whole store, one column, under a virtual clock.
-//! Invariant: the store's memory stays within twice the bytes of its items, and a few MiB.
+//! Invariant: the store's memory stays within twice the bytes of its items, plus a few MiB.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -12,7 +12,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Start, Store, Verb};
 
 const MIB: usize = 1 << 20;
-/// Most bytes beyond twice the items': the larger part of the 8 MiB that a process may.
+/// Maximum bytes beyond twice those of the items: most of the 8 MiB allowed to the whole process.
 const BESIDE_BYTES: u64 = 5 << 20;
 
 fn make(memory_mb: usize, eviction: Option<Eviction>) -> (Arc<Store>, Column) {
@@ -50,8 +50,8 @@ struct Load {
     sets: u32,
 }
 
-/// Fills and overwrites at random. Returns the most bytes that the store took beyond twice its
-/// items, and the percentage of stored bytes that it moved.
+/// Fills a store and overwrites items at random. Returns the maximum bytes that the store took
+/// beyond twice its items' bytes, and the percentage of stored bytes that it moved.
 fn overwrite(memory_mb: usize, eviction: Option<Eviction>, load: &Load) -> (i64, usize) {
     let (store, mut column) = make(memory_mb, eviction);
     let mut random = 1_u32;
@@ -124,7 +124,7 @@ fn what_only_grows_is_never_moved() {
     }
 }
 
-/// Deleted memory makes room for new values of any size.
+/// The memory of deleted items makes room for new values of any size.
 #[test]
 fn what_was_deleted_is_used_again_first() {
     let (store, mut column) = make(128, Some(Eviction::default()));
@@ -139,16 +139,16 @@ fn what_was_deleted_is_used_again_first() {
     assert_eq!(store.stats().evictions, 0);
 }
 
-/// Number of this thread's page faults so far that the system served from memory.
+/// Number of this thread's minor page faults (served from memory) so far.
 fn faults() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // The name may have blanks; behind it come the state, and six numbers before the one wanted.
+    // The thread's name may have blanks; after the name come the state, six numbers, and `minflt`.
     stat.rsplit(')').next().unwrap().split(' ').nth(8).unwrap().parse().unwrap()
 }
 
-/// Stores 32 MiB of new keys and checks that the store's memory is never far ahead of need. Returns
-/// the page faults of the thread that stores. A helper is asked after each slice, and waited for,
-/// as if it were always fast enough.
+/// Stores 32 MiB of new keys and checks that the store's memory is never far ahead of need. If
+/// `helped`, waits after each slice until another thread has populated memory, as if that thread
+/// were always fast enough. Returns the page faults of the thread that stores.
 fn grow(helped: bool) -> u64 {
     const SLICE: u32 = 16;
     let (store, mut column) = make(64, Some(Eviction::default()));
@@ -163,7 +163,7 @@ fn grow(helped: bool) -> u64 {
             }
         })
     };
-    // Memory taken once: an index, tables, the thread's own.
+    // These sets touch the memory that is taken once: the index, tables, the thread's own.
     (0..2000).for_each(|key| set(&mut column, key, 1000, 0));
     let before = faults();
     for first in (2000..32_000).step_by(SLICE as usize) {
@@ -186,7 +186,7 @@ fn grow(helped: bool) -> u64 {
 #[test]
 fn an_append_does_not_wait_for_memory_that_is_ahead_of_need() {
     let (alone, helped) = (grow(false), grow(true));
-    // One fault for each page of 4 KiB, except the index's.
+    // Each page of 4 KiB costs a fault, except the pages of the index.
     assert!(alone > 6000, "{alone} page faults where nobody helps");
     assert!(helped < alone / 20, "{helped} page faults, {alone} where nobody helps");
 }
@@ -200,7 +200,7 @@ fn an_empty_store_takes_nothing_ahead_of_need() {
         assert!(usage.log_bytes() <= 5 << 20, "{usage:?}");
         (0..10_000).for_each(|key| set(&mut column, key % 10, 1000, 0));
         while store.populate_one().expect("memory") {}
-        // At least three of the largest segments are open or ahead of need.
+        // Three or more of the largest segments may be open or ahead of need.
         let usage = store.usage();
         assert!(usage.log_bytes() <= 8 << 20, "{usage:?}");
     }

@@ -1,8 +1,8 @@
 //! Values that stay where they were received.
 //!
-//! Where: the whole store, under a virtual clock, with a ring that overwrites each chunk it gets.
-//! Invariant: no value is copied that can stay; it keeps its bytes as long as its item, or a
-//! reader, has it; then its chunk is free again, and the ring always has the same number of chunks.
+//! Where: the whole store, under a virtual clock, with a ring that overwrites each free chunk.
+//! Invariant: a value that can stay is not copied; its bytes last as long as its item or a reader
+//! has it; then its chunk is free again. The ring always has the same number of chunks.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test")]
 
@@ -18,7 +18,7 @@ use store::{Body, Column, Config, Counted, Delta, Pinned, Put, Start, Store, Sto
 const CHUNK_BYTES: usize = 2048;
 /// Bytes of the shortest value in the arena.
 const BYTES_MIN: usize = 500;
-/// Bytes of headers before a datagram's payload, and of a request before its value.
+/// Bytes of a chunk before a value: headroom, the datagram's headers, and the request's beginning.
 const BEFORE: usize = 256 + 42 + 8 + 30;
 
 struct World {
@@ -50,7 +50,7 @@ fn world(memory_mb: usize, chunks: u32) -> World {
     World { ring: Ring::new(&arena, 0, 1), arena, store, column, now: 100 }
 }
 
-/// The bytes of `seed`, which differ from every other seed's.
+/// Returns `length` bytes that differ for each `seed`.
 fn bytes(seed: u32, length: usize) -> Vec<u8> {
     let word =
         |at: u32| (seed.wrapping_mul(0x9e37_79b9) ^ at.wrapping_mul(0x85eb_ca6b)).to_le_bytes();
@@ -75,7 +75,7 @@ impl World {
         self.put(Verb::Set, key, value);
     }
 
-    /// The whole value, if there is one.
+    /// The key's whole value, if the key has an item.
     fn get(&mut self, key: u32) -> Option<Vec<u8>> {
         Some(match self.column.get(&key.to_le_bytes())?.value {
             Value::Log(log) => log.to_vec(),
@@ -83,7 +83,7 @@ impl World {
         })
     }
 
-    /// Holds a value that lies in the arena as a whole.
+    /// Holds the key's value, if all of it lies in the arena.
     fn hold(&mut self, key: u32) -> Option<Pinned> {
         let hit = self.column.get(&key.to_le_bytes())?;
         let Value::Frames(pinned, []) = hit.value else { return None };
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Bytes that were kept, and bytes that were copied into the arena.
+    /// Bytes of values kept where they were received, and bytes copied into the arena.
     fn counted(&self) -> (u64, u64) {
         let stats = self.store.stats();
         (stats.arena_kept_bytes, stats.arena_copied_bytes)
@@ -163,7 +163,7 @@ fn of_two_values_in_one_chunk_the_second_is_copied() {
     assert_eq!((world.used(), world.counted()), (2, (600, 700)));
     assert!(world.column.delete(&1_u32.to_le_bytes()));
     assert_eq!((world.used(), world.get(2)), (1, Some(other)));
-    // The first may be gone when the second is stored, and the request is still being read.
+    // The second value replaces the first while the request that has both is still being read.
     let World { ring, column, .. } = &mut world;
     ring.receive(BEFORE, &[one.clone(), one.clone()].concat(), |both| {
         put(column, Verb::Set, 1, &both[..600]);
@@ -203,7 +203,7 @@ fn a_value_that_is_held_stays_what_it_was_however_its_item_goes() {
         let held = world.hold(1).expect("in the arena");
         end(&mut world);
         assert!(world.get(1).is_none_or(|now| now != value), "{ending}");
-        // All other chunks get values of other bytes, and so do the ring's.
+        // Values of other bytes overwrite all other chunks, those of the ring included.
         for seed in 100..200 {
             world.set(seed, &bytes(seed, 1500));
         }
@@ -253,7 +253,7 @@ fn a_full_arena_evicts_nothing_and_keeps_again_when_chunks_are_free() {
     let held: Vec<(u32, Pinned)> =
         (0..50).filter_map(|key| Some((key, world.hold(key)?))).collect();
     assert_eq!(held.len(), 30);
-    // All are overwritten while their chunks are held, like when a link is down.
+    // All items are overwritten while readers hold their chunks, as when a link is down.
     (0..50).for_each(|key| world.set(key, &bytes(key + 1000, 1100)));
     assert_eq!((world.used(), world.counted()), (30, (30_000, 0)));
     for (key, held) in held {
@@ -288,7 +288,7 @@ fn items_that_are_moved_and_evicted_keep_and_give_back_their_chunks() {
     assert_eq!((world.store.stats().curr_items, world.used()), (0, 0));
 }
 
-/// A draft of a request that came in several packets, made like by a server.
+/// Makes a draft from a request that arrived in several packets, as the server does.
 #[test]
 fn a_value_of_many_pieces_lies_in_as_many_chunks_and_is_read_in_order() {
     let mut world = world(8, 40);
@@ -303,7 +303,7 @@ fn a_value_of_many_pieces_lies_in_as_many_chunks_and_is_read_in_order() {
         kept[0].cut(16..1416);
         column.draft_of(4200, kept)
     });
-    // Other values are stored before it.
+    // Other values are stored before that of the draft.
     (2..20).for_each(|key| world.set(key, &bytes(key, 1500)));
     let stored = world.column.put(&Put::new(Verb::Set, &key), Body::Draft(&mut draft));
     assert!(matches!(stored, Ok(Stored::Stored { .. })), "{stored:?}");

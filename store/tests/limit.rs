@@ -1,4 +1,4 @@
-//! The memory limit, changed while the store serves.
+//! The memory limit, changed while the store serves requests.
 //!
 //! Where: the whole store, under a virtual clock.
 //! Invariant: the memory in use follows the limit by itself, up at once and down step by step; no
@@ -14,7 +14,7 @@ use store::policy::Eviction;
 use store::{Body, Column, Config, OutOfBounds, Put, Refused, Store, Stored, Value, Verb};
 
 const MIB: usize = 1 << 20;
-/// Most slices of background work until it must end.
+/// Maximum number of slices in which background work must end.
 const SLICES_MAX: u32 = 100_000;
 
 each::policies! {
@@ -51,7 +51,7 @@ fn set(column: &mut Column, key: u32, bytes: usize) -> Result<Stored, Refused> {
     stored
 }
 
-/// Does all background work, over a few seconds, so that work given up is tried again.
+/// Does all background work, over a few seconds, so that the store retries work that it gave up.
 fn settle(column: &mut Column, now: &mut u32) {
     for _ in 0..3 {
         *now += 1;
@@ -66,7 +66,7 @@ fn settle(column: &mut Column, now: &mut u32) {
     }
 }
 
-/// Bytes in use by the store's account: all but withheld segments.
+/// Bytes of all segments that are not withheld, by the store's account.
 fn present_bytes(store: &Store) -> u64 {
     let usage = store.usage();
     let present = usage.segments_allowed.max(
@@ -100,7 +100,7 @@ fn less_memory_evicts_the_rest_and_gives_it_back(eviction: Eviction) {
     let (after, usage) = (store.stats(), store.usage());
     assert_eq!(present_bytes(&store), 8 << 20, "{usage:?}");
     assert!(usage.sum_bytes() - usage.table_bytes <= 8 << 20, "{usage:?}");
-    // About as much as fits is still there, and not a third less.
+    // More than a third of the bytes is still there, and no more than the new limit allows.
     assert!(after.bytes > before.bytes / 3 && after.bytes < 8 << 20, "{before:?} {after:?}");
     let evictions = after.evictions;
     settle(&mut column, &mut now);
@@ -119,7 +119,7 @@ fn more_memory_is_there_at_once(eviction: Eviction) {
     let after = store.stats();
     assert_eq!(after.evictions, before.evictions, "there is room for all");
     assert!(after.curr_items == before.curr_items + u64::from(5 * keys));
-    // Down and up again: withheld segments are taken first.
+    // The limit goes down and up again: the store takes withheld segments first.
     for megabytes in [8, 32, 16, 64] {
         column.limit_memory(megabytes * MIB).expect("within bounds");
         settle(&mut column, &mut now);
@@ -133,7 +133,7 @@ fn nobody_is_refused_while_the_memory_shrinks_under_load(eviction: Eviction) {
     let mut key = fill(&store, &mut column, 700);
     column.limit_memory(8 * MIB).expect("within bounds");
     let mut sets = 0;
-    // Only as much background work as a busy column does: a slice for every 20 requests.
+    // The column does as much background work as a busy one: a slice for every 20 requests.
     while present_bytes(&store) > 8 << 20 {
         for _ in 0..20 {
             key += 1;
@@ -152,7 +152,7 @@ fn what_fits_a_lower_limit_is_compacted_and_not_evicted(eviction: Eviction) {
     let (store, mut column) = make(&config(Some(eviction), 16, 1));
     let (mut now, mut random) = (100, 1_u32);
     let mut lengths = vec![0; KEYS as usize];
-    // Just under 4 MiB, overwritten at random.
+    // The values take just under 4 MiB and are overwritten at random.
     for megabytes in [16, 7, 12, 6, 200, 6, 7] {
         column.limit_memory(megabytes * MIB).expect("within bounds");
         for set_no in 0..30_000 {
@@ -175,8 +175,8 @@ fn what_fits_a_lower_limit_is_compacted_and_not_evicted(eviction: Eviction) {
     assert!(found.iter().zip(&lengths).all(|(found, length)| *found == Some(*length)));
 }
 
-/// If values in frames come and go at random, few segments ever have all their frames free; before
-/// values were copied, a quarter of the memory stayed unused.
+/// If values in frames come and go at random, few segments ever have all their frames free. Unless
+/// the store copies such values together, a quarter of the memory stays unused.
 fn scattered_frames_are_brought_together_before_more_is_evicted(eviction: Eviction) {
     for (lengths, to_mb) in [(150_000..150_001, 16), (20_000..300_000, 16), (20_000..300_000, 40)] {
         let (store, mut column) = make(&config(Some(eviction), 64, 1));
@@ -188,7 +188,7 @@ fn scattered_frames_are_brought_together_before_more_is_evicted(eviction: Evicti
             let length = lengths.start + (random >> 4) as usize % lengths.len();
             set(&mut column, key, length).expect("room is made");
             stored.insert(key, length);
-            // Some are used, so that the oldest do not go first.
+            // Some items are used, so that eviction does not simply take the oldest first.
             let _ = column.get(&(key / 3).to_le_bytes());
         }
         let before = store.stats();
@@ -277,7 +277,7 @@ fn without_eviction_it_shrinks_as_far_as_it_goes_and_loses_nothing() {
 fn a_limit_out_of_bounds_is_refused_and_changes_nothing() {
     let (store, mut column) = make(&config(Some(Eviction::default()), 8, 1));
     set(&mut column, 1, 300).expect("room");
-    // At most 16 times the first size; at least two of the largest items, or 16 segments.
+    // A limit is at most 16 times the first, at least two largest items, and at least 16 segments.
     for bytes in [8 * 16 * MIB + MIB, 2 * MIB - 1, MIB, 0, usize::MAX] {
         assert_eq!(column.limit_memory(bytes), Err(OutOfBounds), "{bytes}");
     }
@@ -287,7 +287,7 @@ fn a_limit_out_of_bounds_is_refused_and_changes_nothing() {
     assert!(column.get(&1_u32.to_le_bytes()).is_some());
 }
 
-/// With larger pages a segment is at least a page, and giving one back takes nothing else.
+/// With larger pages a segment is at least a page, so giving a segment back affects no other.
 #[test]
 #[cfg(debug_assertions)]
 fn pages_of_16_and_64_kib_lose_nothing() {
@@ -319,7 +319,7 @@ fn pages_of_16_and_64_kib_lose_nothing() {
                 hits += 1;
             }
             assert!(hits > 50, "{hits} of {:?}", store.stats());
-            // Most keys go, so that the index gives memory back.
+            // Most keys are deleted, so that the index gives memory back.
             (0..9000_u32).filter(|key| key % 9 != 0).for_each(|key| {
                 column.delete(&key.to_le_bytes());
             });

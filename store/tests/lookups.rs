@@ -1,4 +1,4 @@
-//! Lookups straight to a reply's buffer: their output, and the effects of calling one off.
+//! Lookups that write straight to a reply's buffer: their output, and the effects of a call-off.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -28,7 +28,7 @@ fn meta<'k>(key: &'k [u8]) -> MetaGet<'k> {
     MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] }
 }
 
-/// A lookup without `around`.
+/// A lookup whose `around` returns `None`, so that `head` handles each hit.
 fn look_up<'s>(
     column: &'s mut Column,
     key: &[u8],
@@ -68,7 +68,7 @@ fn what_a_head_calls_off_leaves_nothing_and_is_no_use() {
     assert!(matches!(looked, Looked::Miss), "{looked:?}");
 }
 
-/// Longer values are shown by `head`.
+/// Bytes of the longest value that is copied into the output; a longer value stays in the log.
 const SHORT_BYTES_MAX: usize = 1024;
 
 #[test]
@@ -105,7 +105,7 @@ fn what_stands_around_a_value_stands_there_whatever_their_lengths() {
             [b"there8 bytes behind: ", key, b" = <", &value, b">;"].concat()
         };
         assert_eq!(out, expected, "{value_bytes} bytes");
-        // No second key is left: one of the same tag would be looked at first, and go another way.
+        // The key is deleted, since a later key with the same tag would take another code path.
         assert!(column.delete(&key));
     }
 }

@@ -1,7 +1,7 @@
-//! Compares the miss ratios that a store estimates for other sizes with stores of those sizes.
+//! Compares the miss ratios that a store estimates for other sizes with those of such stores.
 //!
 //! Where: the store alone, refilled on every miss.
-//! Invariant: the estimate is an LRU's; the policies miss somewhat less.
+//! Invariant: the estimate is that of LRU; the store's policies miss somewhat less.
 //! Source: `Store::miss_ratios`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ fn store(memory_bytes: usize) -> (Arc<Store>, Column) {
     (store, column)
 }
 
-/// One of 400,000 keys, the low ones more often.
+/// Draws one of 400,000 keys; low keys are drawn more often.
 fn key(random: &mut Random) -> u64 {
     let part = random.below(1 << 20);
     ((((part * part) >> 20) * 400_000) >> 20).min(399_999)
@@ -54,8 +54,8 @@ fn other_sizes_miss_about_as_often_as_was_said() {
     assert_eq!(shared.miss_ratios([1]), None);
     let measured = misses(&mut column, &mut Random::new(1));
     let said = shared.miss_ratios(sizes.map(|bytes| bytes as u64)).unwrap();
-    // If keys keep their popularity, counting uses misses up to a tenth less than an LRU; and the
-    // sample differs in each run, with a standard error of about 0.01.
+    // If keys keep their popularity, a policy that counts uses misses up to a tenth less than LRU.
+    // The sample differs in each run, with a standard error of about 0.01.
     let near = |said: f64, measured: f64| (-0.06..0.13).contains(&(said - measured));
     assert!(near(said[1], measured), "{said:?} and {measured}");
     for (bytes, said) in [(sizes[0], said[0]), (sizes[2], said[2])] {
@@ -64,6 +64,6 @@ fn other_sizes_miss_about_as_often_as_was_said() {
         assert!(near(said, measured), "{bytes} bytes: {said} said, {measured} measured");
     }
     let [none, all] = shared.miss_ratios([0, 1 << 40]).unwrap();
-    // The number of hot keys in the sample has most weight if nothing is kept.
+    // With no memory, the estimate depends most on the number of hot keys in the sample.
     assert!(none > 0.85 && all < 0.35, "{none} {all}");
 }

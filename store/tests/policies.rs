@@ -1,4 +1,4 @@
-//! The differences between the policies: the keys left after a scan, and the keys remembered.
+//! The differences between the policies: keys left after a scan, and evicted keys remembered.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -10,14 +10,14 @@ use store::{Body, Column, Config, MetaGet, Put, Store, Stored, Verb};
 /// The approximate number of items of `VALUE` that 4 MiB hold.
 const ROOM: u32 = 17_000;
 const VALUE: [u8; 200] = [7; 200];
-/// A tenth of them, which are used.
+/// Number of items that are used: a tenth of those that fit.
 const USED: u32 = ROOM / 10;
-/// Number of keys tested. Most behave as they should, and few do not: the ghost takes about one in
-/// a hundred for one that it remembers.
+/// Number of keys tested. At least `MOST` behave as they should, and at most `FEW` do not: the
+/// ghost takes about one new key in a hundred for a key that it remembers.
 const KEYS: u32 = 24;
 const MOST: usize = 18;
 const FEW: usize = 6;
-/// The first key of a scan, whose keys are each set once.
+/// The first key of a scan, which sets each of its keys once.
 const SCAN: u32 = 1 << 20;
 
 fn store(eviction: Eviction) -> (Arc<Store>, Column) {
@@ -40,7 +40,7 @@ fn set(column: &mut Column, key: u32) {
     column.quiesce();
 }
 
-/// True if the key has an item. Counts as no use.
+/// True if the key has an item; the lookup does not count as a use.
 fn has(column: &mut Column, key: u32) -> bool {
     let key = &key.to_le_bytes();
     let look =
@@ -53,7 +53,7 @@ fn count(column: &mut Column, keys: &Range<u32>) -> usize {
     keys.clone().filter(|key| has(column, *key)).count()
 }
 
-/// Sets this many keys, and uses every third of them `times` times. Returns the used ones.
+/// Sets `keys` keys, and reads every third of them `times` times. Returns the keys that were read.
 fn fill(column: &mut Column, keys: u32, times: u32) -> Vec<u32> {
     (0..keys).for_each(|key| set(column, key));
     let used: Vec<u32> = (0..keys).step_by(3).collect();
@@ -63,7 +63,7 @@ fn fill(column: &mut Column, keys: u32, times: u32) -> Vec<u32> {
     used
 }
 
-/// Number of often used keys, a tenth of what fits, that are left after a scan of this many keys.
+/// Reads `USED` keys often, then scans `scan` keys. Returns how many of the used keys are left.
 fn left_of_used_after(eviction: Eviction, scan: u32) -> usize {
     let (_, mut column) = store(eviction);
     let used = fill(&mut column, USED * 3, 3);
@@ -90,7 +90,7 @@ fn only_with_probation_it_outlives_a_long_one() {
 #[test]
 fn who_comes_back_soon_is_kept_and_who_is_new_must_prove_himself() {
     let (store, mut column) = store(Eviction::S3Fifo);
-    // Fills the main queue, so that probation has only its share.
+    // These keys fill the main queue, so that probation has only its share.
     let used = fill(&mut column, ROOM, 3);
     let scan = SCAN + 100_000;
     (scan..scan + 2 * ROOM).for_each(|key| set(&mut column, key));
@@ -147,7 +147,7 @@ fn who_comes_back_after_probation_widens_it_where_shares_follow() {
         let mut fresh = SCAN..;
         fresh.by_ref().take(2 * ROOM as usize).for_each(|key| set(&mut column, key));
         let before = store.stats();
-        // Each key comes twice: too late for probation, early enough for the ghost.
+        // Each key is requested twice: probation has evicted it by then; the ghost remembers it.
         for round in 0..3 {
             let again = 4 * SCAN + round * 5000..4 * SCAN + (round + 1) * 5000;
             for key in again.clone().chain(again) {
@@ -168,7 +168,7 @@ fn who_comes_back_after_probation_widens_it_where_shares_follow() {
 fn an_overwritten_item_stays_in_its_queue_and_keeps_its_counter() {
     let (store, mut column) = store(Eviction::S3Fifo);
     let kept = fill(&mut column, USED * 3, 2);
-    // An item overwritten between its uses and its verdict is treated as if it had not been.
+    // An overwrite after an item's uses does not change how the policy then treats the item.
     for key in &kept {
         set(&mut column, *key);
         (1..=3).for_each(|other| set(&mut column, 2 * SCAN + key * 4 + other));
@@ -189,7 +189,7 @@ fn evictions_have_an_age_and_dead_bytes_are_counted() {
     for (name, eviction) in Eviction::ALL {
         let (store, mut column) = store(eviction);
         assert_eq!((store.stats().eviction_age(), store.stats().dead_bytes), (0, 0), "{name}");
-        // A thousand items a second: an evicted item is as many seconds old as thousands fit.
+        // A thousand items are set each second: the age in seconds is the thousands that fit.
         for key in 0..4 * ROOM {
             column.set_now(100 + key / 1000);
             set(&mut column, SCAN + key);
@@ -201,7 +201,7 @@ fn evictions_have_an_age_and_dead_bytes_are_counted() {
         assert!((fit - 4..=fit + 2).contains(&age), "{name}: {age} seconds, {fit} fit");
         assert_eq!(stats.evicted_unfetched, stats.evictions, "{name}");
         let dead = stats.dead_bytes;
-        // Every fourth item, so that no segment becomes empty and is retired.
+        // Only every fourth item is deleted, so that no segment becomes empty and is retired.
         let newest = (0..4000).step_by(4).map(|ago| SCAN + 4 * ROOM - 1 - ago);
         let deleted = newest.filter(|key| column.delete(&key.to_le_bytes())).count();
         let more = store.stats().dead_bytes - dead;

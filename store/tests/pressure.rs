@@ -1,4 +1,4 @@
-//! Memory under pressure: operations end, memory stays in bounds, lent memory comes back.
+//! Memory under pressure: operations end, memory stays in bounds, and held memory comes back.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use store::policy::Eviction;
 use store::{Body, Column, Config, MetaGet, Pinned, Put, Refused, Store, Stored, Value, Verb};
 
-/// Longest time for all operations of a test that can only be refused, on a busy machine: half of
-/// the time of a hundred operations that each wait for other columns as long as they ever do.
+/// Maximum time of a test's operations that can only be refused, on a busy machine: half the time
+/// of a hundred operations if each waited for other columns for the maximum time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 each::policies! {
@@ -65,7 +65,7 @@ fn pin(column: &mut Column, key: &[u8]) -> Option<Pinned> {
     }
 }
 
-/// Bytes that an index and open segments may keep when all items are gone.
+/// Maximum bytes that the index and open segments keep when all items are gone.
 fn rest_bytes(store: &Store, columns: usize) -> usize {
     let segment = usize::try_from(store.usage().segment_bytes).unwrap();
     let hash = usize::try_from(store.stats().hash_bytes).unwrap();
@@ -79,7 +79,7 @@ fn the_smallest_items_fill_the_memory_and_no_more(eviction: Eviction) {
     let mut most = 0;
     for i in 0..400_000_u32 {
         let name = i.to_le_bytes();
-        // A key of two bytes or, once these run out, of three.
+        // Keys have two bytes or, once these run out, three.
         let key = if i < 1 << 16 { &name[..2] } else { &name[..3] };
         set(column, key, b"").expect("room is made");
         assert!(column.get(key).is_some(), "what was just set");
@@ -93,7 +93,7 @@ fn the_smallest_items_fill_the_memory_and_no_more(eviction: Eviction) {
     }
     let stats = store.stats();
     assert!(stats.evictions > 0 && most > 80_000, "{most} at most, {stats:?}");
-    // 9 bytes of header, 2 or 3 of key, about 10 of index.
+    // An item takes 9 bytes of header, 2 or 3 bytes of key, and about 10 bytes of the index.
     assert!(stats.curr_items > 60_000, "{stats:?}");
 }
 
@@ -104,7 +104,7 @@ fn what_everybody_uses_gives_way_too(eviction: Eviction) {
     for i in 0..30_000_u32 {
         let key = i.to_le_bytes();
         set(column, &key, &[1; 300]).expect("room is made");
-        // The counters saturate.
+        // These reads saturate the item's use counter.
         (0..4).for_each(|_| assert!(column.get(&key).is_some()));
         column.quiesce();
     }
@@ -164,7 +164,7 @@ fn without_eviction_a_full_store_refuses_at_once() {
     }
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     assert!(kept.iter().all(|i| column.get(&i.to_le_bytes()).is_some()));
-    // Touching an item without an exptime needs room, and misses without it; nothing is lost.
+    // A touch of an item without an exptime needs room, and fails without room; no item is lost.
     kept.iter().for_each(|i| _ = column.touch(&i.to_le_bytes(), 1000));
     assert!(kept.iter().all(|i| column.get(&i.to_le_bytes()).is_some()));
     assert_eq!(store.stats().evictions, 0);
@@ -178,7 +178,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
         for _ in 0..20 {
             for column in &mut columns {
                 column.online();
-                // Few enough that a walk is begun but not ended.
+                // These sets are few enough to begin a walk but not to end it.
                 for _ in 0..200 {
                     key += 1;
                     let slot = if evict { key } else { key % 6000 };
@@ -191,7 +191,7 @@ fn columns_that_fall_asleep_in_the_middle_of_a_walk_hold_nobody_up(eviction: Evi
     }
 }
 
-/// One column holds a hit while another fills the memory. True: the hit's bytes are unchanged.
+/// Holds a hit by one column while another fills the memory. Returns true if the hit is unchanged.
 fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     let (store, mut columns) = make(&config(eviction, 3, 2));
     let (reader, writer) = columns.split_at_mut(1);
@@ -201,7 +201,7 @@ fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
         store.plant_early_reuse();
     }
     writer.online();
-    // Longer than values that are copied before anybody sees them.
+    // The value is too long to be copied before the reader sees it: the hit is in the log.
     set(writer, b"held", &[5; 1500]).expect("room");
     reader.online();
     let hit = reader.get(b"held").expect("there");
@@ -215,7 +215,7 @@ fn held_while_others_fill(eviction: Eviction, plant: bool) -> bool {
     }
     let Value::Log(value) = hit.value else { panic!("in the log") };
     let same = value.iter().all(|byte| *byte == 5);
-    // Memory that waits for the reader does not cause more and more evictions.
+    // Memory that cannot be freed before the reader moves on does not cause ever more evictions.
     assert!(plant || store.stats().curr_items > 1500, "{:?}", store.stats());
     reader.quiesce();
     set(writer, b"again", &[6; 500]).expect("the reader has moved on");
@@ -240,7 +240,7 @@ fn many_columns_mixed_sizes_and_stalled_bodies_at_2_mib(eviction: Eviction) {
         let column = &mut columns[i as usize % 64];
         column.online();
         if i % 40 == 0 {
-            // A body of which one piece came: it waits, and takes no more memory than that.
+            // Only one piece of this value arrives: its draft waits, and holds no other memory.
             let mut draft = column.draft(200_000);
             if let Ok(space) = draft.space(column) {
                 let bytes = space.len();
@@ -279,11 +279,11 @@ fn drafts_given_up_leave_no_frame_behind(eviction: Eviction) {
         }
     }
     assert_eq!(store.used_bytes(), before);
-    // If they still counted as in flight, no more frames would be given.
+    // If the frames of those drafts still counted as in flight, this set would get no frames.
     set(column, b"k", &[1; 900_000]).expect("half of the memory may be in flight");
 }
 
-/// Eight items fill seven eighths of a segment, and no ninth fits: moving wins nothing.
+/// Eight items fill seven eighths of a segment, and no ninth fits: compaction would gain nothing.
 fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
     let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
@@ -297,7 +297,7 @@ fn segments_that_are_never_full_are_not_compacted_for_ever(eviction: Eviction) {
     assert!(stats.compacted_bytes < stats.evictions * 1830 / 10, "{stats:?}");
 }
 
-/// AppendVivify finds the item or makes it, even if its own need for room evicts the old one.
+/// AppendVivify extends the item or, if making room for that evicts the item, creates it again.
 fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
     let (store, mut columns) = make(&config(eviction, 2, 1));
     let column = &mut columns[0];
@@ -322,7 +322,7 @@ fn what_its_own_extension_evicts_is_made_again(eviction: Eviction) {
     assert!(made_again > 0, "no item was evicted by its own extension");
 }
 
-/// Looks for an item without counting a use.
+/// True if the key has an item; the lookup does not count as a use.
 fn is_there(column: &mut Column, key: &[u8]) -> bool {
     let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     column.meta_get(&get).expect("no steps").is_some()

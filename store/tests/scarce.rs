@@ -1,8 +1,8 @@
-//! If address space is scarce, the index has less of it, and the smallest items fill it before they
-//! fill the memory: then items leave, like when memory is full.
+//! If address space is scarce, the index gets less of it, and the smallest items fill the index
+//! before they fill the memory: then items are evicted or refused, as if memory were full.
 //!
 //! Where: a process with a limit of its address space.
-//! Invariant: nothing is lost except evicted items, and the index takes no more than its part.
+//! Invariant: only evicted items are lost, and the index takes no more than its part of the memory.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::policy::Eviction;
 use store::{Body, Column, Config, Put, Refused, Store, Stored, Verb};
 
-/// Far more than the test needs: only the existence of a limit counts.
+/// A limit of the address space, far above the test's need: only the existence of a limit counts.
 const LIMIT_BYTES: u64 = 64 << 30;
 const MEMORY_BYTES: usize = 2 << 20;
 /// Twice as many keys as the index has address space for.

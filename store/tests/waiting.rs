@@ -21,7 +21,7 @@ each::policies! {
     a_whole_draft_is_kept_until_there_is_room_for_its_item,
 }
 
-/// Most segments looked at per refusal: five times two looks at all 512 in 256, and more.
+/// Maximum segments looked at per refusal: 10 looks at all 512 segments in 256 refusals, plus 4.
 const LOOKS_A_REFUSAL_MAX: u64 = 24;
 
 fn config(eviction: Option<Eviction>, columns: usize) -> Config {
@@ -41,13 +41,13 @@ fn set(column: &mut Column, key: u32, value: &[u8]) -> Result<Stored, Refused> {
     column.put(&Put::new(Verb::Set, &key.to_le_bytes()), Body::Bytes(value))
 }
 
-/// Sets new keys from `first` on until one is not stored. Returns that key, and the reason.
+/// Sets new keys from `first` on until a set is refused. Returns the refused key and the reason.
 fn fill(column: &mut Column, first: u32) -> (u32, Refused) {
     let refused = |key| Some((key, set(column, key, &[1; 700]).err()?));
     (first..first + 100_000).find_map(refused).expect("memory is bounded")
 }
 
-/// Has new keys refused `count` times. Returns the number of segments looked at meanwhile.
+/// Sets `count` new keys, each of which is refused. Returns the number of segments looked at.
 fn refuse(store: &Store, column: &mut Column, count: u32) -> u64 {
     let before = store.stats().segment_looks;
     for key in 0..count {
@@ -66,11 +66,11 @@ fn without_eviction_a_refusal_costs_a_constant_whatever_the_others_do() {
     assert_eq!(refused, Refused::NoMemory);
     let looks = refuse(&store, first, 5000);
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} alone");
-    // One column is in the middle of a turn and never passes.
+    // Another column stays online and never passes a quiescent point.
     others[0].online();
     let looks = refuse(&store, first, 5000);
     assert!(looks <= 5000 * LOOKS_A_REFUSAL_MAX, "{looks} beside one that is online");
-    // Another makes room to overwrite items with longer values: it has a walk under way.
+    // That column overwrites items with longer values, and so has a walk for room under way.
     for round in 0..200 {
         let key = round % (key / 2);
         let _refused = set(&mut others[0], key, &vec![2; 700 + round as usize]);
@@ -105,22 +105,28 @@ fn refuse_once(column: &mut Column) {
 
 #[test]
 fn without_eviction_what_a_column_deletes_itself_is_room_at_once() {
-    let (_, mut columns) = make(&config(None, 1));
-    let column = &mut columns[0];
-    let (full, _) = fill(column, 0);
-    refuse_once(column);
-    (0..full / 4).for_each(|key| assert!(column.delete(&key.to_le_bytes())));
-    for key in 0..full / 8 {
-        let stored = at_last(column, |column| set(column, key, &[3; 700]));
-        assert!(matches!(stored, Ok(Stored::Stored { .. })), "{key} of {full}: {stored:?}");
+    // Deletes neighbouring items, which frees whole segments; then every fourth, which frees none.
+    for (last_part, step) in [(4, 1), (1, 4)] {
+        let (_, mut columns) = make(&config(None, 1));
+        let column = &mut columns[0];
+        let (full, _) = fill(column, 0);
+        refuse_once(column);
+        for key in (0..full / last_part).step_by(step) {
+            assert!(column.delete(&key.to_le_bytes()));
+        }
+        for key in 0..full / 8 {
+            let key = key * u32::try_from(step).unwrap();
+            let stored = at_last(column, |column| set(column, key, &[3; 700]));
+            assert!(matches!(stored, Ok(Stored::Stored { .. })), "{key} of {full}: {stored:?}");
+        }
     }
 }
 
-/// Fills until a column that does not pass holds all that would be room, also for the smallest
-/// items. Returns a key that is there.
+/// Fills until even the smallest items are refused, since a column that passes no quiescent point
+/// holds all memory that could become free. Returns a key that has an item.
 fn stall(column: &mut Column) -> u32 {
-    /// With two queues, one may be full before the other: a key that resembles an evicted one is
-    /// refused only there.
+    /// With two queues, one may be full before the other: a key that resembles an evicted key may
+    /// be refused while other keys are not.
     const REFUSED_IN_A_ROW: u32 = 32;
     let (key, refused) = fill(column, 0);
     assert_eq!(refused, Refused::Later);

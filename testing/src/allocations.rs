@@ -2,8 +2,8 @@
 //!
 //! Where: under a test that drives a server or a generator in its own process; the test names
 //! `Counting` its global allocator.
-//! Invariant: each call of the allocator that gives memory is counted once, except calls of threads
-//! that asked to be left out.
+//! Invariant: each call that allocates or reallocates is counted once, except the calls of threads
+//! that called `leave_this_thread_out`.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -21,7 +21,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 /// True if the next allocation is to be noted in `FIRST`.
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// The origin of the first allocation since the last `by`.
+/// The origin of the first allocation since the last call of `count` began.
 static FIRST: Mutex<Option<Backtrace>> = Mutex::new(None);
 
 thread_local! {
@@ -29,9 +29,10 @@ thread_local! {
 }
 
 /// Runs `work`. Returns the number of allocations meanwhile, and the origin of the first one. The
-/// number is exact for a thread that `work` has joined, or had an answer from over a socket.
-pub fn by(work: impl FnOnce()) -> (u64, String) {
-    // Relaxed, paired with those in `add`: joins and answers that the test awaits order them.
+/// number is exact for a thread that `work` joined, or whose answer it received over a socket.
+pub fn count(work: impl FnOnce()) -> (u64, String) {
+    // Relaxed, paired with the accesses in `add`, which are ordered by the joins and the answers
+    // that the test awaits.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     IS_WATCHED.store(true, Ordering::Relaxed);
     work();
@@ -47,11 +48,11 @@ pub fn leave_this_thread_out() {
 }
 
 fn add() {
-    // A thread that ends has this variable no more; it is not counted then.
+    // The variable of an ending thread is destroyed; its allocations are not counted then.
     if IS_LEFT_OUT.try_with(Cell::get).unwrap_or(true) {
         return;
     }
-    ALLOCATIONS.fetch_add(1, Ordering::Relaxed); // as in `by`
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed); // as in `count`
     if IS_WATCHED.swap(false, Ordering::Relaxed) {
         // The capture allocates as well.
         IS_LEFT_OUT.set(true);
@@ -62,7 +63,7 @@ fn add() {
     }
 }
 
-// SAFETY: every call is passed on to `System` as it is.
+// SAFETY: every call is passed unchanged to `System`.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add();

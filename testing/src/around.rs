@@ -1,7 +1,7 @@
-//! A test's surroundings: skipping a test that cannot run here, and finding processes.
+//! Skips tests that cannot run here, runs other programs, and finds processes.
 //!
-//! Where: tests that start other programs. Invariant: a test that cannot run is counted as skipped,
-//! and in CI as failed.
+//! Where: tests that start other programs. Invariant: a test that cannot run counts as skipped, and
+//! in CI as failed.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -13,13 +13,14 @@ use std::process::{Command, Output, Stdio};
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "skipped in CI: {reason}");
     let test = std::thread::current();
-    // Not captured, unlike a print, and in one piece among other output: a script counts the line.
+    // Unlike a print, this write is not captured, and its line is not mixed with other output: a
+    // script counts the line.
     let line = format!("SKIPPED {}: {reason}\n", test.name().unwrap_or_default());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// The output of a program for a text on its standard input; `None`, and the test is skipped, if
-/// the program is not installed.
+/// Runs a program with `text` on its standard input, and returns its output. `None` if the program
+/// is not installed; the test is then reported as skipped.
 ///
 /// # Panics
 /// The program cannot be waited for, or does not read all of the text.
@@ -40,7 +41,7 @@ pub fn piped(words: &[&str], text: &str) -> Option<Output> {
     Some(output)
 }
 
-/// True if there is a process of this number, other than a dead one nobody has waited for.
+/// True if there is a process with this id that is not a zombie.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

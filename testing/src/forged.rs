@@ -1,9 +1,8 @@
-//! Forges datagrams with any sender's address, and frames that no kernel sends.
+//! Forges datagrams with any sender's address, and Ethernet frames that no kernel sends.
 //!
-//! Where: under tests of the senders and the requests that a server answers.
-//! Invariant: no packet leaves its namespace by another interface than `WIRE`.
-//! Source: raw(7), by which a socket of `IPPROTO_RAW` takes packets with their IP headers;
-//! packet(7).
+//! Where: under tests of which senders and requests a server answers.
+//! Invariant: packets leave their namespace only by the interface `WIRE`.
+//! Source: raw(7): a socket of `IPPROTO_RAW` sends packets with their IP headers; packet(7).
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
 use std::io;
@@ -24,31 +23,31 @@ use crate::namespace::{Namespace, WIRE};
 const HOPS: u8 = 64;
 
 impl Namespace {
-    /// Sends a datagram with the sender's address `from`, whoever has it. The kernel must have a
-    /// route to `to`; to a group of IPv6 the datagram goes by `WIRE`.
+    /// Sends a datagram with the sender's address `from`, which this namespace need not have. The
+    /// kernel must have a route to `to`; a datagram to an IPv6 multicast group leaves by `WIRE`.
     ///
     /// # Panics
-    /// The addresses are of two families; there is no route.
+    /// One address is IPv4 and the other IPv6, or there is no route.
     pub fn forge(&self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
         let sent = self.on(|| send(from, to, &packet(from, to, payload)));
         sent.unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
     }
 
-    /// Opens a socket that sends frames by this namespace's end of the link.
+    /// Opens a socket that sends Ethernet frames by this namespace's end of the link.
     ///
     /// # Panics
-    /// The system makes no such socket.
+    /// The system refuses the socket.
     #[must_use]
     pub fn frames(&self) -> Frames {
         let opened = self.on(|| packet_socket(WIRE));
         Frames(opened.unwrap_or_else(|error| panic!("no packet socket: {error}")))
     }
 
-    /// Makes an Ethernet frame with a datagram from this namespace's interface to another's, from
-    /// and to any addresses of one family.
+    /// Makes an Ethernet frame from this namespace's interface to that of `other`. The frame has a
+    /// datagram with any addresses of one family.
     ///
     /// # Panics
-    /// The addresses are of two families.
+    /// One address is IPv4 and the other IPv6.
     #[must_use]
     pub fn frame(
         &self,
@@ -74,7 +73,7 @@ impl Frames {
     /// Sends a frame, from its Ethernet header on.
     ///
     /// # Panics
-    /// The interface does not take it.
+    /// The interface refuses the frame.
     pub fn send(&self, frame: &[u8]) {
         let sent = rustix::net::send(&self.0, frame, SendFlags::empty());
         assert_eq!(sent, Ok(frame.len()));
@@ -116,7 +115,7 @@ fn send(from: SocketAddr, to: SocketAddr, packet: &[u8]) -> io::Result<usize> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))?;
     sockopt::set_socket_broadcast(&socket, true)?;
-    // The port in a raw socket's address is a protocol: here 0, the socket's own.
+    // In a raw socket's address, the port is a protocol number; 0 stands for the socket's own.
     let to = match to.ip() {
         IpAddr::V6(ip) if ip.is_multicast() => {
             by_wire(ip, netdevice::name_to_index(&socket, WIRE)?)

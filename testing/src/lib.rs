@@ -1,7 +1,7 @@
-//! Tools for tests and benches of several crates: numbers drawn from a seed, an allocator that
-//! counts, network namespaces, schedules of threads, and a test's surroundings.
+//! Tools for tests and benches of several crates: random numbers from a seed, an allocator that
+//! counts, network namespaces, schedules of threads, skipped tests, and other programs.
 //!
-//! Where: beside every path; a dev-dependency, in nothing that is shipped.
+//! Where: a dev-dependency of the other crates; no shipped program contains it.
 //! Invariant: nothing here depends on another crate of the tree.
 
 pub mod allocations;

@@ -1,11 +1,11 @@
-//! Network namespaces of a test: two machines of its own, joined by a link of its own.
+//! Network namespaces: two for each test, like two hosts that are joined by a link.
 //!
 //! ```text
 //! | near: wire, 10.77.0.1, fd77::1 | ------ veth ------ | wire, 10.77.0.2, fd77::2: far |
 //! ```
 //!
-//! With `HYPOSTYLE_WIRE=DRIVER` in the environment the link is two cards of this driver that are
-//! joined outside, and tests use it one after the other (`tests/vm`).
+//! With `HYPOSTYLE_WIRE=DRIVER` in the environment, the link is two network cards of this driver,
+//! connected outside of this machine, and tests use the link one after the other (`tests/vm`).
 //!
 //! Where: under tests of packets. A test makes a pair and starts its server `on` one end, its
 //! clients `on` the other:
@@ -19,8 +19,9 @@
 //! near.ip("link set wire mtu 1500");
 //! ```
 //!
-//! Invariant: nothing outside the namespaces is touched. They have no name: they and their links
-//! are gone with the last thread, process and descriptor in them, however the test ends.
+//! Invariant: nothing outside the namespaces changes. The namespaces have no names: the kernel
+//! removes them and their links with their last thread, process or descriptor, however the test
+//! ends.
 //! Source: namespaces(7), network_namespaces(7); `ip netns exec` of iproute2 for `/sys`.
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
@@ -38,14 +39,15 @@ use nix::sched::{CloneFlags, setns, unshare};
 /// The interface's name at each end.
 pub const WIRE: &str = "wire";
 
-/// The longest wait for a link, and for one packet of it.
+/// Longest wait for a link.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Longest wait for one packet of a link.
 const LINK_WAIT: Duration = Duration::from_millis(20);
 
 /// The link between two namespaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Veth {
-    /// Number of queues of each end, for sending and the same for receiving.
+    /// Number of send queues and number of receive queues at each end.
     pub queues: u32,
     /// Most bytes of a packet, from its IP header on; IPv6 needs 1,280.
     pub mtu: u32,
@@ -71,8 +73,8 @@ pub struct Namespace {
     pub mac: [u8; 6],
 }
 
-/// Makes two namespaces joined by a link. `None`, and the test counts as skipped, if this process
-/// may not make them or has no `ip`.
+/// Makes two namespaces joined by a link. `None` if this process may not make them or there is no
+/// program `ip`; the test is then reported as skipped.
 ///
 /// # Panics
 /// The system cannot make such a link.
@@ -94,7 +96,7 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     let Veth { queues, mtu } = veth;
     if let Some(driver) = std::env::var_os("HYPOSTYLE_WIRE") {
         if queues > 1 {
-            crate::skip("a card of one queue");
+            crate::skip("the network card has one queue");
             return None;
         }
         for (card, end) in cards(&driver.to_string_lossy()).iter().zip(&ends) {
@@ -115,7 +117,8 @@ pub fn pair(veth: Veth) -> Option<[Namespace; 2]> {
     Some(ends)
 }
 
-/// The names of this machine's two cards of a driver, once the last test's link is gone.
+/// Waits until the previous test has returned its cards, and returns the names of this machine's
+/// two cards of `driver`.
 fn cards(driver: &str) -> [String; 2] {
     let of_driver = |name: &String| {
         let path = std::fs::read_link(format!("/sys/class/net/{name}/device/driver"));
@@ -134,7 +137,7 @@ fn cards(driver: &str) -> [String; 2] {
     }
 }
 
-/// Waits until the link carries packets both ways, which is a while after it is up.
+/// Waits until the link carries packets both ways, which begins some time after the link is up.
 fn await_link(ends: [&Namespace; 2]) {
     await_packets(ends, ends.map(|end| end.v4.into()));
     await_packets(ends, ends.map(|end| end.v6.into()));
@@ -178,16 +181,16 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Gives the interface its addresses and the route to the other end, and takes it up.
+    /// Gives the interface its addresses and the route to the other end, and sets it up.
     fn join(&self, other: &Namespace, mtu: u32) {
         let [mac, there] =
             [self.mac, other.mac].map(|mac| mac.map(|it| format!("{it:02x}")).join(":"));
-        // Without an address made by the kernel, which would take a second to be verified.
+        // `addrgenmode none`: the kernel would need a second to verify an address that it makes.
         self.ip(&format!("link set {WIRE} address {mac} mtu {mtu} addrgenmode none"));
         self.ip(&format!("address add {}/24 broadcast + dev {WIRE}", self.v4));
         self.ip(&format!("address add {}/64 dev {WIRE} nodad", self.v6));
         self.ip(&format!("link set {WIRE} up"));
-        // The kernel adds this route only if it makes an address.
+        // The kernel adds this route only together with an address that it makes.
         self.ip(&format!("-6 route add multicast ff00::/8 dev {WIRE} table local"));
         // Static entries, so that no neighbour discovery is needed.
         for ip in [IpAddr::from(other.v4), other.v6.into()] {
@@ -195,8 +198,8 @@ impl Namespace {
         }
     }
 
-    /// Runs `work` on a thread in this namespace. Threads and processes that `work` starts are in
-    /// it as well, and so is each socket that is made there, whoever uses it.
+    /// Runs `work` on a thread in this namespace. The threads and processes that `work` starts, and
+    /// the sockets that they make, belong to the namespace as well, even if other threads use them.
     ///
     /// # Panics
     /// `work` panics.
@@ -211,10 +214,10 @@ impl Namespace {
         })
     }
 
-    /// Runs iproute2's `ip` here with these arguments, without spaces in them. Returns its output.
+    /// Runs iproute2's `ip` in this namespace and returns its output. Spaces separate `arguments`.
     ///
     /// # Panics
-    /// It fails.
+    /// The program fails.
     pub fn ip(&self, arguments: &str) -> String {
         self.command("ip", arguments)
     }
@@ -228,61 +231,63 @@ impl Namespace {
         format!("/proc/{}/fd/{}", std::process::id(), self.network.as_raw_fd())
     }
 
-    /// Puts a bridge with a dam before this end. From then on the bridge has this end's name and
-    /// addresses, and an MTU of 1,500. Packets pass until `close_dam`.
+    /// Puts a bridge before this end of the link. The bridge gets this end's name and addresses,
+    /// and an MTU of 1,500; this end becomes the bridge's port `port`, whose queue can be held.
+    /// Packets pass until `hold_egress`.
     ///
     /// ```text
-    /// | wire (a bridge), 10.77.0.2, fd77::2 | -- | dam, a queue | -- veth -- other
+    /// | wire (a bridge), 10.77.0.2, fd77::2 | -- | port, with a queue | -- veth -- other
     /// ```
     ///
     /// # Panics
     /// The system has no bridge.
-    pub fn build_dam(&self, other: &Namespace) {
+    pub fn add_egress_queue(&self, other: &Namespace) {
         self.ip(&format!("address flush dev {WIRE}"));
         self.ip(&format!("link set {WIRE} down"));
-        self.ip(&format!("link set {WIRE} name dam address 02:00:00:00:00:fe"));
+        self.ip(&format!("link set {WIRE} name port address 02:00:00:00:00:fe"));
         self.ip(&format!("link add {WIRE} type bridge"));
-        self.ip(&format!("link set dam master {WIRE}"));
-        self.ip("link set dam up");
+        self.ip(&format!("link set port master {WIRE}"));
+        self.ip("link set port up");
         self.join(other, 1500);
         await_link([self, other]);
     }
 
-    /// Closes the dam: after one or two packets the kernel keeps what is sent, until `open_dam`.
+    /// Holds the egress queue: after one or two packets the kernel queues all packets that are
+    /// sent, until `release_egress`.
     ///
     /// # Panics
     /// The system has no such queue (`tbf`).
-    pub fn close_dam(&self) {
-        self.command("tc", "qdisc add dev dam root tbf rate 8bit burst 2000 limit 100mb");
+    pub fn hold_egress(&self) {
+        self.command("tc", "qdisc add dev port root tbf rate 8bit burst 2000 limit 100mb");
     }
 
-    /// Number of packets that wait to leave.
+    /// Number of packets in the egress queue.
     ///
     /// # Panics
-    /// The dam was never closed.
+    /// The queue was never held.
     #[must_use]
-    pub fn behind_dam(&self) -> u64 {
-        let told = self.command("tc", "-s qdisc show dev dam");
-        let mut words = told.split_whitespace().skip_while(|word| *word != "backlog").skip(2);
+    pub fn egress_backlog(&self) -> u64 {
+        let shown = self.command("tc", "-s qdisc show dev port");
+        let mut words = shown.split_whitespace().skip_while(|word| *word != "backlog").skip(2);
         let packets = words.next().and_then(|word| word.strip_suffix('p')?.parse().ok());
-        packets.unwrap_or_else(|| panic!("no backlog: {told}"))
+        packets.unwrap_or_else(|| panic!("no backlog: {shown}"))
     }
 
-    /// Opens the dam: the waiting packets leave with the next one.
+    /// Releases the egress queue: the waiting packets leave together with the next packet.
     ///
     /// # Panics
-    /// The dam is not closed.
-    pub fn open_dam(&self) {
-        self.command("tc", "qdisc change dev dam root tbf rate 10gbit burst 10mb limit 100mb");
+    /// The queue is not held.
+    pub fn release_egress(&self) {
+        self.command("tc", "qdisc change dev port root tbf rate 10gbit burst 10mb limit 100mb");
     }
 
-    /// A counter of this network's kernel, the sum over IPv4 and IPv6: of a `layer` such as `Udp`,
-    /// under a `name` such as `InDatagrams`.
+    /// A counter that the kernel keeps for this network, as the sum of IPv4 and IPv6. `layer` is
+    /// for example `Udp`, and `name` is for example `InDatagrams`.
     ///
     /// # Panics
     /// The kernel has no such counter.
     #[must_use]
-    pub fn counted(&self, layer: &str, name: &str) -> u64 {
+    pub fn counter(&self, layer: &str, name: &str) -> u64 {
         let read = |table: &str| {
             let path = format!("/proc/thread-self/net/{table}");
             self.on(|| std::fs::read_to_string(&path))
@@ -304,10 +309,10 @@ impl Namespace {
         }
     }
 
-    /// Sets a variable of this network: `ipv4/conf/all/rp_filter`.
+    /// Sets a kernel variable of this network, such as `ipv4/conf/all/rp_filter`.
     ///
     /// # Panics
-    /// There is no such variable, or it does not take the value.
+    /// There is no such variable, or the kernel refuses the value.
     pub fn set(&self, variable: &str, value: u32) {
         let written =
             self.on(|| std::fs::write(format!("/proc/sys/net/{variable}"), value.to_string()));
@@ -315,7 +320,7 @@ impl Namespace {
     }
 }
 
-/// Runs a program with these arguments, none of which has a space in it. Returns its output.
+/// Runs a program and returns its output. Spaces separate `arguments`.
 fn run(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split(' ')).output();
     let output = output.unwrap_or_else(|error| panic!("{program} {arguments}: {error}"));
@@ -398,7 +403,7 @@ mod tests {
         assert_eq!(near.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
         assert_ne!(far.on(|| std::fs::read_to_string(variable).unwrap()), "7\n");
         assert_eq!(std::fs::read_to_string(variable).unwrap(), before);
-        // With the last descriptor of one end the link goes, which the other end notices.
+        // The last descriptor of one end removes the link, also from the other end.
         drop(far);
         while near.on(interfaces).1.contains(&WIRE.to_owned()) {
             thread::yield_now();

@@ -1,6 +1,6 @@
-//! Numbers drawn from a seed.
+//! Random numbers from a seed.
 //!
-//! Where: under tests and benches, which draw from it in a fixed order.
+//! Where: under tests and benches, which draw the numbers in a fixed order.
 //! Invariant: the same seed gives the same numbers on every machine.
 //! Source: SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 //! OOPSLA 2014.
@@ -8,7 +8,7 @@
 /// The number added to the state before each draw.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A sequence of numbers.
+/// A sequence of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -57,12 +57,13 @@ impl Random {
         self.below(cases) == 0
     }
 
-    /// One of these, each equally likely.
+    /// Returns one of the elements of `from`, each with the same probability.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())].clone()
     }
 
-    /// One of these, each in proportion to the share beside it. The shares' sum is above 0.
+    /// Returns one of the values in `shares`, each with a probability in proportion to its share.
+    /// The sum of the shares must be above 0.
     pub fn share<T: Copy>(&mut self, shares: &[(T, u64)]) -> T {
         let mut rest = self.below(shares.iter().map(|(_, share)| share).sum());
         for &(one, share) in shares {
@@ -74,7 +75,7 @@ impl Random {
         shares[0].0
     }
 
-    /// Shuffles these.
+    /// Shuffles the elements of `these`.
     pub fn shuffle<T>(&mut self, these: &mut [T]) {
         for last in (1..these.len()).rev() {
             these.swap(last, self.index(last + 1));
@@ -82,7 +83,7 @@ impl Random {
     }
 }
 
-/// A number that looks random and depends on `id` and `salt` only.
+/// A pseudorandom number that depends only on `id` and `salt`.
 #[inline]
 #[must_use]
 pub fn hash(id: u64, salt: u64) -> u64 {

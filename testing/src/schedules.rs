@@ -1,16 +1,17 @@
 //! Runs tests under random schedules: the scheduler picks a thread at each access to shared memory.
 //!
 //! Where: `make explore`; only under `--cfg shuttle`, whose scheduler is called at each access.
-//! Invariant: a schedule, and its test's random numbers, follow from one seed: a failure is
-//! reported with its seed, and can be repeated with it. (Shuttle's own PCT scheduler estimates from
-//! earlier schedules.)
+//! Invariant: a schedule, and its test's random numbers, depend only on one seed: a failure is
+//! reported with its seed, which repeats it. (Shuttle's own PCT scheduler also depends on earlier
+//! schedules.)
 //! Source: shuttle (github.com/awslabs/shuttle); "A Randomized Scheduler with Probabilistic
 //! Guarantees of Finding Bugs" (Burckhardt et al., ASPLOS 2010).
 //!
 //! Environment: `EXPLORE_SCHEDULES` and `EXPLORE_SECONDS` limit the number and the time of each
-//! kind's schedules; `EXPLORE_FROM` is the first one's seed; `EXPLORE_SEED` runs only this one.
+//! test's schedules; `EXPLORE_FROM` is the seed of the first schedule; `EXPLORE_SEED` runs only the
+//! schedule of that seed.
 
-#![allow(clippy::panic, clippy::print_stdout, reason = "a test fails by panicking, and tells")]
+#![allow(clippy::panic, clippy::print_stdout, reason = "a test fails by panicking, and prints")]
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
@@ -21,10 +22,10 @@ use std::time::{Duration, Instant};
 
 use crate::Random;
 
-/// Number of threads with a priority.
+/// Number of priorities; thread numbers wrap around at this number.
 const TASKS_MAX: usize = 16;
 const STACK_BYTES: usize = 512 << 10;
-/// Most accesses of one schedule.
+/// Maximum number of accesses in one schedule.
 const STEPS_MAX: usize = 20_000_000;
 
 /// A summary of the explored schedules.
@@ -32,20 +33,20 @@ const STEPS_MAX: usize = 20_000_000;
 pub struct Explored {
     /// Number of schedules.
     pub schedules: usize,
-    /// The seed of the first one.
+    /// The seed of the first schedule.
     pub first: u64,
-    /// Seconds that they took.
+    /// Seconds that the schedules took.
     pub seconds: u64,
 }
 
 fn given(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// Runs `test` under schedules, each drawn from a seed that the test gets too, for `seconds` unless
-/// the environment says otherwise. The test panics, or returns false, if something is wrong; then
-/// `show` prints what the seed stands for.
+/// Runs `test` under random schedules for `seconds`, unless the environment sets another limit.
+/// Each schedule is drawn from a seed, which the test gets as well. The test fails if it panics or
+/// returns false; then `show` prints the test's actions for the seed.
 ///
 /// # Panics
 /// The test failed.
@@ -106,7 +107,7 @@ pub fn explore_drawn(seconds: u64, test: impl Fn(&mut Random) + Send + Sync + 's
     println!("{schedules} schedules of {name} from seed {first} on in {seconds} s");
 }
 
-/// The limits at which to stop.
+/// The limits on the number and the time of schedules.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     schedules: u64,
@@ -115,24 +116,25 @@ struct Budget {
 
 /// The rule by which the next thread is chosen.
 #[derive(Debug)]
-enum Way {
-    /// At one point in `one_in` any thread; otherwise the same one goes on.
+enum Strategy {
+    /// At one access in `one_in` a random thread runs next; at the others the same thread goes on.
     Random { one_in: u64 },
-    /// The thread of highest priority, which it loses at a few points.
+    /// The thread of highest priority runs next. At a few accesses, the running thread gets the
+    /// lowest priority.
     Pct { priorities: [u64; TASKS_MAX], lowest: u64, changes: Vec<u64> },
 }
 
-/// Schedules from a first seed on.
+/// The scheduler: draws one schedule from each seed, beginning with a first seed.
 #[derive(Debug)]
 struct Seeded {
     next: u64,
     budget: Budget,
     /// The seed of the schedule under way, for the test.
     current: Arc<AtomicU64>,
-    /// True once something is wrong: no more schedules are drawn.
+    /// True after the test has returned false: no more schedules are drawn.
     found: Arc<AtomicBool>,
     random: Random,
-    way: Way,
+    strategy: Strategy,
     steps: u64,
 }
 
@@ -142,21 +144,21 @@ impl Seeded {
         budget: Budget,
         (current, found): (Arc<AtomicU64>, Arc<AtomicBool>),
     ) -> Self {
-        let way = Way::Random { one_in: 1 };
-        Self { next: first, budget, current, found, random: Random::new(0), way, steps: 0 }
+        let strategy = Strategy::Random { one_in: 1 };
+        Self { next: first, budget, current, found, random: Random::new(0), strategy, steps: 0 }
     }
 }
 
-fn draw(random: &mut Random) -> Way {
+fn draw(random: &mut Random) -> Strategy {
     if random.below(2) == 0 {
-        return Way::Random { one_in: 1 << random.below(9) };
+        return Strategy::Random { one_in: 1 << random.below(9) };
     }
     let depth = random.below(6);
     let steps = 1 << (8 + random.below(7));
-    // From 2^32 up, so that a thread that loses its priority is below all others.
+    // Priorities begin at 2^32: a thread that loses its priority gets one below all others.
     let priorities = std::array::from_fn(|_| (1 << 32) + random.below(1 << 32));
     let changes = (0..depth).map(|_| random.below(steps)).collect();
-    Way::Pct { priorities, lowest: 1 << 32, changes }
+    Strategy::Pct { priorities, lowest: 1 << 32, changes }
 }
 
 impl Scheduler for Seeded {
@@ -173,7 +175,7 @@ impl Scheduler for Seeded {
         self.next = self.next.wrapping_add(1);
         self.current.store(seed, Ordering::Relaxed);
         self.random = Random::new(seed ^ 0x5c4e_d01e);
-        self.way = draw(&mut self.random);
+        self.strategy = draw(&mut self.random);
         self.steps = 0;
         Some(Schedule::new(seed))
     }
@@ -190,14 +192,14 @@ impl Scheduler for Seeded {
         self.steps += 1;
         let random = &mut self.random;
         let of = |task: TaskId| usize::from(task) % TASKS_MAX;
-        match &mut self.way {
-            Way::Random { one_in } => {
+        match &mut self.strategy {
+            Strategy::Random { one_in } => {
                 let stays = !is_yielding && random.below(*one_in) != 0;
                 let same = runnable.iter().find(|task| stays && Some(task.id()) == current);
                 let any = || runnable.get(random.index(runnable.len()));
                 same.or_else(any).map(|task| task.id())
             }
-            Way::Pct { priorities, lowest, changes } => {
+            Strategy::Pct { priorities, lowest, changes } => {
                 if let Some(current) = current
                     && (is_yielding || changes.contains(&self.steps))
                 {

@@ -1,11 +1,12 @@
-//! Do requests leave when they should? The gaps between requests, measured at the receiver.
+//! Measures at the receiver whether kvblaster sends requests at the right times.
 //!
-//! Where: the last part. Invariant: a thread of this process that does nothing else stamps each
-//! datagram on arrival and answers it with a miss; the first tenth of the stamps is left out.
-//! Source: over loopback a datagram has reached its receiver when `sendmsg` returns. The times
-//! between arrivals are those between departures, within the receiver's own microsecond or two.
+//! Where: the last part. Invariant: one thread of this process does nothing but record the time of
+//! each datagram's arrival and answer it with a miss. The first tenth of the times is left out.
+//! Source: over loopback a datagram has reached its receiver when `sendmsg` returns. So the gaps
+//! between arrivals are those between sends, to within one or two microseconds of the receiver's
+//! own delay.
 
-use super::Told;
+use super::Settings;
 use super::peers::run;
 use std::error::Error;
 use std::io;
@@ -16,21 +17,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Most stamps kept.
-const STAMPS_MAX: usize = 1 << 21;
-/// Bytes of memcached's UDP frame.
-const FRAME_BYTES: usize = 8;
+/// Most arrival times recorded.
+const ARRIVALS_MAX: usize = 1 << 21;
+/// Bytes of memcached's UDP header.
+const HEADER_BYTES: usize = 8;
 
 const ABOUT: &str = "
-== Gaps: what leaves when, stamped by a receiver of datagrams
+== Gaps: the times at which requests are sent, measured by the receiver of the datagrams
 Equal gaps have a deviation of 0, exponential ones of 1 (standard deviation over mean). `apart` is
-the greatest distance between the distribution that was asked for and what came (Kolmogorov and
-Smirnov's D): 0 is the same, 1 is another one altogether. Of equal gaps it says little, for any
-jitter moves half of them to the other side of the one value; their p1 and p99 do.
+the greatest distance between the requested and the measured distribution (Kolmogorov and Smirnov's
+D): 0 means that they are the same, 1 that they have nothing in common. For equal gaps it means
+little, because any jitter moves half of them below the one value; see their p1 and p99 instead.
 ";
 
-/// Prints a row for each law and rate.
-pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
+/// Prints a row for each distribution of gaps and each rate.
+pub(crate) fn measure(settings: Settings) -> Result<(), Box<dyn Error>> {
     println!("{ABOUT}");
     println!(
         "{:12} {:>9} {:>10} {:>10} {:>9}   {:32} {:>32} {:>7}",
@@ -45,13 +46,13 @@ pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
     );
     for law in ["fixed", "exponential"] {
         for rate in [1_000, 10_000, 50_000, 100_000] {
-            let receiver = Receiver::start(told.server_cpu)?;
+            let receiver = Receiver::start(settings.server_cpu)?;
             let mut command = Command::new("taskset");
-            command.args(["-c", &told.client_cpu.to_string(), env!("CARGO_BIN_EXE_kvblaster")]);
+            command.args(["-c", &settings.client_cpu.to_string(), env!("CARGO_BIN_EXE_kvblaster")]);
             let words = format!(
                 "run -q --json --no-populate -w uniform --keys 1000 --gap {law} --mix get=1 -c 1 \
                  -r {rate} --schedule 0s+1x{}s udp://{}",
-                told.seconds, receiver.address
+                settings.seconds, receiver.address
             );
             run(command.args(words.split_whitespace()))?;
             row(law, rate, &receiver.stop()?);
@@ -60,13 +61,13 @@ pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the gaps between stamps, beside those that the law asks for.
-fn row(law: &str, rate: u32, stamps: &[u64]) {
-    let settled = &stamps[stamps.len() / 10..];
+/// Prints the measured gaps, and the expected ones of the distribution `law`.
+fn row(law: &str, rate: u32, arrivals_ns: &[u64]) {
+    let settled = &arrivals_ns[arrivals_ns.len() / 10..];
     let mut gaps: Vec<f64> =
         settled.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64 / 1e3).collect();
     if gaps.len() < 100 {
-        return println!("{law:12} {rate:>9} only {} datagrams came", stamps.len());
+        return println!("{law:12} {rate:>9} only {} datagrams arrived", arrivals_ns.len());
     }
     gaps.sort_by(f64::total_cmp);
     let count = gaps.len() as f64;
@@ -100,7 +101,7 @@ fn row(law: &str, rate: u32, stamps: &[u64]) {
     );
 }
 
-/// A UDP server that stamps each request.
+/// A UDP server that records the arrival time of each request.
 struct Receiver {
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -116,22 +117,23 @@ impl Receiver {
         let over = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
             net::pin_thread(cpu)?;
-            stamp(&socket, &over)
+            record_arrivals(&socket, &over)
         });
         Ok(Receiver { address, is_over, thread })
     }
 
     fn stop(self) -> io::Result<Vec<u64>> {
-        // Relaxed: nothing else is published with this flag.
+        // Relaxed: the flag publishes no other data.
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the receiver died")))
     }
 }
 
-/// Stamps gets until `is_over`, in nanoseconds since the start. It spins, and never sleeps.
-fn stamp(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
+/// Records the arrival times of gets until `is_over`, in nanoseconds since the start. The loop
+/// spins without sleeping.
+fn record_arrivals(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
     let start = Instant::now();
-    let mut stamps = Vec::with_capacity(STAMPS_MAX);
+    let mut arrivals_ns = Vec::with_capacity(ARRIVALS_MAX);
     let mut datagram = [0; 2048];
     let mut reply = [0; 64];
     // Relaxed: as in `stop`.
@@ -141,23 +143,23 @@ fn stamp(socket: &UdpSocket, is_over: &AtomicBool) -> io::Result<Vec<u64>> {
             continue;
         };
         let now_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let Some((frame, request)) = datagram[..bytes].split_at_checked(FRAME_BYTES) else {
+        let Some((header, request)) = datagram[..bytes].split_at_checked(HEADER_BYTES) else {
             continue;
         };
         let said: &[u8] = if request.starts_with(b"get ") {
-            if stamps.len() < STAMPS_MAX {
-                stamps.push(now_ns);
+            if arrivals_ns.len() < ARRIVALS_MAX {
+                arrivals_ns.push(now_ns);
             }
             b"END\r\n"
         } else {
             b"VERSION 0\r\n"
         };
-        // The reply's frame: the request's id; part 0 of 1.
-        reply[..2].copy_from_slice(&frame[..2]);
-        reply[2..FRAME_BYTES].copy_from_slice(&[0, 0, 0, 1, 0, 0]);
-        reply[FRAME_BYTES..FRAME_BYTES + said.len()].copy_from_slice(said);
-        // A reply that cannot be sent is lost, as datagrams may be.
-        let _ = socket.send_to(&reply[..FRAME_BYTES + said.len()], source);
+        // The reply's header: the request's id; datagram 0 of 1.
+        reply[..2].copy_from_slice(&header[..2]);
+        reply[2..HEADER_BYTES].copy_from_slice(&[0, 0, 0, 1, 0, 0]);
+        reply[HEADER_BYTES..HEADER_BYTES + said.len()].copy_from_slice(said);
+        // A reply that cannot be sent is dropped, like a datagram lost on the way.
+        let _ = socket.send_to(&reply[..HEADER_BYTES + said.len()], source);
     }
-    Ok(stamps)
+    Ok(arrivals_ns)
 }

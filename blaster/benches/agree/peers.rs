@@ -1,10 +1,10 @@
-//! Runs the tools as their users would, and reads their figures.
+//! Runs the tools as their users would, and parses their figures.
 //!
 //! Where: between the servers and the comparison. Invariant: each run is one process on one CPU.
 //! Its output is parsed strictly: a missing line is an error.
 
 use super::servers;
-use super::{Told, started};
+use super::{Settings, started};
 use blaster::launch::Server;
 use blaster::result::RunResult;
 use std::error::Error;
@@ -14,7 +14,8 @@ use std::process::{Command, Output};
 /// Number of keys, and bytes of their values.
 const KEYS: u32 = 16_000;
 const VALUE_BYTES: u32 = 128;
-/// Bytes of memcaslap's keys; it sends nine gets per set. redis-benchmark: 16 bytes, gets only.
+/// Bytes of memcaslap's keys; it sends nine gets for each set. redis-benchmark has keys of 16
+/// bytes, and sends only gets.
 const SLAP_KEY_BYTES: u32 = 32;
 
 /// The tools that kvblaster is compared with.
@@ -26,12 +27,12 @@ pub(crate) enum Rival {
 
 /// The figures that a run reports.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct RunFigures {
     pub(crate) per_s: f64,
     pub(crate) mean_us: f64,
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
-    /// Ranges of p50 and p99, for a tool that reports only those.
+    /// Ranges of p50 and p99, for a tool that reports no exact values.
     pub(crate) p50_p99: Option<(String, String)>,
     /// CPU time of the process per request.
     pub(crate) cpu_us: f64,
@@ -57,7 +58,7 @@ impl Rival {
     }
 }
 
-/// kvblaster's command line for the rival's workload.
+/// Returns kvblaster's arguments for the rival's workload.
 fn words(rival: Rival, server: &Server) -> Vec<String> {
     let (key_bytes, mix) = match rival {
         Rival::Memcaslap => (SLAP_KEY_BYTES, "get=9,set=1"),
@@ -71,16 +72,20 @@ fn words(rival: Rival, server: &Server) -> Vec<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Stores the keys of both tools.
-pub(crate) fn fill(rival: Rival, server: &Server, told: Told) -> Result<(), Box<dyn Error>> {
-    let mut filling = kvblaster_at(told.client_cpu);
+/// Stores the keys that both tools will read.
+pub(crate) fn fill(
+    rival: Rival,
+    server: &Server,
+    settings: Settings,
+) -> Result<(), Box<dyn Error>> {
+    let mut filling = kvblaster_at(settings.client_cpu);
     filling.args(words(rival, server)).args(["--keep", "-n", "1"]);
     run(&mut filling)?;
     if rival == Rival::RedisBenchmark {
-        // Its sets draw keys at random: ten times as many sets as keys leave hardly one out.
+        // Its sets draw keys at random. Ten times as many sets as keys miss almost none of them.
         let many = (10 * KEYS).to_string();
         let words = ["-t", "set", "-n", &many, "-c", "8", "-P", "16"];
-        run(redis_benchmark(server, told).args(words))?;
+        run(redis_benchmark(server, settings).args(words))?;
     }
     Ok(())
 }
@@ -91,17 +96,17 @@ fn kvblaster_at(cpu: usize) -> Command {
     command
 }
 
-/// Runs kvblaster.
+/// Runs kvblaster once, and returns its figures.
 pub(crate) fn kvblaster(
     rival: Rival,
     server: &Server,
     connections: u32,
-    told: Told,
-) -> Result<Seen, Box<dyn Error>> {
-    let mut command = kvblaster_at(told.client_cpu);
+    settings: Settings,
+) -> Result<RunFigures, Box<dyn Error>> {
+    let mut command = kvblaster_at(settings.client_cpu);
     command.args(words(rival, server)).arg("--no-populate");
     command.args(["-c", &connections.to_string()]);
-    command.args(["--schedule", &format!("0s+1x{}s", told.seconds)]);
+    command.args(["--schedule", &format!("0s+1x{}s", settings.seconds)]);
     let (output, cpu_us) = run(&mut command)?;
     let result: RunResult = serde_json::from_slice(&output.stdout)?;
     let merged = result.merged.as_ref().ok_or("kvblaster measured nothing")?;
@@ -110,7 +115,7 @@ pub(crate) fn kvblaster(
         return Err(format!("{} failed, {} missed", total.failed(), total.misses).into());
     }
     let us = |quantile| total.response_ns.quantile_ns(quantile).map(|ns| ns as f64 / 1e3);
-    Ok(Seen {
+    Ok(RunFigures {
         per_s: merged.achieved_per_s(),
         mean_us: total.response_ns.mean_ns().ok_or("no times")? / 1e3,
         p50_us: us(0.5),
@@ -120,20 +125,24 @@ pub(crate) fn kvblaster(
     })
 }
 
-/// Runs the rival; `rate` is about what to expect.
+/// Runs the rival once, and returns its figures. `rate` is the expected rate, roughly.
 pub(crate) fn rival(
     rival: Rival,
     server: &Server,
     (connections, rate): (u32, f64),
-    told: Told,
-) -> Result<Seen, Box<dyn Error>> {
+    settings: Settings,
+) -> Result<RunFigures, Box<dyn Error>> {
     match rival {
-        Rival::Memcaslap => memcaslap(server, connections, told),
-        Rival::RedisBenchmark => redis(server, (connections, rate), told),
+        Rival::Memcaslap => memcaslap(server, connections, settings),
+        Rival::RedisBenchmark => redis(server, (connections, rate), settings),
     }
 }
 
-fn memcaslap(server: &Server, connections: u32, told: Told) -> Result<Seen, Box<dyn Error>> {
+fn memcaslap(
+    server: &Server,
+    connections: u32,
+    settings: Settings,
+) -> Result<RunFigures, Box<dyn Error>> {
     let config = std::env::temp_dir().join(format!("agree-{}.cfg", std::process::id()));
     let rows = format!(
         "key\n{SLAP_KEY_BYTES} {SLAP_KEY_BYTES} 1\nvalue\n{VALUE_BYTES} {VALUE_BYTES} 1\n\
@@ -141,19 +150,19 @@ fn memcaslap(server: &Server, connections: u32, told: Told) -> Result<Seen, Box<
     );
     std::fs::File::create(&config)?.write_all(rows.as_bytes())?;
     let mut command = Command::new("taskset");
-    command.args(["-c", &told.client_cpu.to_string(), "memcaslap", "-T", "1"]);
+    command.args(["-c", &settings.client_cpu.to_string(), "memcaslap", "-T", "1"]);
     command.args(["-s", &server.target, "-c", &connections.to_string()]);
     // `-w 1k`: keys per connection. `-S`: without it memcaslap prints no times.
-    command.args(["-w", "1k", "-S", "1h", "-t", &format!("{}s", told.seconds), "-F"]);
+    command.args(["-w", "1k", "-S", "1h", "-t", &format!("{}s", settings.seconds), "-F"]);
     let outcome = run(command.arg(&config));
     let _ = std::fs::remove_file(&config);
     let (output, cpu_us) = outcome?;
-    slap_said(&String::from_utf8_lossy(&output.stdout), cpu_us)
+    parse_memcaslap(&String::from_utf8_lossy(&output.stdout), cpu_us)
 }
 
 /// Parses memcaslap's figures of all requests: `Avg:`, and the histogram of times in powers of
 /// two.
-fn slap_said(text: &str, cpu_us: f64) -> Result<Seen, Box<dyn Error>> {
+fn parse_memcaslap(text: &str, cpu_us: f64) -> Result<RunFigures, Box<dyn Error>> {
     let lacks = |what: &str| format!("memcaslap printed no {what}:\n{text}");
     let of = |text: &str, name: &str| -> Option<f64> {
         text.split_once(name)?.1.split_whitespace().next()?.parse().ok()
@@ -181,7 +190,7 @@ fn slap_said(text: &str, cpu_us: f64) -> Result<Seen, Box<dyn Error>> {
         format!("{}..{}", 1_u64 << bin.saturating_sub(1), 1_u64 << bin)
     };
     let operations = of(text, " Ops:").ok_or_else(|| lacks("count"))?;
-    Ok(Seen {
+    Ok(RunFigures {
         per_s: of(text, " TPS:").ok_or_else(|| lacks("rate"))?,
         mean_us: of(total, "Avg:").ok_or_else(|| lacks("mean"))?,
         p50_us: None,
@@ -191,9 +200,9 @@ fn slap_said(text: &str, cpu_us: f64) -> Result<Seen, Box<dyn Error>> {
     })
 }
 
-fn redis_benchmark(server: &Server, told: Told) -> Command {
+fn redis_benchmark(server: &Server, settings: Settings) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", &told.client_cpu.to_string(), "redis-benchmark", "--csv"]);
+    command.args(["-c", &settings.client_cpu.to_string(), "redis-benchmark", "--csv"]);
     let port = server.target.rsplit(':').next().unwrap_or_default();
     command.args(["-h", "127.0.0.1", "-p", port]);
     command.args(["-r", &KEYS.to_string(), "-d", &VALUE_BYTES.to_string()]);
@@ -203,10 +212,10 @@ fn redis_benchmark(server: &Server, told: Told) -> Command {
 fn redis(
     server: &Server,
     (connections, rate): (u32, f64),
-    told: Told,
-) -> Result<Seen, Box<dyn Error>> {
-    let requests = format!("{:.0}", rate * f64::from(told.seconds));
-    let mut command = redis_benchmark(server, told);
+    settings: Settings,
+) -> Result<RunFigures, Box<dyn Error>> {
+    let requests = format!("{:.0}", rate * f64::from(settings.seconds));
+    let mut command = redis_benchmark(server, settings);
     command.args(["-t", "get", "-n", &requests, "-c", &connections.to_string()]);
     let (output, cpu_us) = run(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout).replace('"', "");
@@ -217,7 +226,7 @@ fn redis(
         let at = names.split(',').position(|one| one == name).ok_or(name.to_owned())?;
         Ok(cells.split(',').nth(at).ok_or(name.to_owned())?.parse()?)
     };
-    Ok(Seen {
+    Ok(RunFigures {
         per_s: cell("rps")?,
         mean_us: 1e3 * cell("avg_latency_ms")?,
         p50_us: Some(1e3 * cell("p50_latency_ms")?),

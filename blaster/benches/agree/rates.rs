@@ -1,31 +1,32 @@
-//! Does kvblaster send at the rate it was asked for, and is every request answered?
+//! Checks that kvblaster sends at the requested rate, and that all requests are answered.
 //!
-//! Where: after the comparison of closed loops, with the open one. Invariant: gaps are equal, so
-//! that the number of requests due is not random.
+//! Where: the part with an open loop, after the comparisons in closed loops. Invariant: gaps are
+//! equal, so that the number of requests due is not random.
 
 use super::peers::run;
-use super::{Told, servers, started};
+use super::{Settings, servers, started};
 use blaster::measure::check::{Loop, check};
 use blaster::result::RunResult;
 use std::error::Error;
 use std::process::Command;
 
-/// Requests per second asked for.
+/// The requested rates, in requests per second.
 const RATES: [u32; 8] = [1_000, 3_000, 10_000, 30_000, 60_000, 100_000, 150_000, 200_000];
-/// Largest share by which the rate may be off, from issue 5.
+/// Largest relative error of the rate, from issue 5.
 const OFF_MAX: f64 = 0.01;
 
 const ABOUT: &str = "
 == Rates: open loop against one memcached thread, 16 connections, equal gaps
-What is answered should be within 1 % of what was asked for up to the capacity of this server, and
-`due` within a hundredth of a percent whatever the server does: requests fall due by a schedule of
-their own. `late` is how long after its time a request was sent. Above the capacity of the server,
-or of the generator on one processor, `answered` falls behind, and the self-check says who it was.
+Up to the capacity of this server, `answered` should be within 1 % of the requested rate. `due`
+should always be within a hundredth of a percent, because requests fall due by a schedule that does
+not depend on the server. `late` is the time from when a request was due until it was sent. Above
+the capacity of the server, or of the generator on one processor, `answered` is lower, and the
+self-check's verdict shows which of the two is the limit.
 ";
 
 /// Prints a row for each rate.
-pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
-    let Some(server) = started(servers::memcached(told.server_cpu)?, "memcached") else {
+pub(crate) fn measure(settings: Settings) -> Result<(), Box<dyn Error>> {
+    let Some(server) = started(servers::memcached(settings.server_cpu)?, "memcached") else {
         return Ok(());
     };
     println!("{ABOUT}");
@@ -41,11 +42,11 @@ pub(crate) fn measure(told: Told) -> Result<(), Box<dyn Error>> {
     );
     for rate in RATES {
         let mut command = Command::new("taskset");
-        command.args(["-c", &told.client_cpu.to_string(), env!("CARGO_BIN_EXE_kvblaster")]);
+        command.args(["-c", &settings.client_cpu.to_string(), env!("CARGO_BIN_EXE_kvblaster")]);
         let words = format!(
             "run -q --json --keep -w uniform --keys 16000 --key-size 32 --value-size 128 \
              --gap fixed --mix get=9,set=1 -c 16 -r {rate} --schedule 0.3s+1x{}s {}",
-            told.seconds, server.target
+            settings.seconds, server.target
         );
         command.args(words.split_whitespace());
         if rate != RATES[0] {

@@ -1,27 +1,28 @@
 //! Means and ratios, with their confidence intervals.
 //!
-//! Where: under both comparisons. Invariant: intervals of ratios are `kvblaster compare`'s; those
-//! of means are the bootstrap's, over the few rounds there are. A wide interval says that the
-//! machine was not quiet, never that the tools agree.
+//! Where: used by both comparisons. Invariant: intervals of ratios are computed like those of
+//! `kvblaster compare`, and those of means by the bootstrap over the rounds. A wide interval shows
+//! that the machine was not quiet, not that the tools agree.
 
-use super::{Figure, Seen};
+use super::{Figure, RunFigures};
 use blaster::run::compare::figures::{Finding, Kind, found};
 use blaster::search::bootstrap;
 
 const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: u32 = 2000;
 
-/// Formats the second of each pair over the first, and the finding; none without pairs.
+/// Formats the ratio of the second value of each pair to the first, and the finding. None if there
+/// are no pairs.
 pub(crate) fn ratio(pairs: &[(f64, f64)]) -> Option<String> {
-    let told = found(pairs, Kind::Rate)?;
-    let words = match told.finding {
+    let compared = found(pairs, Kind::Rate)?;
+    let words = match compared.finding {
         Finding::Same => "equal within 3 %",
         Finding::Noise => "equal within the noise of this machine",
         Finding::Differs => "DIFFERENT",
-        Finding::TooFew => "of too few rounds to tell",
+        Finding::TooFew => "too few rounds for a finding",
     };
-    let interval = told.interval.map(|(low, high)| format!(" [{low:.3}, {high:.3}]"));
-    Some(format!("{:.3}{}  {words}", told.value, interval.unwrap_or_default()))
+    let interval = compared.interval.map(|(low, high)| format!(" [{low:.3}, {high:.3}]"));
+    Some(format!("{:.3}{}  {words}", compared.value, interval.unwrap_or_default()))
 }
 
 /// Formats a mean and half the width of its interval.
@@ -33,8 +34,8 @@ pub(crate) fn mean(samples: &[f64], digits: usize) -> String {
     format!("{mean:.digits$} ± {:.digits$}", (high - low) / 2.0)
 }
 
-/// Formats a mean alone.
-pub(crate) fn plain(seen: &[Seen], of: Figure) -> String {
+/// Formats the mean of a figure, without an interval.
+pub(crate) fn plain(seen: &[RunFigures], of: Figure) -> String {
     let samples: Vec<f64> = seen.iter().filter_map(of).collect();
     let mean = samples.iter().sum::<f64>() / samples.len() as f64;
     if samples.is_empty() { "-".to_owned() } else { format!("{mean:.2}") }

@@ -1,6 +1,7 @@
-//! The servers under load, started as their users would.
+//! The servers under load, started as their users would start them.
 //!
-//! Where: started once per comparison. Invariant: one thread, on one CPU; none if not installed.
+//! Where: a server is started once for each comparison. Invariant: it has one thread, on one CPU.
+//! There is none if it is not installed.
 
 use blaster::launch::{self, Server};
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! The schedule of an open loop: due times that do not depend on answers.
 //!
-//! Where: the sending half asks it before each request of an open loop.
+//! Where: the sending half reads it before each request of an open loop.
 //! Invariant: the time at which a request is due depends on the gaps alone, never on when earlier
 //! requests could be sent. So a stall of the server makes requests late, not fewer.
 //! Source: the trap is called coordinated omission; the paper's Tx threads keep the same kind of
@@ -11,7 +11,7 @@
 pub(super) struct Departures {
     mean_ns: f64,
     due_ns: u64,
-    /// The remainder of rounding to whole nanoseconds.
+    /// The fraction of a nanosecond by which the gaps so far were rounded down.
     rest_ns: f64,
 }
 
@@ -21,13 +21,13 @@ impl Departures {
         Departures { mean_ns, due_ns: start_ns, rest_ns: 0.0 }
     }
 
-    /// Begins the first gap now.
+    /// Sets the due time to now; the first gap starts here.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.due_ns = now_ns;
     }
 
-    /// The mean gap to ask the workload for. It is dithered, because a fixed gap of 333.3 ns would
-    /// lose its fraction otherwise.
+    /// Returns the mean for the workload's next gap, in whole nanoseconds. The fraction is carried
+    /// over to the next call; otherwise a fixed gap of 333.3 ns would always be 333 ns.
     pub(super) fn mean_ns(&mut self) -> f64 {
         if self.mean_ns.is_nan() {
             return self.mean_ns;
@@ -38,7 +38,7 @@ impl Departures {
         whole
     }
 
-    /// Makes the next request due `gap_ns` after the one before.
+    /// Makes the next request due `gap_ns` after the previous one.
     pub(super) fn advance(&mut self, gap_ns: u64) {
         self.due_ns = self.due_ns.saturating_add(gap_ns);
     }
@@ -51,7 +51,7 @@ impl Departures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Ask, Stream, Workload};
+    use crate::workload::{Stream, Workload, WorkloadRequest};
     use std::sync::Arc;
 
     #[test]
@@ -59,7 +59,7 @@ mod tests {
         let mut workload = Workload::preset("uniform").unwrap();
         workload.set("gap", "fixed").unwrap();
         let workload = Arc::new(workload);
-        let mut ask = Ask::new();
+        let mut ask = WorkloadRequest::new();
         for rate_per_s in [10.0, 999.0, 123_456.7, 3_000_000.0] {
             let mut stream = Stream::new(&workload, 1, 0, 1);
             let mut departures = Departures::new(1e9 / rate_per_s, 0);

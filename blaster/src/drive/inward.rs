@@ -2,39 +2,39 @@
 //!
 //! Where: after the sockets; on the sending half's thread, or on one of its own.
 //! Invariant: each request that is entered ends once: answered, timed out or failed with its
-//! connection. `Feedback` carries what the sending half must do about it.
-//! Source: memcached's `protocol.txt`, "UDP protocol"; memcached answers a multiget over UDP with a
-//! message for each value, all with the request's id, so only the protocol's own end shows that all
-//! is there.
+//! connection. `Feedback` then tells the sending half what to do.
+//! Source: memcached's `protocol.txt`, "UDP protocol". memcached answers a multiget over UDP with
+//! one datagram for each value, all with the request's id. Only the protocol's end of answer
+//! (`END`) shows that the answer is complete.
 
 mod datagrams;
-mod doors;
 mod endings;
-mod notes;
+mod interfaces;
+mod messages;
 mod quick;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use net::{BATCH_MAX, Calls, Epoll, Event, Got, Inbox, Interest, SLOT_BYTES_MAX, Timeout};
+use net::{BATCH_MAX, Calls, Epoll, Event, Inbox, Interest, ReadResult, SLOT_BYTES_MAX, Timeout};
 
 use super::pending::{Cause, Entry, Ring, STRUCK, Sent, State};
-use super::score::{Books, Outcome};
+use super::score::{DriveState, Outcome};
 use super::{Clock, EVENTS_MAX};
 use crate::line::Socket;
-use crate::wire::{Found, Piece, Reader, Said, Speech};
+use crate::wire::{Content, Piece, Protocol, ReadOutcome, Reader};
 use crate::workload::{Names, VALUE_BYTES_MAX, Verb};
 use datagrams::Assemblies;
-use doors::Doors;
-pub(super) use notes::{Feedback, Listen, Note, Notes};
+use interfaces::Interfaces;
+pub(super) use messages::{Feedback, Message, Messages, ReceivingHalf};
 
 const READ_BYTES: usize = 256 << 10;
-/// Most bytes of an incomplete answer.
+/// Most bytes of an incomplete answer that are kept; a connection with more is broken.
 const HELD_BYTES_MAX: usize = VALUE_BYTES_MAX as usize + (1 << 20);
-/// Most reads of one connection before the others have their turn.
+/// Most reads of one connection in a turn; then other connections are read.
 const READS_MAX: usize = 16;
-/// Most multigets that are spread over several targets at a time: far above any outstanding limit.
-const WHOLES_MAX: usize = 1 << 20;
+/// Most multigets over several targets that wait at a time: the most requests of an open loop.
+const SPLITS_MAX: usize = 1 << 20;
 
 /// The receiving half of one connection.
 #[derive(Debug)]
@@ -43,36 +43,36 @@ struct InLine {
     reader: Reader,
     held: Vec<u8>,
     ring: Ring,
-    /// UDP: the latest request that was answered.
+    /// UDP: the number of the latest request that was answered.
     newest: u16,
     assemblies: Assemblies,
-    leaving: bool,
-    /// The number of times it was opened.
-    birth: u64,
+    is_closing: bool,
+    /// The number of times that the line was opened.
+    generation: u64,
 }
 
 impl InLine {
-    /// True if the line is open and was not opened again since `birth` was read.
-    fn is(&self, birth: u64) -> bool {
-        self.socket.is_some() && self.birth == birth
+    /// True if the line is open and was not opened again since `generation` was read.
+    fn is_same(&self, generation: u64) -> bool {
+        self.socket.is_some() && self.generation == generation
     }
 }
 
-/// A multiget over several targets.
+/// A multiget whose keys are on several targets; one part is sent to each target.
 #[derive(Clone, Copy, Debug)]
-struct Whole {
+struct SplitMultiget {
     left: u16,
     outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    pub(super) speech: Speech,
+    pub(super) protocol: Protocol,
     pub(super) timeout_ns: u64,
     pub(super) verify: bool,
     pub(super) fill: bool,
-    /// True if the answers on one line come in the order of its requests, unless datagrams overtake
-    /// each other.
+    /// True if a line's server answers in the order of the requests; answers in another order were
+    /// then reordered by the network.
     pub(super) has_order: bool,
 }
 
@@ -83,39 +83,40 @@ pub(super) struct Inward {
     options: Options,
     names: Names,
     lines: Vec<InLine>,
-    wholes: Vec<Whole>,
-    free_wholes: Vec<u32>,
-    /// The multiget whose parts are being entered.
+    splits: Vec<SplitMultiget>,
+    free_splits: Vec<u32>,
+    /// The index in `splits` of the multiget whose parts are being entered.
     entering: Option<u32>,
     scratch: Vec<u8>,
     inbox: Option<Inbox>,
-    /// AF_XDP queues, and the lines whose datagrams come through them.
-    doors: Doors,
+    /// AF_XDP queues, and the lines whose datagrams arrive in them.
+    interfaces: Interfaces,
     key: Vec<u8>,
     ready: Vec<u32>,
-    /// Lines with more to read than one turn allows.
+    /// Lines that may have more to read, because their last turn ended at `READS_MAX` or
+    /// `BATCHES_MAX`.
     unread: Vec<u32>,
     pub(super) waiting: u64,
-    /// The time of the last read since `look`.
+    /// The time of the last read since `poll_queues` was called; none if nothing was read.
     read_ns: Option<u64>,
-    /// The mailbox for the sending half's notes, if that has a thread of its own. A note on a
-    /// request is there before the request goes out, so the mail is read after each read of a
-    /// socket and before its answers.
-    mail: Option<Arc<Mutex<Notes>>>,
-    letters: Notes,
+    /// The messages of the sending half, if it runs on another thread. A message is put here before
+    /// its request is sent. So the mailbox is emptied after each read of a socket and before the
+    /// answers are decoded: each answer then finds its request.
+    mailbox: Option<Arc<Mutex<Messages>>>,
+    spare_messages: Messages,
 }
 
 impl Inward {
     pub(super) fn new(options: Options, names: Names, lines: usize) -> std::io::Result<Inward> {
         let line = || InLine {
             socket: None,
-            reader: Reader::new(options.speech),
+            reader: Reader::new(options.protocol),
             held: Vec::new(),
             ring: Ring::new(),
             newest: 0,
             assemblies: Assemblies::new(),
-            leaving: false,
-            birth: 0,
+            is_closing: false,
+            generation: 0,
         };
         Ok(Inward {
             epoll: Epoll::new(EVENTS_MAX)?,
@@ -123,176 +124,178 @@ impl Inward {
             options,
             names,
             lines: std::iter::repeat_with(line).take(lines).collect(),
-            wholes: Vec::new(),
-            free_wholes: Vec::new(),
+            splits: Vec::new(),
+            free_splits: Vec::new(),
             entering: None,
             scratch: vec![0; READ_BYTES],
             inbox: Some(Inbox::new(BATCH_MAX, SLOT_BYTES_MAX)),
-            doors: Doors::default(),
+            interfaces: Interfaces::default(),
             key: Vec::new(),
             ready: Vec::new(),
             unread: Vec::new(),
             waiting: 0,
             read_ns: None,
-            mail: None,
-            letters: Notes::default(),
+            mailbox: None,
+            spare_messages: Messages::default(),
         })
     }
 
-    /// Applies notes of the sending half.
+    /// Applies messages of the sending half.
     #[inline]
-    pub(super) fn take(&mut self, notes: &mut Notes, books: &mut Books) {
-        let mut keys = &notes.keys[..];
-        for note in notes.notes.drain(..) {
-            match note {
-                Note::Sent(line, sent) => {
+    pub(super) fn apply(&mut self, messages: &mut Messages, state: &mut DriveState) {
+        let mut keys = &messages.keys[..];
+        for message in messages.queue.drain(..) {
+            match message {
+                Message::Sent(line, sent) => {
                     let several = if sent.keys > 1 { usize::from(sent.keys) } else { 0 };
                     let (own, rest) = keys.split_at_checked(several).unwrap_or((&[], keys));
                     keys = rest;
-                    self.enter(line, &sent, own, books);
+                    self.enter(line, &sent, own, state);
                 }
-                Note::Opened(line, socket) => self.open(line, socket, books),
-                Note::Leave(line) => self.leave(line, books),
-                Note::Fallen(line) => {
-                    books.score.reset();
-                    self.broken(line, books);
+                Message::Opened(line, socket) => self.open(line, socket, state),
+                Message::CloseWhenIdle(line) => self.close_when_idle(line, state),
+                Message::WriteFailed(line) => {
+                    state.score.reset();
+                    self.broken(line, state);
                 }
             }
         }
-        notes.keys.clear();
+        messages.keys.clear();
     }
 
-    /// Sets the mailbox from which notes come.
-    pub(super) fn expect_mail(&mut self, mail: Arc<Mutex<Notes>>) {
-        self.mail = Some(mail);
+    /// Sets the mailbox through which the sending half's thread passes messages.
+    pub(super) fn set_mailbox(&mut self, mailbox: Arc<Mutex<Messages>>) {
+        self.mailbox = Some(mailbox);
     }
 
-    /// Applies the notes in the mailbox.
+    /// Applies the messages in the mailbox.
     #[inline]
-    pub(super) fn open_mail(&mut self, books: &mut Books) {
-        let Some(mail) = &self.mail else { return };
-        let mut notes = std::mem::take(&mut self.letters);
-        std::mem::swap(&mut *mail.lock().unwrap_or_else(PoisonError::into_inner), &mut notes);
-        self.take(&mut notes, books);
-        self.letters = notes;
+    pub(super) fn take_messages(&mut self, state: &mut DriveState) {
+        let Some(mailbox) = &self.mailbox else { return };
+        let mut messages = std::mem::take(&mut self.spare_messages);
+        std::mem::swap(&mut *mailbox.lock().unwrap_or_else(PoisonError::into_inner), &mut messages);
+        self.apply(&mut messages, state);
+        self.spare_messages = messages;
     }
 
-    fn open(&mut self, line: u32, socket: Socket, books: &mut Books) {
+    fn open(&mut self, line: u32, socket: Socket, state: &mut DriveState) {
         let Some(at) = self.lines.get_mut(line as usize) else { return };
         let watched = match &socket {
-            Socket::Packets(packets) => self.doors.open(packets, line, &self.epoll, &self.calls),
+            Socket::Packets(packets) => {
+                self.interfaces.open(packets, line, &self.epoll, &self.calls)
+            }
             _ => socket.watch(&self.epoll, line.into(), Interest::Read, &self.calls),
         };
         at.ring.clear(true);
         at.held.clear();
-        at.reader = Reader::new(self.options.speech);
+        at.reader = Reader::new(self.options.protocol);
         at.newest = u16::MAX;
-        at.leaving = false;
-        at.birth += 1;
+        at.is_closing = false;
+        at.generation += 1;
         at.socket = Some(socket);
         if watched.is_err() {
             at.socket = None;
-            books.back.broken.push(line);
+            state.feedback.broken.push(line);
         }
     }
 
     #[inline]
-    fn enter(&mut self, line: u32, sent: &Sent, keys: &[u64], books: &mut Books) {
+    fn enter(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState) {
         self.waiting += 1;
         let Some(at) = self.lines.get_mut(line as usize) else { return };
         if sent.parts == 1 && at.socket.is_some() && !at.ring.is_full() {
             self.entering = None;
             if at.ring.push(sent, None, keys) == State::TimedOut {
-                books.score.lost();
+                state.score.lost();
             }
             return;
         }
-        self.enter_slowly(line, sent, keys, books);
+        self.enter_slowly(line, sent, keys, state);
     }
 
     #[inline(never)]
-    fn enter_slowly(&mut self, line: u32, sent: &Sent, keys: &[u64], books: &mut Books) {
-        let whole = match sent.parts {
+    fn enter_slowly(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState) {
+        let split = match sent.parts {
             1 => None,
             0 => self.entering,
-            parts => self.new_whole(parts),
+            parts => self.new_split(parts),
         };
-        self.entering = whole;
+        self.entering = split;
         let at = &self.lines[line as usize];
         if at.socket.is_some() && at.ring.is_full() {
             match at.socket {
-                // Sixteen bits of number have wrapped around: its answer would be ambiguous.
-                Some(Socket::Udp(_) | Socket::Packets(_)) => self.expire_oldest(line, books),
-                _ => self.broken(line, books),
+                // With one more request, 16-bit numbers could not tell the answers apart.
+                Some(Socket::Udp(_) | Socket::Packets(_)) => self.expire_oldest(line, state),
+                _ => self.broken(line, state),
             }
         }
         let at = &mut self.lines[line as usize];
         if at.socket.is_none() {
-            // The line broke before the sending half knew.
-            let entry = Entry::failed(sent, whole);
-            books.score.cut_off(1);
-            return self.over(line, &entry, Outcome::GIVEN_UP, None, books);
+            // The line is broken, and the sending half did not know that yet.
+            let entry = Entry::failed(sent, split);
+            state.score.cut_off(1);
+            return self.over(line, &entry, Outcome::GIVEN_UP, None, state);
         }
-        if at.ring.push(sent, whole, keys) == State::TimedOut {
-            books.score.lost();
+        if at.ring.push(sent, split, keys) == State::TimedOut {
+            state.score.lost();
         }
     }
 
-    fn new_whole(&mut self, parts: u16) -> Option<u32> {
-        let whole = Whole { left: parts, outcome: Outcome::default() };
-        if let Some(free) = self.free_wholes.pop() {
-            self.wholes[free as usize] = whole;
+    fn new_split(&mut self, parts: u16) -> Option<u32> {
+        let split = SplitMultiget { left: parts, outcome: Outcome::default() };
+        if let Some(free) = self.free_splits.pop() {
+            self.splits[free as usize] = split;
             return Some(free);
         }
-        if self.wholes.len() >= WHOLES_MAX {
+        if self.splits.len() >= SPLITS_MAX {
             return None;
         }
-        self.wholes.push(whole);
-        u32::try_from(self.wholes.len() - 1).ok()
+        self.splits.push(split);
+        u32::try_from(self.splits.len() - 1).ok()
     }
 
-    /// Sleeps until something comes or `limit` is over. True if `aside`, a token that is not a
-    /// line's, is among the events.
+    /// Sleeps until there is an event or `limit` has passed. True if an event had a token that is
+    /// neither a line's nor a queue's, such as `other_half`.
     #[inline]
-    pub(super) fn wait(&mut self, limit: Timeout, aside: u64) -> std::io::Result<bool> {
-        let mut is_aside = false;
+    pub(super) fn wait(&mut self, limit: Timeout, other_half: u64) -> std::io::Result<bool> {
+        let mut is_other_half = false;
         self.ready.clear();
         std::mem::swap(&mut self.ready, &mut self.unread);
         let has_more = !self.ready.is_empty() || self.read_ns.is_some();
         let limit = if has_more { Timeout::Zero } else { limit };
         for Event { token, .. } in self.epoll.wait(limit, &self.calls)? {
             match u32::try_from(token) {
-                Ok(line) if token != aside => self.ready.push(line),
-                _ => is_aside |= !self.doors.is_reported(token),
+                Ok(line) if token != other_half => self.ready.push(line),
+                _ => is_other_half |= !self.interfaces.is_reported(token),
             }
         }
-        Ok(is_aside)
+        Ok(is_other_half)
     }
 
-    /// Reads what `wait` has reported. Returns the time of the last read since `look`; none if
-    /// there was none.
+    /// Reads the sockets and queues that `wait` has reported. Returns the time of the last read
+    /// since `poll_queues` was called; none if nothing was read.
     #[inline]
-    pub(super) fn read_all(&mut self, clock: &Clock, books: &mut Books) -> Option<u64> {
+    pub(super) fn read_all(&mut self, clock: &Clock, state: &mut DriveState) -> Option<u64> {
         let ready = std::mem::take(&mut self.ready);
         for &line in &ready {
             match self.lines.get(line as usize).and_then(|at| at.socket.as_ref()) {
-                Some(Socket::Stream(_)) => self.read(line, clock, books),
-                Some(Socket::Udp(_)) => self.gather(line, clock, books),
+                Some(Socket::Stream(_)) => self.read(line, clock, state),
+                Some(Socket::Udp(_)) => self.read_datagrams(line, clock, state),
                 Some(Socket::Packets(_)) | None => {}
             }
         }
         self.ready = ready;
-        self.enter_doors(clock, books);
+        self.read_ready_queues(clock, state);
         self.read_ns
     }
 
-    /// Reads a stream until it is drained or has had its share of the turn.
-    fn read(&mut self, line: u32, clock: &Clock, books: &mut Books) {
+    /// Reads a stream until it is empty, at most `READS_MAX` times.
+    fn read(&mut self, line: u32, clock: &Clock, state: &mut DriveState) {
         let mut buffer = std::mem::take(&mut self.scratch);
         let mut is_drained = false;
         for _ in 0..READS_MAX {
             let mut held = std::mem::take(&mut self.lines[line as usize].held);
-            // A long answer grows in place; the beginning of a short one moves to the buffer.
+            // A long answer stays in `held` and grows there; a short one is copied to `buffer`.
             let is_long = held.len() > buffer.len() / 2;
             let before = held.len();
             let room = if is_long {
@@ -309,44 +312,44 @@ impl Inward {
                 is_drained = true;
                 break;
             };
-            let came = match stream.read(&mut room[before..], &self.calls) {
-                Got::Bytes(bytes) => bytes,
-                Got::Empty => {
+            let received = match stream.read(&mut room[before..], &self.calls) {
+                ReadResult::Bytes(bytes) => bytes,
+                ReadResult::Empty => {
                     held.truncate(before);
                     self.lines[line as usize].held = held;
                     is_drained = true;
                     break;
                 }
-                Got::End | Got::Broken => {
+                ReadResult::End | ReadResult::Broken => {
                     is_drained = true;
-                    books.score.reset();
-                    self.broken(line, books);
+                    state.score.reset();
+                    self.broken(line, state);
                     break;
                 }
             };
-            books.score.received(came);
+            state.score.received(received);
             let now_ns = clock.now_ns();
             self.read_ns = Some(now_ns);
-            let birth = self.lines[line as usize].birth;
-            self.open_mail(books);
-            if !self.lines[line as usize].is(birth) {
-                // The line was given up meanwhile, and may have been opened again.
+            let generation = self.lines[line as usize].generation;
+            self.take_messages(state);
+            if !self.lines[line as usize].is_same(generation) {
+                // A message broke the line, and may have opened it again: the bytes are of no use.
                 is_drained = true;
                 break;
             }
-            let input = &room[..before + came];
-            let used = self.decode(line, input, now_ns, books);
+            let input = &room[..before + received];
+            let used = self.decode(line, input, now_ns, state);
             let rest = input.len() - used.unwrap_or(input.len());
             if used.is_none() || rest > HELD_BYTES_MAX {
-                books.score.broken();
+                state.score.broken();
                 is_drained = true;
-                self.broken(line, books);
+                self.broken(line, state);
                 break;
             }
-            let end = before + came;
+            let end = before + received;
             keep(&mut held, (!is_long).then_some(&buffer), end - rest..end);
             self.lines[line as usize].held = held;
-            if came < asked {
+            if received < asked {
                 is_drained = true;
                 break;
             }
@@ -355,20 +358,27 @@ impl Inward {
         if !is_drained {
             self.unread.push(line);
         }
-        self.leave_if_idle(line, books);
+        self.close_if_idle(line, state);
     }
 
-    /// Takes all whole pieces. Returns their length in bytes; none if the bytes are no answer.
+    /// Decodes and applies all complete pieces of `input`. Returns their length in bytes; none if
+    /// the bytes are no valid answer.
     #[inline]
-    fn decode(&mut self, line: u32, input: &[u8], now_ns: u64, books: &mut Books) -> Option<usize> {
+    fn decode(
+        &mut self,
+        line: u32,
+        input: &[u8],
+        now_ns: u64,
+        state: &mut DriveState,
+    ) -> Option<usize> {
         let mut at = 0;
         while at < input.len() {
-            at += self.quick(line, &input[at..], now_ns, books);
+            at += self.quick(line, &input[at..], now_ns, state);
             let own = &mut self.lines[line as usize];
             let (piece, used) = match own.reader.next(&input[at..]) {
-                Found::Piece(piece, used) => (piece, used),
-                Found::More => break,
-                Found::Broken => return None,
+                ReadOutcome::Piece(piece, used) => (piece, used),
+                ReadOutcome::More => break,
+                ReadOutcome::Broken => return None,
             };
             at += used;
             let index = match piece.tag {
@@ -376,7 +386,7 @@ impl Inward {
                 Some(tag) => own.ring.find(tag.number()),
             };
             let index = index.filter(|&index| own.ring.entry(index).state == State::Waiting)?;
-            self.piece(line, index, &piece, now_ns, books);
+            self.piece(line, index, &piece, now_ns, state);
         }
         Some(at)
     }
@@ -389,7 +399,7 @@ impl Inward {
         index: usize,
         piece: &Piece<'_>,
         now_ns: u64,
-        books: &mut Books,
+        state: &mut DriveState,
     ) {
         let own = &mut self.lines[line as usize];
         let (ring, is_udp) = (&mut own.ring, own.socket.as_ref().is_some_and(Socket::is_datagrams));
@@ -397,29 +407,29 @@ impl Inward {
         entry.is_plain = false;
         if entry.sent.verb != Verb::Get {
             let mut outcome = Outcome::default();
-            outcome.tell(piece.said.outcome(entry.sent.verb));
+            outcome.add_answer(piece.content.outcome(entry.sent.verb));
             if outcome.refused > 0 {
-                books.score.refused(piece.said.words());
+                state.score.refused(piece.content.error_text());
             }
             let entry = *entry;
             ring.settle(index, State::Answered);
-            return self.over(line, &entry, outcome, Some(now_ns), books);
+            return self.over(line, &entry, outcome, Some(now_ns), state);
         }
-        let place = piece.tag.map_or(usize::from(entry.told), |tag| tag.index());
-        match piece.said {
-            Said::Value(name, value) => {
-                entry.told = entry.told.saturating_add(1);
+        let place = piece.tag.map_or(usize::from(entry.keys_answered), |tag| tag.index());
+        match piece.content {
+            Content::Value(name, value) => {
+                entry.keys_answered = entry.keys_answered.saturating_add(1);
                 entry.hits = entry.hits.saturating_add(1);
                 let strikes = entry.sent.keys > 1 && (self.options.fill || is_udp);
                 if self.options.verify || strikes {
-                    self.look_at(line, index, place, name, value);
+                    self.match_value(line, index, place, name, value);
                 }
             }
-            Said::Absent => entry.told = entry.told.saturating_add(1),
-            Said::End => {}
+            Content::Absent => entry.keys_answered = entry.keys_answered.saturating_add(1),
+            Content::End => {}
             _ => {
                 entry.refused = true;
-                books.score.refused(piece.said.words());
+                state.score.refused(piece.content.error_text());
             }
         }
         if piece.ends {
@@ -427,16 +437,17 @@ impl Inward {
             let entry = *ring.entry(index);
             ring.settle(index, State::Answered);
             let outcome = Outcome::of_get(&entry);
-            if self.options.fill && outcome.misses > 0 && self.fill(line, index, &entry, books) {
+            if self.options.fill && outcome.misses > 0 && self.fill(line, index, &entry, state) {
                 let entry = Entry { sent: Sent { cause: Cause::Due, ..entry.sent }, ..entry };
-                return self.over(line, &entry, outcome, Some(now_ns), books);
+                return self.over(line, &entry, outcome, Some(now_ns), state);
             }
-            self.over(line, &entry, outcome, Some(now_ns), books);
+            self.over(line, &entry, outcome, Some(now_ns), state);
         }
     }
 
-    /// Finds the key of a value, and verifies the value if asked to.
-    fn look_at(
+    /// Finds the key of a value and marks it as a hit (`STRUCK`). Verifies the value if
+    /// `options.verify`.
+    fn match_value(
         &mut self,
         line: u32,
         index: usize,
@@ -461,21 +472,21 @@ impl Inward {
         }
     }
 
-    /// Asks for sets of the missed keys; true if the last of them carries the get's token.
-    fn fill(&mut self, line: u32, index: usize, entry: &Entry, books: &mut Books) -> bool {
+    /// Requests a set for each missed key of a get. True if the last set keeps the get's token.
+    fn fill(&mut self, line: u32, index: usize, entry: &Entry, state: &mut DriveState) -> bool {
         if entry.refused {
             return false;
         }
-        let before = books.back.fills.len();
+        let before = state.feedback.fills.len();
         if entry.sent.keys == 1 {
-            books.back.fills.push((line, entry.sent.key, false));
+            state.feedback.fills.push((line, entry.sent.key, false));
         } else {
             let keys = self.lines[line as usize].ring.keys(index);
             let missed = keys.iter().filter(|key| **key & STRUCK == 0);
-            books.back.fills.extend(missed.map(|&key| (line, key, false)));
+            state.feedback.fills.extend(missed.map(|&key| (line, key, false)));
         }
-        let token = entry.sent.cause == Cause::Token && entry.whole.is_none();
-        match books.back.fills[before..].last_mut() {
+        let token = entry.sent.cause == Cause::Token && entry.split.is_none();
+        match state.feedback.fills[before..].last_mut() {
             Some(last) => {
                 last.2 = token;
                 token
@@ -485,9 +496,9 @@ impl Inward {
     }
 }
 
-/// Finds a value's key among those of a request that are struck out (`STRUCK`), or that are not
-/// (0). In text, values come in the order of the keys, but missed keys are left out: so `place` is
-/// only the first guess.
+/// Finds a value's key among the keys of a request: among those marked as hits if `struck` is
+/// `STRUCK`, among the others if it is 0. The search begins at `place`. In the text protocol the
+/// values have the order of the keys, but missed keys are left out, so `place` may be too low.
 fn place_of(
     (names, scratch): (&Names, &mut Vec<u8>),
     keys: &[u64],
@@ -508,7 +519,8 @@ fn place_of(
     }
 }
 
-/// Keeps the unread rest of the input in `held`, where it already is unless it is in `buffer`.
+/// Keeps the undecoded rest of the input in `held`. The input is in `buffer`; if that is none, it
+/// is in `held` itself.
 #[inline]
 fn keep(held: &mut Vec<u8>, buffer: Option<&Vec<u8>>, rest: Range<usize>) {
     let Some(buffer) = buffer else {

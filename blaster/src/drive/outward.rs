@@ -1,9 +1,9 @@
 //! The sending half: draws requests, routes them, writes them, and keeps the connections up.
 //!
 //! Where: before the sockets.
-//! Invariant: a drawn request is sent before the next one is drawn, however long that takes: a late
-//! send is late in the figures too. A line that breaks is opened again after a pause that grows up
-//! to `PAUSE_MAX`.
+//! Invariant: a drawn request is sent or given up before the next one is drawn. So a delay of one
+//! request delays the later ones too, and the figures show it. A line that breaks is opened again
+//! after a pause that grows up to `PAUSE_MAX`.
 
 mod bursts;
 mod lines;
@@ -15,41 +15,41 @@ use std::sync::Arc;
 use net::{Calls, Epoll, Event, Interest, Outbox, Waker};
 
 use super::departures::Departures;
-use super::inward::Listen;
+use super::inward::ReceivingHalf;
 use super::pending::Cause;
-use super::score::Books;
+use super::score::DriveState;
 use super::{Clock, Drive, DriveError, EVENTS_MAX, Mode, Pace};
-use crate::bag::Bag;
-use crate::packets::{Queues, Wanted};
+use crate::datagram_batch::DatagramBatch;
+use crate::packets::{InterfaceNeeds, Queues};
 use crate::steer::{Flows, Steering};
 use crate::target::{Ring, Target};
-use crate::wire::{Part, Writer};
-use crate::workload::{Ask, Names, Stream, Verb};
+use crate::wire::{WireRequest, Writer};
+use crate::workload::{Names, Stream, Verb, WorkloadRequest};
 use bursts::Picks;
 use lines::OutLine;
 
-/// Requests drawn between two looks at the clock.
+/// Most requests sent between two readings of the clock.
 const BURST_MAX: usize = 32;
-/// Requests drawn between two looks at the answers.
+/// Most requests of an open loop sent before answers are read again.
 const TURN_MAX: usize = 256;
-/// The token of the doorbell in the sending half's epoll.
-const BELL: u64 = u64::MAX;
+/// The token of `waker` in the sending half's epoll.
+const WAKER_TOKEN: u64 = u64::MAX;
 
 /// The source of requests.
 #[derive(Debug)]
 enum Source {
     Stream(Box<Stream>),
-    /// One request for each key: a set, or a delete.
+    /// One request of this verb (set or delete) for each key of the range.
     Each(Verb, Range<u64>, Names),
 }
 
-/// The state of `ask`.
+/// The state of the request in `request`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Drawn {
-    No,
-    /// It is drawn, but not yet due or not yet counted as due.
-    Yes,
-    /// It is counted as due, and waits to be sent.
+enum RequestState {
+    NotDrawn,
+    /// The request is drawn, and not yet counted as due.
+    Drawn,
+    /// The request is counted as due, and waits to be sent.
     Due,
 }
 
@@ -57,110 +57,111 @@ enum Drawn {
 pub(super) struct Outward {
     pub(super) epoll: Epoll,
     pub(super) calls: Calls,
-    bell: Arc<Waker>,
+    waker: Arc<Waker>,
     targets: Arc<[Target]>,
     ring: Arc<Ring>,
     writer: Writer,
     names: Names,
     source: Source,
-    /// The outbox through which all lines' datagrams are sent.
+    /// The outbox through which the UDP lines send.
     outbox: Outbox,
     gso: bool,
-    /// This process's needs at AF_XDP interfaces; below, this thread's number in the process.
-    wanted: Vec<Wanted>,
+    /// The needs of all threads of this process at each AF_XDP interface.
+    wanted: Vec<InterfaceNeeds>,
+    /// This thread's number among the threads of this process.
     here: usize,
     /// The AF_XDP queues through which this thread's lines send.
     queues: Vec<Arc<Queues>>,
-    /// True if datagrams wait for room in those queues, of which no event tells.
+    /// True if datagrams wait for room in `queues`; no event reports that there is room.
     pub(super) is_unsent: bool,
     steering: Steering,
     flows: Flows,
-    /// The number of the first line to each target among those of all threads.
+    /// The number of this thread's first connection to each target, counted over all threads.
     first_connection: u32,
     churn_requests: Option<u64>,
     lines: Vec<OutLine>,
     /// Number of lines per target.
     lines_each: usize,
-    /// For each target, the line whose turn it is.
+    /// For each target, the line that was chosen last (round robin).
     turns: Vec<usize>,
-    ask: Ask,
+    request: WorkloadRequest,
     picks: Picks,
-    drawn: Drawn,
-    /// True if each connection has keys of its own: then the keys of `ask` are drawn only when it
-    /// can be sent, so that a connection that is down does not hold up the others.
+    request_state: RequestState,
+    /// True if each connection has keys of its own. The keys of `request` are then drawn only when
+    /// a connection can send it, so that a connection that is down does not hold up the others.
     has_own: bool,
     departures: Departures,
     is_open: bool,
     /// Lines with unused tokens, and their number.
     tokens: Vec<(u32, u32)>,
-    /// The emptied list of the turn before, kept for its memory.
-    spent: Vec<(u32, u32)>,
+    /// An empty vector that is swapped with `tokens`, so that neither is allocated again.
+    spare_tokens: Vec<(u32, u32)>,
     outstanding_max: u64,
     pub(super) outstanding: u64,
     requests_left: u64,
     pub(super) is_ended: bool,
     /// Lines with bytes to be flushed.
     dirty: Vec<u32>,
-    /// Lines whose socket had no room.
+    /// Lines whose bytes could not all be flushed; they are flushed again in the next turn.
     later: Vec<u32>,
     key: Vec<u8>,
-    /// For each target, its keys of a multiget.
+    /// For each target, the keys of the current multiget that it has.
     split: Vec<Vec<u64>>,
-    /// For each target, the line that takes its keys.
+    /// For each target, the line to which its part of the current multiget is sent.
     chosen: Vec<Option<u32>>,
-    /// True if nothing could be sent at the last try.
+    /// True if the last request that was due could not be sent.
     pub(super) is_stuck: bool,
-    /// True if it was stuck and has not yet sent all that was due.
+    /// True if a due request could not be sent, and not all due requests are sent since.
     is_behind: bool,
     /// The error of the last line that could not be opened.
-    pub(super) trouble: Option<io::Error>,
+    pub(super) open_error: Option<io::Error>,
     events: Vec<Event>,
 }
 
 impl Outward {
-    pub(super) fn new(drive: &Drive, bell: Arc<Waker>, now_ns: u64) -> io::Result<Outward> {
+    pub(super) fn new(drive: &Drive, waker: Arc<Waker>, now_ns: u64) -> io::Result<Outward> {
         let (mean_ns, depth, outstanding_max) = match drive.pace {
             Pace::Open { rate_per_s, outstanding_max, .. } => {
                 (1e9 / rate_per_s, 0, outstanding_max)
             }
             Pace::Closed { depth, .. } => (f64::NAN, depth, u32::MAX),
         };
-        let (seats, all) = drive.seats();
-        let lines_each = seats.len().max(1);
+        let (connection_numbers, all) = drive.connection_numbers();
+        let lines_each = connection_numbers.len().max(1);
         let source = match drive.mode {
             Mode::Traffic => Source::Stream(Box::new(
                 Stream::new(&drive.workload, drive.seed, drive.thread, drive.threads)
-                    .over(seats, all),
+                    .over(connection_numbers, all),
             )),
             Mode::Populate => Source::Each(Verb::Set, drive.share(), drive.names.clone()),
             Mode::Clear => Source::Each(Verb::Delete, drive.share(), drive.names.clone()),
         };
         let epoll = Epoll::new(EVENTS_MAX)?;
         let calls = Calls::default();
-        epoll.add(&*bell, BELL, Interest::Wake, &calls)?;
+        epoll.add(&*waker, WAKER_TOKEN, Interest::Wake, &calls)?;
         let of_target = |target| (0..lines_each).map(move |_| OutLine::new(target));
         let lines: Vec<OutLine> = (0..drive.targets.len()).flat_map(of_target).collect();
-        // Depth is per connection; with several targets, the ring decides each one's requests.
+        // A line starts with `depth` tokens. The ring decides to which target each one is used.
         let tokens = (0..lines.len()).map(|line| (u32::try_from(line).unwrap_or(0), depth));
         let tokens = tokens.filter(|(_, depth)| *depth > 0);
         Ok(Outward {
             epoll,
             calls,
-            bell,
+            waker,
             tokens: tokens.collect(),
-            spent: Vec::new(),
+            spare_tokens: Vec::new(),
             lines,
             lines_each,
             turns: vec![0; drive.targets.len()],
             split: vec![Vec::new(); drive.targets.len()],
             targets: Arc::clone(&drive.targets),
             ring: Arc::clone(&drive.ring),
-            writer: Writer::new(drive.speech, drive.names.clone()),
+            writer: Writer::new(drive.protocol, drive.names.clone()),
             names: drive.names.clone(),
             source,
-            outbox: Bag::outbox(drive.gso),
+            outbox: DatagramBatch::outbox(drive.gso),
             gso: drive.gso,
-            wanted: drive.past_the_kernel(),
+            wanted: drive.interface_needs(),
             here: drive.here.0 as usize,
             queues: Vec::new(),
             is_unsent: false,
@@ -168,15 +169,15 @@ impl Outward {
             flows: Flows::new(&drive.steering, drive.thread),
             first_connection: drive.first_connection.0,
             churn_requests: drive.churn_requests,
-            ask: Ask::new(),
+            request: WorkloadRequest::new(),
             picks: Picks::new(),
-            drawn: Drawn::No,
+            request_state: RequestState::NotDrawn,
             has_own: drive.mode == Mode::Traffic && drive.workload.per_connection(),
             departures: Departures::new(mean_ns, now_ns),
             is_open: depth == 0,
             outstanding_max: outstanding_max.max(1).into(),
             outstanding: 0,
-            requests_left: drive.until.requests.unwrap_or(u64::MAX),
+            requests_left: drive.end.requests.unwrap_or(u64::MAX),
             is_ended: false,
             dirty: Vec::new(),
             later: Vec::new(),
@@ -184,7 +185,7 @@ impl Outward {
             chosen: Vec::new(),
             is_stuck: false,
             is_behind: false,
-            trouble: None,
+            open_error: None,
             events: Vec::new(),
         })
     }
@@ -193,35 +194,42 @@ impl Outward {
         self.lines.len()
     }
 
-    /// Begins the schedule now, after the time that connecting took.
+    /// Starts the schedule now, so that the time spent on connecting does not count.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.departures.begin(now_ns);
     }
 
     /// Acts on the feedback of the receiving half.
     #[inline]
-    pub(super) fn heed(&mut self, clock: &Clock, books: &mut Books, hears: &mut impl Listen) {
-        self.outstanding -= books.back.over;
-        books.back.over = 0;
-        self.tokens.append(&mut books.back.tokens);
-        if books.back.fills.is_empty() && books.back.broken.is_empty() && books.back.left.is_empty()
+    pub(super) fn act_on_feedback(
+        &mut self,
+        clock: &Clock,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
+    ) {
+        self.outstanding -= state.feedback.over;
+        state.feedback.over = 0;
+        self.tokens.append(&mut state.feedback.tokens);
+        if state.feedback.fills.is_empty()
+            && state.feedback.broken.is_empty()
+            && state.feedback.closed.is_empty()
         {
             return;
         }
-        for line in std::mem::take(&mut books.back.left) {
-            books.score.disconnected();
-            self.reopen(line, clock.now_ns(), books, hears);
+        for line in std::mem::take(&mut state.feedback.closed) {
+            state.score.disconnected();
+            self.reopen(line, clock.now_ns(), state, receiver);
         }
-        for line in std::mem::take(&mut books.back.broken) {
-            books.score.disconnected();
-            self.lines[line as usize].fall(clock.now_ns());
+        for line in std::mem::take(&mut state.feedback.broken) {
+            state.score.disconnected();
+            self.lines[line as usize].mark_broken(clock.now_ns());
         }
-        let mut fills = std::mem::take(&mut books.back.fills);
+        let mut fills = std::mem::take(&mut state.feedback.fills);
         let now_ns = if fills.is_empty() { 0 } else { clock.now_ns() };
         for (line, key, token) in fills.drain(..) {
-            self.fill(line, key, token, now_ns, books, hears);
+            self.fill(line, key, token, now_ns, state, receiver);
         }
-        books.back.fills = fills;
+        state.feedback.fills = fills;
     }
 
     /// Sends the set that follows a miss, on the connection that missed.
@@ -231,8 +239,8 @@ impl Outward {
         key: u64,
         token: bool,
         now_ns: u64,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) {
         let own = &self.lines[line as usize];
         if !own.is_up() || !own.has_room() {
@@ -243,7 +251,7 @@ impl Outward {
         }
         let (value_bytes, exptime_s) = (self.names.value_bytes(key), self.names.exptime_s(key));
         let cause = Cause::Fill { token };
-        let part = Part { verb: Verb::Set, keys: &[key], value_bytes, exptime_s, number: 0 };
+        let part = WireRequest { verb: Verb::Set, keys: &[key], value_bytes, exptime_s, number: 0 };
         let times = (now_ns, now_ns);
         let own = &mut self.lines[line as usize];
         let flow = self.flows.next(own.target, key, &self.names, &mut self.key);
@@ -253,13 +261,13 @@ impl Outward {
             }
             return;
         };
-        books.score.sent(Verb::Set, 1, now_ns, now_ns);
-        books.score.sent_bytes(bytes);
-        hears.sent(line, &sent, &[], books);
-        self.soil(line);
+        state.score.sent(Verb::Set, 1, now_ns, now_ns);
+        state.score.sent_bytes(bytes);
+        receiver.sent(line, &sent, &[], state);
+        self.mark_dirty(line);
     }
 
-    /// Sends requests that are due, or for which there are tokens.
+    /// Sends the requests that are due (open loop) or for which there are tokens (closed loop).
     ///
     /// # Errors
     /// A request can never be sent.
@@ -267,27 +275,27 @@ impl Outward {
     pub(super) fn send(
         &mut self,
         clock: &Clock,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<(), DriveError> {
         if self.is_open {
-            self.send_due(clock, books, hears)
+            self.send_due(clock, state, receiver)
         } else {
-            self.spend(clock, books, hears)
+            self.send_for_tokens(clock, state, receiver)
         }
     }
 
-    /// Open loop: sends all requests that are due.
+    /// Open loop: sends the requests that are due, at most `TURN_MAX`.
     fn send_due(
         &mut self,
         clock: &Clock,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<(), DriveError> {
         for _ in 0..TURN_MAX / BURST_MAX {
             let now_ns = clock.now_ns();
             for _ in 0..BURST_MAX {
-                if self.drawn == Drawn::No && !self.draw() {
+                if self.request_state == RequestState::NotDrawn && !self.draw() {
                     return Ok(());
                 }
                 let due_ns = self.departures.due_ns();
@@ -295,35 +303,36 @@ impl Outward {
                     self.is_behind = false;
                     return Ok(());
                 }
-                if self.drawn == Drawn::Yes {
-                    books.score.offered();
-                    self.drawn = Drawn::Due;
+                if self.request_state == RequestState::Drawn {
+                    state.score.offered();
+                    self.request_state = RequestState::Due;
                 }
                 let has_room = self.outstanding < self.outstanding_max;
-                if !has_room || !self.try_to_send(None, due_ns, now_ns, books, hears)? {
+                if !has_room || !self.try_to_send(None, due_ns, now_ns, state, receiver)? {
                     (self.is_stuck, self.is_behind) = (true, true);
                     return Ok(());
                 }
                 self.is_stuck = false;
                 if self.is_behind {
-                    books.score.held_back();
+                    state.score.held_back();
                 }
             }
         }
         Ok(())
     }
 
-    /// Closed loop: sends one request for each token, and reads the clock once per `BURST_MAX`.
-    fn spend(
+    /// Closed loop: sends one request for each token. It reads the clock once per `BURST_MAX`
+    /// requests.
+    fn send_for_tokens(
         &mut self,
         clock: &Clock,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<(), DriveError> {
         if self.tokens.is_empty() {
             return Ok(());
         }
-        let mut tokens = std::mem::take(&mut self.spent);
+        let mut tokens = std::mem::take(&mut self.spare_tokens);
         std::mem::swap(&mut self.tokens, &mut tokens);
         let (mut now_ns, mut burst) = (clock.now_ns(), 0);
         for (line, count) in tokens.drain(..) {
@@ -332,21 +341,21 @@ impl Outward {
                 if burst >= BURST_MAX {
                     (now_ns, burst) = (clock.now_ns(), 0);
                 }
-                let made = self.burst(line, left, now_ns, books, hears)?;
+                let made = self.burst(line, left, now_ns, state, receiver)?;
                 if made > 0 {
                     left -= u32::try_from(made).unwrap_or(left).min(left);
                     burst += made;
                     continue;
                 }
-                if self.drawn == Drawn::No && !self.draw() {
+                if self.request_state == RequestState::NotDrawn && !self.draw() {
                     left = 0;
                     break;
                 }
-                if self.drawn == Drawn::Yes {
-                    books.score.offered();
-                    self.drawn = Drawn::Due;
+                if self.request_state == RequestState::Drawn {
+                    state.score.offered();
+                    self.request_state = RequestState::Due;
                 }
-                if !self.try_to_send(Some(line), now_ns, now_ns, books, hears)? {
+                if !self.try_to_send(Some(line), now_ns, now_ns, state, receiver)? {
                     break;
                 }
                 left -= 1;
@@ -357,11 +366,12 @@ impl Outward {
             }
         }
         self.is_stuck = !self.tokens.is_empty();
-        self.spent = tokens;
+        self.spare_tokens = tokens;
         Ok(())
     }
 
-    /// Draws the next request; fills in `ask` unless its keys depend on the connection.
+    /// Draws the next request. Fills in `request`, unless its keys depend on the connection.
+    /// Returns false if there are no more requests.
     #[inline]
     fn draw(&mut self) -> bool {
         self.is_ended |= self.requests_left == 0;
@@ -378,36 +388,38 @@ impl Outward {
             };
             self.departures.advance(gap_ns);
         }
-        self.drawn = Drawn::Yes;
+        self.request_state = RequestState::Drawn;
         true
     }
 
-    /// Draws the contents of the request for a connection; false if there are no more.
+    /// Draws the contents of `request` for a connection. Returns false if there are no more
+    /// requests.
     #[inline]
     fn fill_in(&mut self, connection: usize) -> bool {
         let is_there = match &mut self.source {
-            Source::Stream(stream) => stream.next_on(connection, &mut self.ask),
+            Source::Stream(stream) => stream.next_on(connection, &mut self.request),
             Source::Each(verb, keys, names) => keys.next().is_some_and(|key| {
-                self.ask.keys.clear();
-                self.ask.keys.push(key);
-                self.ask.verb = *verb;
-                self.ask.value_bytes = names.value_bytes(key);
-                self.ask.exptime_s = names.exptime_s(key);
+                self.request.keys.clear();
+                self.request.keys.push(key);
+                self.request.verb = *verb;
+                self.request.value_bytes = names.value_bytes(key);
+                self.request.exptime_s = names.exptime_s(key);
                 true
             }),
         };
-        is_there && !self.ask.keys.is_empty()
+        is_there && !self.request.keys.is_empty()
     }
 
-    /// Sends the drawn request, if there is a line for each part of it.
+    /// Sends the drawn request if each of its parts finds a line that accepts it. Returns true if
+    /// it was sent. `hint` is the line whose token pays for the request.
     #[inline]
     fn try_to_send(
         &mut self,
         hint: Option<u32>,
         intended_ns: u64,
         now_ns: u64,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<bool, DriveError> {
         let cause = if hint.is_some() { Cause::Token } else { Cause::Due };
         let (mut hint, times) = (hint, (intended_ns, now_ns));
@@ -418,51 +430,52 @@ impl Outward {
             }
             hint = u32::try_from(place).ok();
         }
-        let verb = self.ask.verb;
-        let keys = self.ask.keys.len();
+        let verb = self.request.verb;
+        let keys = self.request.keys.len();
         if self.targets.len() > 1 && keys > 1 {
-            if !self.spread(hint, cause, times, books, hears)? {
+            if !self.send_split(hint, cause, times, state, receiver)? {
                 return Ok(false);
             }
         } else {
-            let first = self.ask.keys.first().copied().unwrap_or(0);
+            let first = self.request.keys.first().copied().unwrap_or(0);
             let target = self.place(first);
             let Some(line) = self.choose(target, hint) else { return Ok(false) };
-            let part = Part {
+            let part = WireRequest {
                 verb,
-                keys: &self.ask.keys,
-                value_bytes: self.ask.value_bytes,
-                exptime_s: self.ask.exptime_s,
+                keys: &self.request.keys,
+                value_bytes: self.request.value_bytes,
+                exptime_s: self.request.exptime_s,
                 number: 0,
             };
             let at = &mut self.lines[line as usize];
             let flow = self.flows.next(target, first, &self.names, &mut self.key);
             let sent = at.send(part, flow, cause, 1, times, &mut self.writer);
             let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
-            books.score.sent_bytes(bytes);
-            hears.sent(line, &sent, &self.ask.keys, books);
-            self.soil(line);
-            self.churn(line, books, hears);
+            state.score.sent_bytes(bytes);
+            receiver.sent(line, &sent, &self.request.keys, state);
+            self.mark_dirty(line);
+            self.churn(line, state, receiver);
         }
-        books.score.sent(verb, keys, intended_ns, now_ns);
+        state.score.sent(verb, keys, intended_ns, now_ns);
         self.outstanding += 1;
-        self.drawn = Drawn::No;
+        self.request_state = RequestState::NotDrawn;
         Ok(true)
     }
 
-    /// Sends a multiget in one part for each target that has some of its keys.
-    fn spread(
+    /// Sends a multiget as one part for each target that has some of its keys. Sends nothing and
+    /// returns false if a part finds no line.
+    fn send_split(
         &mut self,
         hint: Option<u32>,
         cause: Cause,
         times: (u64, u64),
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<bool, DriveError> {
         let mut split = std::mem::take(&mut self.split);
         split.iter_mut().for_each(Vec::clear);
-        for at in 0..self.ask.keys.len() {
-            let key = self.ask.keys[at];
+        for at in 0..self.request.keys.len() {
+            let key = self.request.keys[at];
             split[self.place(key)].push(key);
         }
         let mut parts = u16::try_from(split.iter().filter(|keys| !keys.is_empty()).count());
@@ -475,24 +488,30 @@ impl Outward {
             split.iter().zip(&lines).all(|(keys, line)| keys.is_empty() || line.is_some());
         for (target, (keys, line)) in split.iter().zip(&lines).enumerate() {
             let (true, Some(line), Some(first)) = (has_all, *line, keys.first()) else { continue };
-            let (verb, value_bytes) = (self.ask.verb, self.ask.value_bytes);
-            let part = Part { verb, keys, value_bytes, exptime_s: self.ask.exptime_s, number: 0 };
+            let (verb, value_bytes) = (self.request.verb, self.request.value_bytes);
+            let part = WireRequest {
+                verb,
+                keys,
+                value_bytes,
+                exptime_s: self.request.exptime_s,
+                number: 0,
+            };
             let count = std::mem::replace(&mut parts, Ok(0)).unwrap_or(u16::MAX);
             let at = &mut self.lines[line as usize];
             let flow = self.flows.next(target, *first, &self.names, &mut self.key);
             let sent = at.send(part, flow, cause, count, times, &mut self.writer);
             let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
-            books.score.sent_bytes(bytes);
-            hears.sent(line, &sent, keys, books);
-            self.soil(line);
-            self.churn(line, books, hears);
+            state.score.sent_bytes(bytes);
+            receiver.sent(line, &sent, keys, state);
+            self.mark_dirty(line);
+            self.churn(line, state, receiver);
         }
         self.chosen = lines;
         self.split = split;
         Ok(has_all)
     }
 
-    /// The target that has a key.
+    /// Returns the index of the target that stores a key.
     #[inline]
     fn place(&mut self, key: u64) -> usize {
         if self.targets.len() == 1 {
@@ -503,60 +522,66 @@ impl Outward {
         self.ring.place(&self.key)
     }
 
-    /// Returns a line of a target that takes a request now. A token stays with its line or, if the
-    /// ring decides on the target, with the target's line of the same place.
+    /// Returns a line to a target that accepts a request now. A token (`hint`) is used on its own
+    /// line or, with several targets, on this target's line of the same place. Without a token, the
+    /// lines take turns.
     #[inline]
     fn choose(&mut self, target: usize, hint: Option<u32>) -> Option<u32> {
         let first = target * self.lines_each;
         if let Some(hint) = hint {
             let hint = hint as usize;
             let line = if self.targets.len() == 1 { hint } else { first + hint % self.lines_each };
-            let takes = self.lines[line].takes();
-            return takes.then(|| u32::try_from(line).ok()).flatten();
+            let accepts = self.lines[line].accepts();
+            return accepts.then(|| u32::try_from(line).ok()).flatten();
         }
         let turn = &mut self.turns[target];
         for _ in 0..self.lines_each {
             *turn = if *turn + 1 < self.lines_each { *turn + 1 } else { 0 };
-            if self.lines[first + *turn].takes() {
+            if self.lines[first + *turn].accepts() {
                 return u32::try_from(first + *turn).ok();
             }
         }
         None
     }
 
-    /// Returns a place whose connections, to all targets, take a request now: the token's, or the
-    /// next in turn.
+    /// Returns a place (a line's index among those to its target) at which the lines to all targets
+    /// accept a request now: the token's place, or without a token the next in turn.
     fn own_place(&mut self, hint: Option<u32>) -> Option<usize> {
         let each = self.lines_each;
-        let takes = |place: &usize| self.lines[*place..].iter().step_by(each).all(OutLine::takes);
+        let accepts =
+            |place: &usize| self.lines[*place..].iter().step_by(each).all(OutLine::accepts);
         if let Some(hint) = hint {
-            return Some(hint as usize % each).filter(takes);
+            return Some(hint as usize % each).filter(accepts);
         }
         let first = self.turns[0] + 1;
-        let place = (first..first + each).map(|place| place % each).find(takes)?;
+        let place = (first..first + each).map(|place| place % each).find(accepts)?;
         self.turns[0] = place;
         Some(place)
     }
 
-    /// The time at which the next request is due; none if answers or lines decide.
+    /// The time at which the next request is due. None in a closed loop, if the requests have
+    /// ended, or if a request waits for an answer or for a line.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
-        is_waiting.then(|| match self.drawn {
-            // More requests may be due than one turn sends.
-            Drawn::No => 0,
-            Drawn::Yes | Drawn::Due => self.departures.due_ns(),
+        is_waiting.then(|| match self.request_state {
+            // The last turn ended at `TURN_MAX`, so more requests may be due now.
+            RequestState::NotDrawn => 0,
+            RequestState::Drawn | RequestState::Due => self.departures.due_ns(),
         })
     }
 
     fn too_large(&self) -> DriveError {
-        DriveError::TooLarge { value_bytes: self.ask.value_bytes, keys: self.ask.keys.len() }
+        DriveError::TooLarge {
+            value_bytes: self.request.value_bytes,
+            keys: self.request.keys.len(),
+        }
     }
 }
 
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "`as` saturates, and takes NaN for 0"
+    reason = "`as` saturates, and converts NaN to 0"
 )]
 fn whole_ns(ns: f64) -> u64 {
     ns as u64

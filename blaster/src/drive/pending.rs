@@ -5,14 +5,15 @@
 //!             ^ oldest that waits
 //! ```
 //!
-//! Where: the receiving half enters sent requests here, and finds them when they are answered.
+//! Where: the receiving half enters requests here when they are sent, and finds them when they are
+//! answered.
 //! Invariant: numbers are consecutive, so a slot is found without hashing; the oldest entry always
-//! waits, or there is none. At most `WAITING_MAX` numbers lie between the oldest and the newest,
-//! which is what sixteen bits can tell apart.
+//! waits, or there is none. At most `WAITING_MAX` numbers lie between the oldest and the newest, so
+//! that 16-bit numbers identify them.
 
 use crate::workload::Verb;
 
-/// Most requests from the oldest that waits to the newest.
+/// Most requests from the oldest that waits to the newest one, including both.
 pub(super) const WAITING_MAX: usize = 1 << 15;
 const SLOTS_MIN: usize = 16;
 
@@ -21,7 +22,8 @@ pub(super) struct Sent {
     /// The request's number on its line.
     pub(super) number: u16,
     pub(super) verb: Verb,
-    /// For the first part of a multiget over several targets: the number of parts; else 0.
+    /// 1 for a whole request. If a multiget is split over several targets, its first part has the
+    /// number of parts, and the other parts have 0.
     pub(super) parts: u16,
     pub(super) keys: u16,
     /// The first key.
@@ -32,7 +34,7 @@ pub(super) struct Sent {
     pub(super) cause: Cause,
 }
 
-/// A request of one key, one of many that are sent at once.
+/// One of the requests of a burst; each has one key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pick {
     pub(super) verb: Verb,
@@ -41,11 +43,11 @@ pub(super) struct Pick {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The schedule made it due.
+    /// The schedule made the request due (open loop).
     Due,
-    /// An answer made room for it (closed loop).
+    /// An earlier request's end freed a token (closed loop).
     Token,
-    /// A get had missed. The get's token passes to the last such set.
+    /// A get missed, and this set fills the key. The last such set of a get keeps the get's token.
     Fill {
         /// True if this set carries the token.
         token: bool,
@@ -55,33 +57,33 @@ pub(super) enum Cause {
 /// The state of a slot's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The slot was never used, or its request was forgotten.
+    /// The slot was never used, or was cleared when the line was opened.
     Free,
     Waiting,
     Answered,
-    /// It was given up.
+    /// The request was given up, and no answer has arrived.
     TimedOut,
-    /// It was given up, and then the answer came.
+    /// The request was given up, and its answer arrived later.
     Late,
 }
 
-/// One request and the part of its answer that has come.
+/// One request, and the part of its answer that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) sent: Sent,
     pub(super) state: State,
-    /// Number of keys for which an answer has come.
-    pub(super) told: u16,
+    /// Number of keys for which an answer has arrived.
+    pub(super) keys_answered: u16,
     pub(super) hits: u16,
-    /// Number of values that were not the stored ones.
+    /// Number of values other than the stored ones.
     pub(super) corrupt: u16,
     /// True if the server sent an error.
     pub(super) refused: bool,
-    /// The multiget of which this is a part.
-    pub(super) whole: Option<u32>,
-    /// UDP: true if datagrams of its answer have come.
+    /// The split multiget of which this request is a part, by its index in `Inward::splits`.
+    pub(super) split: Option<u32>,
+    /// UDP: true if the answer has several datagrams, and one of them has arrived.
     pub(super) has_parts: bool,
-    /// True if it is a whole request of one key, no fill, with no answer yet.
+    /// True if the request has one key, is no part of another and no fill, and has no answer yet.
     pub(super) is_plain: bool,
 }
 
@@ -89,14 +91,15 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Vec<Entry>,
-    /// The keys of multigets, by slot; keys that hit are struck out if the caller needs the misses.
+    /// The keys of multigets, by slot. Keys that hit are marked with `STRUCK` if the caller needs
+    /// to know the others.
     several: Vec<Vec<u64>>,
     oldest: u32,
     next: u32,
     waiting: u32,
 }
 
-/// Marks a struck-out key: no key of a workload has this bit.
+/// This bit marks a key that has hit: no key of a workload has it.
 pub(super) const STRUCK: u64 = 1 << 63;
 
 const NOTHING: Entry = Entry {
@@ -111,11 +114,11 @@ const NOTHING: Entry = Entry {
         cause: Cause::Due,
     },
     state: State::Free,
-    told: 0,
+    keys_answered: 0,
     hits: 0,
     corrupt: 0,
     refused: false,
-    whole: None,
+    split: None,
     has_parts: false,
     is_plain: false,
 };
@@ -129,7 +132,7 @@ impl Ring {
         self.waiting as usize
     }
 
-    /// True if no further request fits until the oldest is over.
+    /// True if no further request fits until the oldest has ended.
     pub(super) fn is_full(&self) -> bool {
         self.span() >= WAITING_MAX
     }
@@ -142,10 +145,10 @@ impl Ring {
         number as usize & (self.slots.len().wrapping_sub(1))
     }
 
-    /// Enters the next request, whose number must be the next one; the ring must not be full.
-    /// Returns the state of the entry that was in its slot.
+    /// Enters a request, whose number must follow that of the previous one. The ring must not be
+    /// full. Returns the state of the entry that was in the slot before.
     #[inline]
-    pub(super) fn push(&mut self, sent: &Sent, whole: Option<u32>, keys: &[u64]) -> State {
+    pub(super) fn push(&mut self, sent: &Sent, split: Option<u32>, keys: &[u64]) -> State {
         if self.span() >= self.slots.len() {
             self.grow();
         }
@@ -153,8 +156,8 @@ impl Ring {
         self.next = self.next.wrapping_add(1);
         self.waiting += 1;
         let is_fill = matches!(sent.cause, Cause::Fill { .. });
-        let is_plain = sent.keys == 1 && whole.is_none() && !is_fill;
-        let entry = Entry { sent: *sent, state: State::Waiting, whole, is_plain, ..NOTHING };
+        let is_plain = sent.keys == 1 && split.is_none() && !is_fill;
+        let entry = Entry { sent: *sent, state: State::Waiting, split, is_plain, ..NOTHING };
         if sent.keys > 1 {
             self.several[index].clear();
             self.several[index].extend_from_slice(keys);
@@ -162,8 +165,8 @@ impl Ring {
         std::mem::replace(&mut self.slots[index], entry).state
     }
 
-    /// Enters one request per pick, like `first` and numbered from it; there must be enough slots.
-    /// Returns how many of the overwritten entries had timed out.
+    /// Enters one request for each pick. They are like `first`, and their numbers count up from its
+    /// number. There must be enough slots. Returns how many overwritten entries had timed out.
     #[inline]
     pub(super) fn push_all(&mut self, first: &Sent, picks: &[Pick]) -> u64 {
         let mask = self.slots.len().wrapping_sub(1);
@@ -180,7 +183,7 @@ impl Ring {
         lost
     }
 
-    /// Grows for `more` requests if possible. Returns true if there is room.
+    /// Makes room for `more` requests if possible. Returns true if there is room.
     #[inline]
     pub(super) fn has_room(&mut self, more: usize) -> bool {
         let wanted = self.span() + more;
@@ -190,7 +193,8 @@ impl Ring {
         wanted <= self.slots.len()
     }
 
-    /// Doubles the slots, up to `WAITING_MAX`: each entry keeps its number.
+    /// Doubles the number of slots, up to `WAITING_MAX`. Each entry moves to the slot of its
+    /// number.
     fn grow(&mut self) {
         let slots = (self.slots.len() * 2).clamp(SLOTS_MIN, WAITING_MAX);
         let mut wider = vec![NOTHING; slots];
@@ -208,13 +212,13 @@ impl Ring {
         self.several = several;
     }
 
-    /// The slot of the oldest request that waits.
+    /// Returns the slot of the oldest request that waits.
     #[inline(always)]
     pub(super) fn oldest(&self) -> Option<usize> {
         (self.waiting > 0).then(|| self.index(self.oldest))
     }
 
-    /// The slot of the request with this number, if it is still known.
+    /// Returns the slot of the request with this number, if its entry is not overwritten yet.
     #[inline(always)]
     pub(super) fn find(&self, number: u16) -> Option<usize> {
         if self.slots.is_empty() {
@@ -235,7 +239,7 @@ impl Ring {
         &mut self.several[index]
     }
 
-    /// Ends the waiting of an entry.
+    /// Ends the waiting of the entry in a slot; `state` is its new state.
     #[inline(always)]
     pub(super) fn settle(&mut self, index: usize, state: State) {
         debug_assert_eq!(self.slots[index].state, State::Waiting);
@@ -249,8 +253,9 @@ impl Ring {
         }
     }
 
-    /// Ends the waiting of the answered request: the oldest, or the one with `number`. Returns it;
-    /// none if it is not plain, or its being a get differs from `is_get`.
+    /// Marks a request as answered: the one with `number`, or without a number the oldest. Returns
+    /// the request; none if it is not plain, or if the answer is a get's (`is_get`) and the request
+    /// is not, or the reverse.
     #[inline(always)]
     pub(super) fn answer(&mut self, number: Option<u16>, is_get: bool) -> Option<&Sent> {
         let mask = self.slots.len().wrapping_sub(1);
@@ -288,7 +293,7 @@ impl Ring {
         self.oldest = oldest;
     }
 
-    /// Forgets all entries; numbers go on, or begin at 0 if `anew`.
+    /// Removes all entries. The next number is 0 if `anew`, and otherwise stays as it is.
     pub(super) fn clear(&mut self, anew: bool) {
         for entry in &mut self.slots {
             entry.state = State::Free;

@@ -1,13 +1,13 @@
-//! A thread's counts since the last report, and the live figures beside them.
+//! A thread's counts since the last report, which also update the live counts.
 //!
-//! Where: the sending and the receiving half write here; the drive hands the tally over whenever
-//! the epoch moves on.
-//! Invariant: a request counts once as sent and once as answered, failed or out of time.
+//! Where: the sending and the receiving half write here; the thread hands the tally over each time
+//! the epoch changes.
+//! Invariant: a request counts once as sent, and once as answered or given up.
 
-use super::Signs;
+use super::ThreadSignals;
 use super::inward::Feedback;
+use super::live_counts::{Count, LiveCounts};
 use super::pending::Entry;
-use super::pulse::{Count, Pulse};
 use crate::measure::Tally;
 use crate::wire::Answer;
 use crate::workload::{VERBS, Verb};
@@ -23,7 +23,7 @@ pub(super) struct Outcome {
     pub(super) not_done: u32,
     pub(super) refused: u32,
     pub(super) corrupt: u32,
-    /// True if the request, or a part of it, was given up: out of time, or its connection broke.
+    /// True if the request or a part of it was given up: it timed out, or its connection broke.
     pub(super) given_up: bool,
 }
 
@@ -38,7 +38,8 @@ impl Outcome {
         given_up: true,
     };
 
-    /// The outcome of a retrieval: keys without an answer are missing, unless an error came.
+    /// Returns the outcome of a get. Keys without a value are misses, or refused if the server
+    /// answered with an error.
     #[inline]
     pub(super) fn of_get(entry: &Entry) -> Outcome {
         let keys = u32::from(entry.sent.keys);
@@ -49,7 +50,7 @@ impl Outcome {
     }
 
     #[inline]
-    pub(super) fn tell(&mut self, answer: Answer) {
+    pub(super) fn add_answer(&mut self, answer: Answer) {
         match answer {
             Answer::Hit { .. } => self.hits += 1,
             Answer::Miss => self.misses += 1,
@@ -71,35 +72,37 @@ impl Outcome {
     }
 }
 
-/// The state that both halves write.
+/// The counts and the feedback of a thread. Both halves get them as an argument. If the halves run
+/// on two threads, each thread has its own.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct DriveState {
     pub(super) score: Score,
-    pub(super) back: Feedback,
+    pub(super) feedback: Feedback,
 }
 
-/// Consecutive requests with the same figures, which are counted together. Requests written with
-/// one call share one time, and so do answers received with one call.
+/// Consecutive requests with the same figures, which are counted together: requests written with
+/// one call have the same time, and so have answers received with one call.
 #[derive(Clone, Copy, Debug)]
-struct Streak {
+struct EqualRequests {
     verb: Verb,
     count: u64,
-    /// For sent requests: number of keys and lateness. For answered ones: times due, sent,
-    /// answered.
-    like: [u64; 3],
+    /// For sent requests: number of keys, lateness, 0. For answered requests: the times at which
+    /// they were due, sent and answered.
+    figures: [u64; 3],
 }
 
-const NO_STREAK: Streak = Streak { verb: Verb::Get, count: 0, like: [0; 3] };
+const NO_REQUESTS: EqualRequests = EqualRequests { verb: Verb::Get, count: 0, figures: [0; 3] };
 
-impl Streak {
-    /// Adds `more` requests; returns the streak that ends if they differ from it.
+impl EqualRequests {
+    /// Adds `more` requests if their figures are the same. Otherwise starts again with these
+    /// requests, and returns the earlier ones.
     #[inline(always)]
-    fn one(&mut self, verb: Verb, like: [u64; 3], more: u64) -> Option<Streak> {
-        if self.verb == verb && self.like == like {
+    fn add(&mut self, verb: Verb, figures: [u64; 3], more: u64) -> Option<EqualRequests> {
+        if self.verb == verb && self.figures == figures {
             self.count += more;
             return None;
         }
-        Some(std::mem::replace(self, Streak { verb, count: more, like }))
+        Some(std::mem::replace(self, EqualRequests { verb, count: more, figures }))
     }
 }
 
@@ -107,20 +110,20 @@ impl Streak {
 #[derive(Debug)]
 pub(super) struct Score {
     tally: Tally,
-    sent: Streak,
+    sent: EqualRequests,
     /// Number of one-key requests sent when they were due, by verb.
-    in_time: [u64; VERBS.len()],
-    answered: Streak,
-    /// True if every request is sent when it is due: its response time is its service time, and is
-    /// recorded once.
+    sent_when_due: [u64; VERBS.len()],
+    answered: EqualRequests,
+    /// True in a closed loop: every request is sent when it is due. Response and service times are
+    /// then equal, and are recorded once.
     is_closed: bool,
     late_limit_ns: u64,
     wall_from_ns: u64,
     busy_from_ns: u64,
-    /// Clock time spent only on looking for answers.
+    /// Clock time that a spinning thread spent on polls that found nothing.
     pub(super) idle_ns: u64,
-    /// The live counts; none if nobody watches.
-    pulse: Option<Arc<Pulse>>,
+    /// The live counts; none if there is no live view.
+    live: Option<Arc<LiveCounts>>,
 }
 
 impl Score {
@@ -128,47 +131,47 @@ impl Score {
         late_limit_ns: u64,
         is_closed: bool,
         now_ns: u64,
-        pulse: Option<Arc<Pulse>>,
+        live: Option<Arc<LiveCounts>>,
     ) -> Score {
         Score {
             tally: Tally::new(late_limit_ns),
-            sent: NO_STREAK,
-            in_time: [0; VERBS.len()],
-            answered: NO_STREAK,
+            sent: NO_REQUESTS,
+            sent_when_due: [0; VERBS.len()],
+            answered: NO_REQUESTS,
             is_closed,
             late_limit_ns,
             wall_from_ns: now_ns,
             busy_from_ns: net::thread_time_ns(),
             idle_ns: 0,
-            pulse,
+            live,
         }
     }
 
     #[inline]
     fn show(&self, what: Count, by: u64) {
-        if let Some(pulse) = &self.pulse {
-            pulse.add(what, by);
+        if let Some(live) = &self.live {
+            live.add(what, by);
         }
     }
 
-    /// Sets the signs that a server was heard, and that a request was lost, since the last tally.
-    pub(super) fn sign(&self, signs: &Signs) {
-        // Relaxed, both: see `Signs`.
+    /// Sets `has_answered` and `has_lost` if the current tally shows it.
+    pub(super) fn signal(&self, signals: &ThreadSignals) {
+        // Relaxed, both: see `ThreadSignals`.
         if self.tally.received_bytes > 0 {
-            signs.heard.store(true, Ordering::Relaxed);
+            signals.has_answered.store(true, Ordering::Relaxed);
         }
         if self.tally.verbs.iter().any(|verb| verb.never() > 0) {
-            signs.lost.store(true, Ordering::Relaxed);
+            signals.has_lost.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Takes the tally since the last call, with this thread's times since then.
+    /// Returns the tally since the last call, with this thread's wall and CPU time since then.
     pub(super) fn take(&mut self, now_ns: u64) -> Tally {
-        let sent = std::mem::replace(&mut self.sent, NO_STREAK);
+        let sent = std::mem::replace(&mut self.sent, NO_REQUESTS);
         self.count_sent(&sent);
-        let answered = std::mem::replace(&mut self.answered, NO_STREAK);
+        let answered = std::mem::replace(&mut self.answered, NO_REQUESTS);
         self.count_answered(&answered);
-        for (verb, count) in VERBS.into_iter().zip(std::mem::take(&mut self.in_time)) {
+        for (verb, count) in VERBS.into_iter().zip(std::mem::take(&mut self.sent_when_due)) {
             if count > 0 {
                 self.tally.offered += count;
                 self.tally.sent_n(verb, 1, 0, count);
@@ -181,8 +184,8 @@ impl Score {
         let cpu_ns = net::thread_time_ns();
         let idle_ns = std::mem::take(&mut self.idle_ns);
         self.tally.wall_ns = now_ns.saturating_sub(self.wall_from_ns);
-        // Idle time is clock time, and a thread that looks for answers may lack a CPU meanwhile: so
-        // busy time is bounded by the clock, and idle time is not subtracted from CPU time.
+        // Idle time is clock time, during which a polling thread may have had no CPU. So it is not
+        // subtracted from CPU time; it only bounds the busy time.
         let not_idle_ns = self.tally.wall_ns.saturating_sub(idle_ns);
         self.tally.busy_ns = cpu_ns.saturating_sub(self.busy_from_ns).min(not_idle_ns);
         (self.busy_from_ns, self.wall_from_ns) = (cpu_ns, now_ns);
@@ -198,40 +201,41 @@ impl Score {
 
     #[inline(always)]
     pub(super) fn sent(&mut self, verb: Verb, keys: usize, intended_ns: u64, sent_ns: u64) {
-        let like = [keys as u64, sent_ns.saturating_sub(intended_ns), 0];
-        if let Some(over) = self.sent.one(verb, like, 1) {
+        let figures = [keys as u64, sent_ns.saturating_sub(intended_ns), 0];
+        if let Some(over) = self.sent.add(verb, figures, 1) {
             self.count_sent(&over);
         }
         self.show(Count::Sent, 1);
     }
 
-    /// Counts requests of one key each, by verb, that were due and sent at once.
+    /// Counts requests of one key each that were sent as soon as they were due. `counts` has their
+    /// numbers by verb.
     #[inline]
     pub(super) fn sent_at_once(&mut self, counts: &[u64; VERBS.len()]) {
-        self.in_time.iter_mut().zip(counts).for_each(|(ours, more)| *ours += more);
+        self.sent_when_due.iter_mut().zip(counts).for_each(|(ours, more)| *ours += more);
         self.show(Count::Offered, counts.iter().sum());
         self.show(Count::Sent, counts.iter().sum());
     }
 
-    fn count_sent(&mut self, streak: &Streak) {
-        if streak.count > 0 {
-            let [keys, lateness_ns, _] = streak.like;
-            self.tally.sent_n(streak.verb, keys, lateness_ns, streak.count);
+    fn count_sent(&mut self, equal: &EqualRequests) {
+        if equal.count > 0 {
+            let [keys, lateness_ns, _] = equal.figures;
+            self.tally.sent_n(equal.verb, keys, lateness_ns, equal.count);
         }
     }
 
-    /// Counts bytes sent, which may be a part of a request.
+    /// Counts bytes sent. A request may be sent in several parts.
     #[inline]
     pub(super) fn sent_bytes(&mut self, bytes: usize) {
         self.tally.sent_bytes += bytes as u64;
     }
 
-    /// Counts a request sent late because it, or one before it, could not be sent when it was due.
+    /// Counts a request sent late because it or an earlier request could not be sent when due.
     pub(super) fn held_back(&mut self) {
         self.tally.held_back += 1;
     }
 
-    /// Counts a request that is over; one without `now_ns` was given up.
+    /// Counts a request that has ended. `now_ns` is the time of its answer; none: it was given up.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -253,8 +257,8 @@ impl Score {
             }
             _ => self.tally.timed_out(verb),
         }
-        if let Some(pulse) = &self.pulse {
-            show(pulse, outcome, (intended_ns, now_ns), self.late_limit_ns);
+        if let Some(live) = &self.live {
+            show(live, outcome, (intended_ns, now_ns), self.late_limit_ns);
         }
     }
 
@@ -262,25 +266,25 @@ impl Score {
     #[inline(always)]
     pub(super) fn answered(&mut self, verb: Verb, intended_ns: u64, sent_ns: u64, now_ns: u64) {
         self.time(verb, intended_ns, sent_ns, now_ns);
-        if let Some(pulse) = &self.pulse {
-            pulse.add(Count::Over, 1);
-            pulse.took(now_ns.saturating_sub(intended_ns), self.late_limit_ns);
+        if let Some(live) = &self.live {
+            live.add(Count::Over, 1);
+            live.record(now_ns.saturating_sub(intended_ns), self.late_limit_ns);
         }
     }
 
     #[inline(always)]
     fn time(&mut self, verb: Verb, intended_ns: u64, sent_ns: u64, now_ns: u64) {
-        if let Some(over) = self.answered.one(verb, [intended_ns, sent_ns, now_ns], 1) {
+        if let Some(over) = self.answered.add(verb, [intended_ns, sent_ns, now_ns], 1) {
             self.count_answered(&over);
         }
     }
 
-    fn count_answered(&mut self, streak: &Streak) {
-        if streak.count > 0 {
-            let [intended_ns, sent_ns, now_ns] = streak.like;
+    fn count_answered(&mut self, equal: &EqualRequests) {
+        if equal.count > 0 {
+            let [intended_ns, sent_ns, now_ns] = equal.figures;
             let response_ns = now_ns.saturating_sub(intended_ns);
             let service_ns = (!self.is_closed).then(|| now_ns.saturating_sub(sent_ns));
-            self.tally.answered_n(streak.verb, response_ns, service_ns, streak.count);
+            self.tally.answered_n(equal.verb, response_ns, service_ns, equal.count);
         }
     }
 
@@ -294,14 +298,14 @@ impl Score {
         self.show(Count::Misses, misses);
     }
 
-    /// Counts a due request that no connection took.
+    /// Counts a due request that was given up because no connection accepted it.
     #[cold]
     pub(super) fn unsent(&mut self, verb: Verb) {
         self.tally.unsent(verb);
-        if let Some(pulse) = &self.pulse {
-            pulse.add(Count::Over, 1);
-            pulse.add(Count::Failed, 1);
-            pulse.gave_up();
+        if let Some(live) = &self.live {
+            live.add(Count::Over, 1);
+            live.add(Count::Failed, 1);
+            live.record_given_up();
         }
     }
 
@@ -310,12 +314,12 @@ impl Score {
         self.tally.received_bytes += bytes as u64;
     }
 
-    /// Counts a stream whose bytes made no sense.
+    /// Counts a stream or a datagram whose bytes do not follow the protocol.
     pub(super) fn broken(&mut self) {
         self.tally.broken += 1;
     }
 
-    /// Counts a server's refusal by its words.
+    /// Counts a server's refusal by the reason in its error text.
     #[cold]
     pub(super) fn refused(&mut self, words: &[u8]) {
         self.tally.refusals.count(words);
@@ -347,7 +351,7 @@ impl Score {
         self.tally.udp.timeouts += 1;
     }
 
-    /// Counts a UDP request whose answer did not come late either.
+    /// Counts a UDP request that timed out, and whose answer has not arrived late either.
     pub(super) fn lost(&mut self) {
         self.tally.udp.lost += 1;
     }
@@ -356,28 +360,28 @@ impl Score {
         self.tally.udp.duplicate += 1;
     }
 
-    /// Counts an answer that came after that to a later request.
+    /// Counts an answer that arrived after the answer to a later request.
     pub(super) fn reordered(&mut self) {
         self.tally.udp.reordered += 1;
     }
 }
 
-/// Adds a request that is over to the live counts.
+/// Adds a request that has ended to the live counts.
 #[inline]
-fn show(pulse: &Pulse, outcome: &Outcome, (from_ns, now_ns): (u64, Option<u64>), late_ns: u64) {
+fn show(live: &LiveCounts, outcome: &Outcome, (from_ns, now_ns): (u64, Option<u64>), late_ns: u64) {
     let now_ns = now_ns.filter(|_| !outcome.given_up);
-    pulse.add(Count::Over, 1);
+    live.add(Count::Over, 1);
     match now_ns {
-        Some(now_ns) => pulse.took(now_ns.saturating_sub(from_ns), late_ns),
-        None => pulse.gave_up(),
+        Some(now_ns) => live.record(now_ns.saturating_sub(from_ns), late_ns),
+        None => live.record_given_up(),
     }
     if now_ns.is_none() || outcome.refused > 0 || outcome.corrupt > 0 {
-        pulse.add(Count::Failed, 1);
+        live.add(Count::Failed, 1);
     }
     if outcome.hits > 0 {
-        pulse.add(Count::Hits, u64::from(outcome.hits));
+        live.add(Count::Hits, u64::from(outcome.hits));
     }
     if outcome.misses > 0 {
-        pulse.add(Count::Misses, u64::from(outcome.misses));
+        live.add(Count::Misses, u64::from(outcome.misses));
     }
 }

@@ -1,27 +1,27 @@
-//! The drive against the null server: every protocol over every transport, and faults by plan.
+//! The drive against the null server: each protocol over each transport, and planned faults.
 //!
 //! Where: unit tests of `drive`.
-//! Invariant: nothing is concluded from this machine's speed: tests assert only what must have
-//! happened, and every run ends by requests or by a deadline.
+//! Invariant: no assertion depends on this machine's speed. Each run ends after a number of
+//! requests or at a deadline.
 
 mod packets;
 
 use super::*;
-use crate::reflect::{self, Faults, Plan, Running};
+use crate::reflect::{self, Faults, Plan, RunningServer};
 use crate::steer::{STEERS, Steer};
 use crate::target::{self, Place};
-use crate::wire::SPEECHES;
+use crate::wire::PROTOCOLS;
 use crate::workload::Verb;
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Longer than any run here takes unless it hangs.
+/// The deadline of a run. Only a run that hangs reaches it.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Longer than a loaded machine delays an answer.
+/// The timeout of a request, longer than a loaded machine delays an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The timeout where answers are lost by plan: the lost ones are waited for in parallel.
+/// The timeout in tests where the server drops answers. It is shorter, because it passes in full.
 const PATIENCE_FOR_THE_LOST: Duration = Duration::from_secs(10);
 
 fn workload(settings: &[(&str, &str)]) -> Arc<Workload> {
@@ -47,7 +47,7 @@ fn udp() -> Place {
     Place::Udp("127.0.0.1:0".parse().unwrap())
 }
 
-fn server(places: &[Place], plan: Plan) -> Running {
+fn server(places: &[Place], plan: Plan) -> RunningServer {
     reflect::serve(&Plan { places: places.to_vec(), ..plan }).unwrap()
 }
 
@@ -59,26 +59,26 @@ fn targets(places: &[Place]) -> Arc<[Target]> {
     let named = places.iter().map(|place| match place {
         Place::Tcp(address) => address.to_string(),
         Place::Udp(address) => format!("udp://{address}"),
-        Place::Xdp(bypass, address) => bypass.to(address),
+        Place::Xdp(bypass, address) => bypass.target_text(address),
         Place::Unix(path) => format!("unix:{}", path.display()),
     });
     named.map(|name| target::parse(&name, target::Family::Any).unwrap()).collect()
 }
 
-/// A thread's plan: closed, two connections of eight requests in flight.
-fn drive(workload: &Arc<Workload>, places: &[Place], speech: Speech) -> Drive {
+/// The plan of a thread: a closed loop, two connections, eight requests in flight on each.
+fn drive(workload: &Arc<Workload>, places: &[Place], protocol: Protocol) -> Drive {
     let targets = targets(places);
-    let until = Until {
+    let end = EndCondition {
         stop: Arc::default(),
         deadline: Some(Instant::now() + DEADLINE),
         requests: Some(3000),
     };
     let pace = Pace::Closed { connections: 2, depth: 8 };
-    let drive = Drive::new(Arc::clone(workload), targets, speech, pace);
-    Drive { timeout: PATIENCE, until, ..drive }
+    let drive = Drive::new(Arc::clone(workload), targets, protocol, pace);
+    Drive { timeout: PATIENCE, end, ..drive }
 }
 
-/// Runs a plan, and merges the tallies that it hands over.
+/// Runs a plan, and merges its tallies.
 fn outcome(drive: Drive) -> Result<Tally, DriveError> {
     let (sink, tallies) = mpsc::channel();
     run(drive, Instant::now(), &AtomicU32::new(0), &sink)?;
@@ -92,7 +92,8 @@ fn ran(drive: Drive) -> Tally {
     outcome(drive).unwrap()
 }
 
-/// Asserts that all of `requests` gets of one key each were hits, and nothing went wrong.
+/// Asserts that `requests` gets of one key each were sent, that all were hits, and that nothing
+/// failed.
 fn assert_all_hit(tally: &Tally, requests: u64, what: &str) {
     let get = tally.verb(Verb::Get);
     let counts = (get.sent, get.answered, get.hits, get.misses, get.errors, get.timeouts);
@@ -109,19 +110,19 @@ fn every_protocol_over_every_transport_closed_and_open_together_and_apart() {
     let places = [tcp(), Place::Tcp(v6), Place::Unix(file), udp(), Place::Udp(v6)];
     let running = server(&places, plan());
     let workload = workload(&[]);
-    // No more than a datagram socket holds while its reader waits for a CPU.
+    // A datagram socket's buffer holds this many requests while no thread reads it.
     let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
     for place in running.addresses() {
-        for speech in SPEECHES {
-            if speech == Speech::Resp && matches!(place, Place::Udp(_)) {
+        for protocol in PROTOCOLS {
+            if protocol == Protocol::Resp && matches!(place, Place::Udp(_)) {
                 continue;
             }
-            let closed = drive(&workload, std::slice::from_ref(place), speech);
+            let closed = drive(&workload, std::slice::from_ref(place), protocol);
             for (pace, apart) in
                 [(closed.pace, None), (open, None), (closed.pace, Some(0)), (open, Some(0))]
             {
-                let what = format!("{} over {place:?}, {pace:?}, {apart:?}", speech.name());
-                let apart = Drive { pace, receive_apart: apart, ..closed.clone() };
+                let what = format!("{} over {place:?}, {pace:?}, {apart:?}", protocol.name());
+                let apart = Drive { pace, receive_cpu: apart, ..closed.clone() };
                 assert_all_hit(&ran(apart), 3000, &what);
             }
         }
@@ -134,16 +135,16 @@ fn multigets_are_one_request_of_several_keys() {
     let running = server(&[tcp(), udp()], plan());
     let workload = workload(&[("batch", "48")]);
     for place in running.addresses() {
-        for speech in SPEECHES {
-            if speech == Speech::Resp && matches!(place, Place::Udp(_)) {
+        for protocol in PROTOCOLS {
+            if protocol == Protocol::Resp && matches!(place, Place::Udp(_)) {
                 continue;
             }
-            let drive = drive(&workload, std::slice::from_ref(place), speech);
-            let until = Until { requests: Some(300), ..drive.until.clone() };
-            let tally = ran(Drive { until, ..drive });
+            let drive = drive(&workload, std::slice::from_ref(place), protocol);
+            let end = EndCondition { requests: Some(300), ..drive.end.clone() };
+            let tally = ran(Drive { end, ..drive });
             let get = tally.verb(Verb::Get);
             let counts = (get.sent, get.answered, get.keys, get.hits, get.misses, get.timeouts);
-            let what = format!("{} over {place:?}", speech.name());
+            let what = format!("{} over {place:?}", protocol.name());
             assert_eq!(counts, (300, 300, 300 * 48, 300 * 48, 0, 0), "{what}");
             assert_eq!((tally.broken, tally.udp.duplicate), (0, 0), "{what}");
         }
@@ -155,8 +156,8 @@ fn a_multiget_over_several_targets_is_answered_when_all_its_parts_are() {
     let running = server(&[tcp(), tcp(), udp()], plan());
     let workload = workload(&[("batch", "10")]);
     for apart in [None, Some(0)] {
-        let drive = drive(&workload, running.addresses(), Speech::Binary);
-        let tally = ran(Drive { receive_apart: apart, ..drive });
+        let drive = drive(&workload, running.addresses(), Protocol::Binary);
+        let tally = ran(Drive { receive_cpu: apart, ..drive });
         let get = tally.verb(Verb::Get);
         let counts = (get.sent, get.answered, get.hits, get.response_ns.len());
         assert_eq!(counts, (3000, 3000, 30_000, 3000));
@@ -169,12 +170,12 @@ fn a_multiget_over_several_targets_is_answered_when_all_its_parts_are() {
 fn populating_stores_each_key_once_whatever_the_number_of_threads() {
     let running = server(&[tcp()], plan());
     let workload = workload(&[("keys", "1001"), ("value-size", "100")]);
-    for speech in SPEECHES {
+    for protocol in PROTOCOLS {
         let mut stored = 0;
         for thread in 0..3 {
-            let drive = drive(&workload, running.addresses(), speech);
-            let until = Until { requests: None, ..drive.until.clone() };
-            let drive = Drive { mode: Mode::Populate, thread, threads: 3, until, ..drive };
+            let drive = drive(&workload, running.addresses(), protocol);
+            let end = EndCondition { requests: None, ..drive.end.clone() };
+            let drive = Drive { mode: Mode::Populate, thread, threads: 3, end, ..drive };
             let share = drive.share();
             let tally = ran(drive);
             let set = tally.verb(Verb::Set);
@@ -182,7 +183,7 @@ fn populating_stores_each_key_once_whatever_the_number_of_threads() {
             assert_eq!((set.errors, set.not_done, set.timeouts), (0, 0, 0));
             stored += set.sent;
         }
-        assert_eq!(stored, 1001, "{}", speech.name());
+        assert_eq!(stored, 1001, "{}", protocol.name());
     }
 }
 
@@ -192,14 +193,14 @@ fn every_verb_is_answered() {
     let mix = [("value-size", "3000"), ("mix", "get=1,set=1,delete=1,append=1,add=1,replace=1")];
     let workload = workload(&mix);
     for place in running.addresses() {
-        for speech in SPEECHES {
-            if speech == Speech::Resp && matches!(place, Place::Udp(_)) {
+        for protocol in PROTOCOLS {
+            if protocol == Protocol::Resp && matches!(place, Place::Udp(_)) {
                 continue;
             }
-            let tally = ran(drive(&workload, std::slice::from_ref(place), speech));
+            let tally = ran(drive(&workload, std::slice::from_ref(place), protocol));
             for verb in crate::workload::VERBS {
                 let seen = tally.verb(verb);
-                let what = format!("{} {} over {place:?}", speech.name(), verb.name());
+                let what = format!("{} {} over {place:?}", protocol.name(), verb.name());
                 assert!(seen.sent > 400, "{what}: {}", seen.sent);
                 assert_eq!(
                     (seen.answered, seen.errors, seen.timeouts),
@@ -213,19 +214,24 @@ fn every_verb_is_answered() {
 
 /// The way to start, find and drive a null server whose faults are counted.
 struct Way<'w> {
-    start: &'w dyn Fn(Plan) -> Running,
+    start: &'w dyn Fn(Plan) -> RunningServer,
     place: &'w dyn Fn(&Place) -> Place,
     ran: &'w dyn Fn(Drive) -> Tally,
 }
 
-/// Through sockets of this machine.
+/// A null server on this machine, reached through sockets.
 const BY_SOCKETS: Way<'_> =
     Way { start: &|plan| server(&[udp()], plan), place: &Place::clone, ran: &ran };
 
 impl Way<'_> {
-    fn drive(&self, running: &Running, workload: &Arc<Workload>, speech: Speech) -> Drive {
+    fn drive(
+        &self,
+        running: &RunningServer,
+        workload: &Arc<Workload>,
+        protocol: Protocol,
+    ) -> Drive {
         let places: Vec<Place> = running.addresses().iter().map(self.place).collect();
-        drive(workload, &places, speech)
+        drive(workload, &places, protocol)
     }
 }
 
@@ -237,12 +243,12 @@ fn datagrams_that_are_dropped_doubled_or_swapped_are_counted() {
 fn dropped_doubled_or_swapped(way: &Way<'_>) {
     let faults = Faults { drop_every: 100, duplicate_every: 50, reorder_every: 40 };
     let workload = workload(&[]);
-    for (speech, value_bytes) in [(Speech::Text, 64), (Speech::Binary, 64)] {
+    for (protocol, value_bytes) in [(Protocol::Text, 64), (Protocol::Binary, 64)] {
         let running = (way.start)(Plan { faults, value_bytes, ..plan() });
-        let drive = way.drive(&running, &workload, speech);
+        let drive = way.drive(&running, &workload, protocol);
         let pace = Pace::Closed { connections: 1, depth: 64 };
-        let until = Until { requests: Some(2000), ..drive.until.clone() };
-        let drive = Drive { pace, until, timeout: PATIENCE_FOR_THE_LOST, ..drive };
+        let end = EndCondition { requests: Some(2000), ..drive.end.clone() };
+        let drive = Drive { pace, end, timeout: PATIENCE_FOR_THE_LOST, ..drive };
         let tally = (way.ran)(drive);
         let counts = running.counts();
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -251,7 +257,7 @@ fn dropped_doubled_or_swapped(way: &Way<'_>) {
         let done = (count(&counts.dropped), count(&counts.duplicated), count(&counts.reordered));
         assert!(done.0 == 20 && done.1 == 40 && done.2 > 20, "{done:?}");
         let seen = (tally.udp.lost, tally.udp.duplicate, tally.udp.reordered);
-        assert_eq!(seen, done, "{}", speech.name());
+        assert_eq!(seen, done, "{}", protocol.name());
         assert_eq!((tally.udp.timeouts, get.timeouts, tally.broken), (done.0, done.0, 0));
     }
 }
@@ -275,7 +281,7 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
         let what = format!("{steer:?}, gso {gso}, rate {rate:?}");
         let has_ports = steer == Steer::Ports;
         let running = server(&[udp()], Plan { threads: 3, has_ports, ..plan() });
-        let drive = drive(&workload, running.addresses(), Speech::Text);
+        let drive = drive(&workload, running.addresses(), Protocol::Text);
         let connections = 6;
         let closed = Pace::Closed { connections, depth: 16 };
         let open = |rate_per_s| Pace::Open { rate_per_s, connections, outstanding_max: 64 };
@@ -286,7 +292,7 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
         assert_eq!((tally.udp.lost, tally.udp.reordered), (0, 0), "{what}");
         let counts = running.counts();
         assert_eq!(counts.misrouted.load(Ordering::Relaxed), 0, "{what}");
-        let reached = counts.reached().concat();
+        let reached = counts.received().concat();
         assert_eq!(reached.iter().sum::<u64>(), 3000, "{what}");
         for (reached, keys) in reached.iter().zip(keys) {
             // Within five standard deviations: the keys are equally popular.
@@ -301,20 +307,20 @@ fn requests_come_to_the_columns_that_they_are_steered_to() {
         }
     }
     let running = server(&[udp()], Plan { threads: 3, has_ports: true, ..plan() });
-    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let drive = drive(&workload, running.addresses(), Protocol::Text);
     let refused = outcome(Drive { steering: Steering::new(Steer::Ports, &columns), ..drive });
     assert!(refused.unwrap_err().to_string().contains("fewer connections than columns"));
 }
 
-/// Multigets of ten over UDP, each value in a datagram of its own, with faults by plan. Returns the
-/// tally, and the numbers of datagrams duplicated and overtaken.
-fn multigets_apart(way: &Way<'_>, speech: Speech, faults: Faults) -> (Tally, u64, u64) {
+/// Sends multigets of ten keys over UDP to a server with planned faults, which sends each value in
+/// its own datagram. Returns the tally, and the numbers of duplicated and overtaken datagrams.
+fn multigets_apart(way: &Way<'_>, protocol: Protocol, faults: Faults) -> (Tally, u64, u64) {
     let running = (way.start)(Plan { faults, is_apart: true, ..plan() });
     let workload = workload(&[("batch", "10")]);
-    let drive = way.drive(&running, &workload, speech);
+    let drive = way.drive(&running, &workload, protocol);
     let pace = Pace::Closed { connections: 1, depth: 4 };
-    let until = Until { requests: Some(500), ..drive.until.clone() };
-    let tally = (way.ran)(Drive { pace, until, ..drive });
+    let end = EndCondition { requests: Some(500), ..drive.end.clone() };
+    let tally = (way.ran)(Drive { pace, end, ..drive });
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     (tally, count(&running.counts().duplicated), count(&running.counts().reordered))
 }
@@ -325,11 +331,12 @@ fn values_of_a_multiget_that_come_twice_are_counted_and_are_no_hits() {
 }
 
 fn values_twice(way: &Way<'_>) {
-    for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
-        // Not the very last one: its duplicate would come when nothing is awaited any more.
+    for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
+        // 9 does not divide 5,000, so the very last value is not duplicated: its duplicate would
+        // arrive after the end of the run.
         let faults = Faults { duplicate_every: 9, ..Faults::default() };
-        let (tally, doubled, _) = multigets_apart(way, speech, faults);
-        let (get, what) = (tally.verb(Verb::Get), speech.name());
+        let (tally, doubled, _) = multigets_apart(way, protocol, faults);
+        let (get, what) = (tally.verb(Verb::Get), protocol.name());
         assert_eq!((get.answered, get.hits, get.misses, get.corrupt), (500, 5000, 0, 0), "{what}");
         assert!(doubled > 500, "{what}: {doubled}");
         let udp = (tally.udp.duplicate, tally.udp.lost, tally.udp.reordered, tally.broken);
@@ -343,12 +350,12 @@ fn values_of_a_multiget_that_its_end_overtakes_are_out_of_order_and_not_double()
 }
 
 fn values_overtaken(way: &Way<'_>) {
-    for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
+    for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
         let faults = Faults { reorder_every: 7, ..Faults::default() };
-        let (tally, _, overtaken) = multigets_apart(way, speech, faults);
-        let (get, what) = (tally.verb(Verb::Get), speech.name());
+        let (tally, _, overtaken) = multigets_apart(way, protocol, faults);
+        let (get, what) = (tally.verb(Verb::Get), protocol.name());
         assert_eq!((get.answered, get.hits + get.misses, get.corrupt), (500, 5000, 0), "{what}");
-        // A value that comes after the end has already counted as a miss.
+        // A value that arrives after its multiget's end has already counted as a miss.
         let reordered = tally.udp.reordered;
         assert!(get.misses > 0 && get.misses <= reordered, "{what}: {}", get.misses);
         assert!(reordered <= overtaken, "{what}: {reordered} of {overtaken}");
@@ -365,9 +372,9 @@ fn long_answers(way: &Way<'_>) {
     let workload = workload(&[]);
     let faults = Faults { drop_every: 100, ..Faults::default() };
     let running = (way.start)(Plan { value_bytes: 10_000, faults, ..plan() });
-    let drive = way.drive(&running, &workload, Speech::Text);
-    let until = Until { requests: Some(500), ..drive.until.clone() };
-    let tally = (way.ran)(Drive { until, timeout: PATIENCE_FOR_THE_LOST, ..drive });
+    let drive = way.drive(&running, &workload, Protocol::Text);
+    let end = EndCondition { requests: Some(500), ..drive.end.clone() };
+    let tally = (way.ran)(Drive { end, timeout: PATIENCE_FOR_THE_LOST, ..drive });
     let get = tally.verb(Verb::Get);
     assert_eq!((get.answered, get.hits, tally.udp.lost), (495, 495, 5));
     assert!(tally.received_bytes > 495 * 10_000);
@@ -379,34 +386,34 @@ fn a_stall_of_the_server_is_in_the_open_loops_response_times() {
     let stall = Some((Duration::from_millis(300), STALL));
     let running = server(&[tcp()], Plan { stall, ..plan() });
     let workload = workload(&[("gap", "fixed")]);
-    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let drive = drive(&workload, running.addresses(), Protocol::Text);
     let pace = Pace::Open { rate_per_s: 2000.0, connections: 2, outstanding_max: 10_000 };
-    let until = Until { requests: Some(2000), ..drive.until.clone() };
-    let tally = ran(Drive { pace, until, ..drive });
+    let end = EndCondition { requests: Some(2000), ..drive.end.clone() };
+    let tally = ran(Drive { pace, end, ..drive });
     let get = tally.verb(Verb::Get);
     assert!(running.counts().stalls.load(Ordering::Relaxed) > 0);
     assert_eq!(get.answered, 2000);
     assert!(get.response_ns.max_ns().unwrap() >= 95_000_000, "{:?}", get.response_ns.max_ns());
-    // About 200 of 2000 a second were due during each stall, and half of them waited longer than
-    // half of it; a slow machine can only add to them.
+    // At 2,000 requests a second, about 200 are due during a stall of 100 ms, and half of them wait
+    // for longer than 50 ms. A slow machine can only add to their number.
     assert!(get.response_ns.quantile_ns(0.97).unwrap() > 45_000_000);
 }
 
 #[test]
 fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
-    // Answers take 20 ms, two may be outstanding, 1000 a second are due: so each request waits for
-    // those before it.
+    // Answers take 20 ms, two requests may be outstanding, and 1,000 a second are due. So each
+    // request waits for the earlier ones.
     let running = server(&[tcp()], Plan { delay: Duration::from_millis(20), ..plan() });
     let workload = workload(&[("gap", "fixed")]);
-    let drive = drive(&workload, running.addresses(), Speech::Text);
+    let drive = drive(&workload, running.addresses(), Protocol::Text);
     let pace = Pace::Open { rate_per_s: 1000.0, connections: 1, outstanding_max: 2 };
-    let until = Until { requests: Some(60), ..drive.until.clone() };
-    let tally = ran(Drive { pace, until, ..drive });
+    let end = EndCondition { requests: Some(60), ..drive.end.clone() };
+    let tally = ran(Drive { pace, end, ..drive });
     let get = tally.verb(Verb::Get);
     assert_eq!((get.answered, tally.offered), (60, 60));
     assert!(tally.held_back > 0);
     assert!(get.service_ns.min_ns().unwrap() >= 19_900_000);
-    // The last of 60 is sent after 29 pairs before it, 580 ms, and was due after 60.
+    // The last of 60 requests is due after 60 ms. It is sent after 29 earlier pairs, after 580 ms.
     assert!(get.response_ns.max_ns().unwrap() > 500_000_000);
     assert!(tally.lateness_ns.max_ns().unwrap() > 480_000_000);
 }
@@ -418,11 +425,11 @@ fn connections_are_left_and_opened_again_after_their_share() {
     let running = server(&[tcp(), Place::Unix(file), udp()], plan());
     for place in running.addresses() {
         for apart in [None, Some(0)] {
-            let drive = drive(&workload, std::slice::from_ref(place), Speech::Text);
-            let drive = Drive { churn_requests: Some(100), receive_apart: apart, ..drive };
+            let drive = drive(&workload, std::slice::from_ref(place), Protocol::Text);
+            let drive = Drive { churn_requests: Some(100), receive_cpu: apart, ..drive };
             let tally = ran(drive);
             assert_all_hit(&tally, 3000, &format!("{place:?}, {apart:?}"));
-            // Two connections of a hundred requests each at a time, and the two that were left.
+            // 3,000 requests at 100 per connection take 30 connections; the rest is tolerance.
             assert!((27..=32).contains(&tally.connects), "{}", tally.connects);
             assert!(tally.connects - tally.disconnects <= 2, "{}", tally.disconnects);
         }
@@ -433,7 +440,7 @@ fn connections_are_left_and_opened_again_after_their_share() {
 fn a_server_that_is_not_there_is_named_at_the_start() {
     let hold = net::ReservedPort::take("127.0.0.1:0".parse().unwrap()).unwrap();
     let workload = workload(&[]);
-    let gone = drive(&workload, &[Place::Tcp(hold.address())], Speech::Text);
+    let gone = drive(&workload, &[Place::Tcp(hold.address())], Protocol::Text);
     let error = outcome(gone).unwrap_err().to_string();
     assert!(error.contains(&hold.address().to_string()), "{error}");
     assert!(error.contains("is the server running"), "{error}");
@@ -443,33 +450,33 @@ fn a_server_that_is_not_there_is_named_at_the_start() {
 fn a_request_that_fits_no_datagram_is_refused_in_words() {
     let running = server(&[udp()], plan());
     let workload = workload(&[("value-size", "70000")]);
-    let drive = drive(&workload, running.addresses(), Speech::Text);
-    let until = Until { requests: None, ..drive.until.clone() };
-    let error = outcome(Drive { mode: Mode::Populate, until, ..drive }).unwrap_err().to_string();
+    let drive = drive(&workload, running.addresses(), Protocol::Text);
+    let end = EndCondition { requests: None, ..drive.end.clone() };
+    let error = outcome(Drive { mode: Mode::Populate, end, ..drive }).unwrap_err().to_string();
     assert!(error.contains("70000 bytes") && error.contains("use TCP"), "{error}");
-    let resp = self::drive(&workload, running.addresses(), Speech::Resp);
+    let resp = self::drive(&workload, running.addresses(), Protocol::Resp);
     assert!(outcome(resp).unwrap_err().to_string().contains("use TCP"));
 }
 
 #[test]
 fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
     let workload = workload(&[]);
-    // Every answer is delayed beyond the timeout, so connections are given up and opened again.
+    // Each answer is delayed beyond the timeout, so connections are given up and opened again.
     let running = server(&[tcp(), udp()], Plan { delay: Duration::from_secs(60), ..plan() });
     for place in running.addresses() {
         for apart in [None, Some(0)] {
-            let drive = drive(&workload, std::slice::from_ref(place), Speech::Text);
-            let until = Until { requests: Some(40), ..drive.until.clone() };
+            let drive = drive(&workload, std::slice::from_ref(place), Protocol::Text);
+            let end = EndCondition { requests: Some(40), ..drive.end.clone() };
             let timeout = Duration::from_millis(50);
-            let tally = ran(Drive { until, timeout, receive_apart: apart, ..drive });
+            let tally = ran(Drive { end, timeout, receive_cpu: apart, ..drive });
             let get = tally.verb(Verb::Get);
             assert_eq!((get.sent, get.timeouts, get.answered), (40, 40, 0), "{place:?} {apart:?}");
         }
     }
 }
 
-/// Serves connections until they close. Returns for each one the keys of its gets and of its sets,
-/// in their order, and the exptimes of the sets.
+/// Serves `connections` connections until they close. Returns for each connection the keys of its
+/// gets, the keys of its sets and the exptimes of its sets, in the order of the requests.
 fn heard(listener: &std::net::TcpListener, connections: usize) -> Vec<[Vec<Vec<u8>>; 3]> {
     use std::io::{BufRead, BufReader, Write};
     let serve = |stream: std::net::TcpStream| {
@@ -504,19 +511,19 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
     for pace in [Pace::Closed { connections: 4, depth: 3 }, open] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = Place::Tcp(listener.local_addr().unwrap());
-        let drive = drive(&workload, &[place], Speech::Text);
+        let drive = drive(&workload, &[place], Protocol::Text);
         let drive = Drive { pace, first_connection: (0, 4), ..drive };
         let all = std::thread::scope(|scope| {
             let server = scope.spawn(|| heard(&listener, 4));
             ran(drive);
             server.join().unwrap()
         });
-        // An open loop may send hardly anything to a connection whose server has no processor.
+        // An open loop may send few requests on a connection whose serving thread gets no CPU.
         let most = all.iter().map(|[_, sets, _]| sets.len()).max();
         assert!(most > Some(10), "{pace:?}: no round is complete");
         let mut parts = BTreeSet::new();
         for [gets, sets, _] in all {
-            // Keys have two digits, of which the first is the connection's.
+            // Keys have two digits. The first digit is the same for all keys of a connection.
             let Some(part) = gets.iter().chain(&sets).map(|key| key[0]).next() else { continue };
             assert!(gets.iter().all(|key| key[0] == part), "{gets:?}");
             let turn = (0..10).map(|last| vec![part, b'0' + last]).cycle();
@@ -526,8 +533,8 @@ fn each_connection_asks_for_keys_of_its_own_and_sets_its_oldest() {
         assert!(parts.len() == 4 || pace == open, "{pace:?}: {parts:?}");
     }
     let few = self::workload(&[("keys-per", "connection"), ("keys", "1")]);
-    // It holds even if hardly any of the keys are this thread's.
-    let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Speech::Text))
+    // The check counts the keys of all threads, and here there is one key for two connections.
+    let error = outcome(drive(&few, &[Place::Tcp("127.0.0.1:9".parse().unwrap())], Protocol::Text))
         .unwrap_err()
         .to_string();
     assert!(error.starts_with("fewer keys than connections"), "{error}");
@@ -540,7 +547,7 @@ fn threads_fill_what_their_connections_ask_for_and_each_of_those_has_an_equal_pa
         let workload = workload(&[("keys-per", "connection"), ("keys", keys)]);
         let shares = [(0, 6), (6, 5), (11, 5)].map(|(first, connections)| {
             let place = Place::Tcp("127.0.0.1:9".parse().unwrap());
-            let drive = drive(&workload, &[place], Speech::Text);
+            let drive = drive(&workload, &[place], Protocol::Text);
             let pace = Pace::Closed { connections, depth: 1 };
             let drive = Drive { pace, first_connection: (first, 16), threads: 3, ..drive };
             drive.check().unwrap();
@@ -558,18 +565,18 @@ fn a_connection_that_is_away_does_not_hold_up_those_with_other_keys() {
     let pace = Pace::Open { rate_per_s: 200.0, connections: 2, outstanding_max: 100 };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let place = Place::Tcp(listener.local_addr().unwrap());
-    let drive = drive(&workload, &[place], Speech::Text);
-    let until = Until { requests: Some(100), ..drive.until.clone() };
-    let drive = Drive { pace, until, ..drive };
+    let drive = drive(&workload, &[place], Protocol::Text);
+    let end = EndCondition { requests: Some(100), ..drive.end.clone() };
+    let drive = Drive { pace, end, ..drive };
     let tally = std::thread::scope(|scope| {
         scope.spawn(move || {
             let [one, other] = [(); 2].map(|()| listener.accept().unwrap().0);
-            // Nothing listens any more: the other connection cannot be opened again.
+            // Without a listener the second connection, once closed, cannot be opened again.
             drop(listener);
             let (mut other, mut line) = (Some(other), vec![]);
             let mut source = BufReader::new(&one);
             while source.read_until(b'\n', &mut line).unwrap() > 0 {
-                // By now the next request, for the other's keys, is waiting for its time.
+                // Close the second connection now, while the next request for its keys is not due.
                 other.take();
                 (&one).write_all(b"END\r\n").unwrap();
             }
@@ -582,14 +589,14 @@ fn a_connection_that_is_away_does_not_hold_up_those_with_other_keys() {
 
 #[test]
 fn what_spins_is_busy_while_it_sends() {
-    // Nothing answers: every turn that sends receives nothing.
+    // The socket never answers, so a turn that sends receives nothing.
     let hole = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let workload = workload(&[("mix", "set=1"), ("value-size", "8000")]);
-    let drive = drive(&workload, &[Place::Udp(hole.local_addr().unwrap())], Speech::Text);
+    let drive = drive(&workload, &[Place::Udp(hole.local_addr().unwrap())], Protocol::Text);
     let pace = Pace::Open { rate_per_s: 1e7, connections: 2, outstanding_max: 100_000 };
-    let until = Until { requests: Some(30_000), ..drive.until.clone() };
-    // A request that is not sent within this time is given up.
-    let drive = Drive { pace, until, spin: true, timeout: Duration::from_millis(10), ..drive };
+    let end = EndCondition { requests: Some(30_000), ..drive.end.clone() };
+    // A short timeout: requests that are not sent in time are given up, and the test stays short.
+    let drive = Drive { pace, end, spin: true, timeout: Duration::from_millis(10), ..drive };
     let from_ns = net::thread_time_ns();
     let tally = ran(drive);
     let whole_ns = net::thread_time_ns() - from_ns;
@@ -604,7 +611,7 @@ fn what_fills_the_cache_lives_as_long_as_what_is_set() {
     let exptimes = |mode, fill_on_miss| {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = Place::Tcp(listener.local_addr().unwrap());
-        let drive = Drive { mode, fill_on_miss, ..drive(&workload, &[place], Speech::Text) };
+        let drive = Drive { mode, fill_on_miss, ..drive(&workload, &[place], Protocol::Text) };
         let all = std::thread::scope(|scope| {
             let server = scope.spawn(|| heard(&listener, 2));
             ran(drive);
@@ -615,7 +622,7 @@ fn what_fills_the_cache_lives_as_long_as_what_is_set() {
             all.into_iter().flat_map(|[_, keys, exptimes]| keys.into_iter().zip(exptimes));
         of_keys.map(|(key, exptime)| (key, seconds(exptime))).collect::<BTreeSet<_>>()
     };
-    // One exptime per key, drawn from the law, whichever way the key is stored.
+    // A key has the same exptime whether it is stored by populating or by a fill.
     let filled = exptimes(Mode::Populate, false);
     assert!(filled.len() == 100 && filled.iter().all(|(_, ttl)| (60..=300).contains(ttl)));
     assert!(filled.iter().map(|(_, ttl)| ttl).collect::<BTreeSet<_>>().len() > 50);
@@ -627,17 +634,17 @@ fn a_stop_ends_a_run_and_epochs_split_what_was_seen() {
     let running = server(&[tcp()], plan());
     let workload = workload(&[]);
     for apart in [None, Some(0)] {
-        let drive = drive(&workload, running.addresses(), Speech::Text);
-        let stop = Arc::clone(&drive.until.stop);
-        let until = Until { requests: None, ..drive.until.clone() };
-        let drive = Drive { until, receive_apart: apart, ..drive };
+        let drive = drive(&workload, running.addresses(), Protocol::Text);
+        let stop = Arc::clone(&drive.end.stop);
+        let end = EndCondition { requests: None, ..drive.end.clone() };
+        let drive = Drive { end, receive_cpu: apart, ..drive };
         let reporters = drive.reporters();
         let (sink, tallies) = mpsc::channel();
         let epoch = AtomicU32::new(5);
         std::thread::scope(|scope| {
             let epoch = &epoch;
             let running = scope.spawn(move || run(drive, Instant::now(), epoch, &sink));
-            // A thread that starts late sees a later epoch first.
+            // Raises the epoch until a tally arrives. A thread that starts late misses some epochs.
             let next = || loop {
                 epoch.fetch_add(1, Ordering::Release);
                 if let Ok(tally) = tallies.recv_timeout(Duration::from_millis(20)) {
@@ -668,12 +675,12 @@ fn values_that_were_never_stored_are_seen_when_they_are_verified() {
     for batch in ["1", "5"] {
         let workload = workload(&[("batch", batch)]);
         for place in running.addresses() {
-            for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
-                let drive = drive(&workload, std::slice::from_ref(place), speech);
-                let until = Until { requests: Some(200), ..drive.until.clone() };
-                let tally = ran(Drive { verify: true, until, ..drive });
+            for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
+                let drive = drive(&workload, std::slice::from_ref(place), protocol);
+                let end = EndCondition { requests: Some(200), ..drive.end.clone() };
+                let tally = ran(Drive { verify: true, end, ..drive });
                 let get = tally.verb(Verb::Get);
-                assert_eq!((get.hits, get.corrupt), (get.keys, get.keys), "{speech:?} {batch}");
+                assert_eq!((get.hits, get.corrupt), (get.keys, get.keys), "{protocol:?} {batch}");
             }
         }
     }

@@ -1,9 +1,9 @@
 //! The loops: both halves on one thread, or each on its own.
 //!
 //! Where: the main function of a driving thread.
-//! Invariant: notes of requests reach the receiving half before the bytes reach the server, so that
-//! an answer always finds its request. The locks of the exchange are never held together with
-//! another; each is held only to swap or append vectors.
+//! Invariant: the message about a request reaches the receiving half before the request's bytes
+//! reach the server, so that an answer always finds its request. A thread never holds two locks of
+//! the exchange at once, and holds each only to swap or append vectors.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,25 +17,26 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::inward::{Feedback, Inward, Note, Notes, Options};
+use super::inward::{Feedback, Inward, Message, Messages, Options};
 use super::outward::Outward;
-use super::score::{Books, Score};
+use super::score::{DriveState, Score};
 use super::{Clock, Drive, DriveError, Pace};
 use crate::measure::Tally;
 
-/// The epoll token of the other half's epoll, or of its doorbell.
-const ASIDE: u64 = u64::MAX;
-/// Longest sleep, which bounds the delay of a stop or a new epoch. A periodic timer ends it, so
-/// that the kernel need not start and stop one for each sleep: with one request in flight that
-/// would be noticeable.
+/// The token of the other half in `Inward::epoll`: its epoll on the same thread, or its waker from
+/// another thread.
+const OTHER_HALF: u64 = u64::MAX;
+/// Longest sleep, which bounds the delay of a stop or a new epoch. A periodic timer ends each
+/// sleep. A timeout for each sleep would make the kernel start and stop a timer each time, which
+/// takes noticeable time when one request is in flight.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
-/// The epoll token of that timer.
-const BEAT: u64 = u64::MAX - 1;
-/// Most time between two looks for requests that have timed out.
+/// The epoll token of the periodic timer.
+const TIMER: u64 = u64::MAX - 1;
+/// Longest time between two checks for requests that have timed out.
 const TICK_MAX_NS: u64 = 10_000_000;
-/// Least time between two such looks.
+/// Shortest time between two checks for requests that have timed out.
 const TICK_MIN_NS: u64 = 100_000;
-/// Time before a due request at which the thread stops sleeping: about as long as waking up takes.
+/// The thread wakes this long before a request is due; waking up takes about as long.
 const SPIN_NS: u64 = 20_000;
 
 type Sink = mpsc::Sender<(u32, u32, Tally)>;
@@ -49,9 +50,9 @@ struct Watch<'a> {
     seen: u32,
     tick_ns: u64,
     next_tick_ns: u64,
-    /// Start of the current span in which the thread only looked for work.
+    /// Start of the current span in which a spinning thread has only polled.
     looked_ns: u64,
-    /// The time since which nothing more is sent.
+    /// The time since which nothing more is sent; none while the thread still sends.
     ended_ns: Option<u64>,
 }
 
@@ -64,7 +65,7 @@ impl<'a> Watch<'a> {
             epoch,
             sink,
             // Acquire: pairs with the release that opened the epoch, so that everything set up
-            // before it is visible.
+            // before that epoch is visible.
             seen: epoch.load(Ordering::Acquire),
             tick_ns: (timeout_ns / 16).clamp(TICK_MIN_NS, TICK_MAX_NS),
             next_tick_ns: 0,
@@ -73,20 +74,20 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Hands the tally over if the epoch has moved on.
+    /// Hands the tally over if the epoch has changed.
     #[inline]
-    fn report(&mut self, books: &mut Books) {
+    fn report(&mut self, state: &mut DriveState) {
         // Acquire: like in `new`.
         let epoch = self.epoch.load(Ordering::Acquire);
         if epoch != self.seen {
-            self.hand_over(books);
+            self.hand_over(state);
             self.seen = epoch;
         }
     }
 
-    fn hand_over(&self, books: &mut Books) {
-        let tally = books.score.take(self.clock.now_ns());
-        // Without a receiver, nobody wants the tally.
+    fn hand_over(&self, state: &mut DriveState) {
+        let tally = state.score.take(self.clock.now_ns());
+        // Without a receiver the tally is not needed.
         let _ = self.sink.send((self.drive.thread, self.seen, tally));
     }
 
@@ -100,22 +101,23 @@ impl<'a> Watch<'a> {
         is_tick
     }
 
-    /// True if the thread was told to stop or its deadline has passed.
+    /// True if the stop flag is set or the deadline has passed.
     fn is_over(&self) -> bool {
-        // Relaxed: nothing is handed over with the flag.
-        self.drive.until.stop.load(Ordering::Relaxed)
-            || self.drive.until.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        // Relaxed: the flag publishes no other data.
+        self.drive.end.stop.load(Ordering::Relaxed)
+            || self.drive.end.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Gives up requests that have been due for too long; at the end, all due requests.
-    fn give_up(&self, outward: &mut Outward, now_ns: u64, books: &mut Books) {
+    /// Gives up requests that have been due for longer than the timeout; at the end, all due
+    /// requests.
+    fn give_up(&self, outward: &mut Outward, now_ns: u64, state: &mut DriveState) {
         let is_over = self.is_over();
         let timeout_ns = u64::try_from(self.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
-        outward.give_up(now_ns, if is_over { 0 } else { timeout_ns }, books);
+        outward.give_up(now_ns, if is_over { 0 } else { timeout_ns }, state);
         outward.is_ended |= is_over;
     }
 
-    /// The time to sleep before the next request is due.
+    /// Returns the time for which the thread may sleep.
     fn limit(&self, outward: &Outward) -> Timeout {
         if self.drive.spin {
             return Timeout::Zero;
@@ -145,33 +147,33 @@ pub(super) fn run(
 ) -> Result<(), DriveError> {
     pin(drive.cpu)?;
     let mut watch = Watch::new(drive, clock, epoch, sink);
-    let bell = Arc::new(Waker::new().map_err(DriveError::System)?);
-    let outward = Outward::new(drive, Arc::clone(&bell), clock.now_ns());
+    let waker = Arc::new(Waker::new().map_err(DriveError::System)?);
+    let outward = Outward::new(drive, Arc::clone(&waker), clock.now_ns());
     let mut outward = outward.map_err(DriveError::System)?;
     let options = Options {
-        speech: drive.speech,
+        protocol: drive.protocol,
         timeout_ns: u64::try_from(drive.timeout.as_nanos()).unwrap_or(u64::MAX),
         verify: drive.verify,
         fill: drive.fill_on_miss,
-        has_order: !drive.steering.parts_connections(),
+        has_order: !drive.steering.splits_connections(),
     };
     let lines = outward.lines();
     let inward = Inward::new(options, drive.names.clone(), lines).map_err(DriveError::System)?;
-    let (mut books, mut notes) = (books(drive, clock, 0), Notes::default());
-    outward.open_all(clock.now_ns(), &mut books, &mut notes)?;
-    outward.establish(&clock, &mut books, &mut notes)?;
-    // Relaxed: a count by itself.
-    drive.signs.ready.fetch_add(1, Ordering::Relaxed);
-    drive.signs.await_word();
+    let (mut state, mut messages) = (drive_state(drive, clock, 0), Messages::default());
+    outward.open_all(clock.now_ns(), &mut state, &mut messages)?;
+    outward.establish(&clock, &mut state, &mut messages)?;
+    // Relaxed: the count publishes no other data.
+    drive.signals.ready.fetch_add(1, Ordering::Relaxed);
+    drive.signals.await_release();
     outward.begin(clock.now_ns());
-    match drive.receive_apart {
-        None => together(&mut watch, outward, inward, books, notes),
-        Some(cpu) => apart(&mut watch, outward, inward, (books, notes), bell, cpu),
+    match drive.receive_cpu {
+        None => on_one_thread(&mut watch, outward, inward, state, messages),
+        Some(cpu) => on_two_threads(&mut watch, outward, inward, (state, messages), waker, cpu),
     }
 }
 
 /// Makes a timer that is due every `SLEEP_MAX`, and stays readable until it is read.
-fn beat() -> Result<OwnedFd, DriveError> {
+fn start_timer() -> Result<OwnedFd, DriveError> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let system = |error: rustix::io::Errno| DriveError::System(error.into());
     let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system)?;
@@ -181,116 +183,119 @@ fn beat() -> Result<OwnedFd, DriveError> {
     Ok(timer)
 }
 
-/// Reads the timer, so that it is quiet until its next time.
-fn hush(timer: &OwnedFd) {
-    // An error means that it was not due.
+/// Reads the timer, so that it is not readable before its next expiry.
+fn clear_timer(timer: &OwnedFd) {
+    // An error means that the timer has not expired.
     let _ = rustix::io::read(timer, &mut [0; 8]);
 }
 
-/// Makes the books of the thread, or (1) of the one that receives apart.
-fn books(drive: &Drive, clock: Clock, half: usize) -> Books {
+/// Makes the state of this thread (`half` 0) or of a separate receiving thread (1).
+fn drive_state(drive: &Drive, clock: Clock, half: usize) -> DriveState {
     let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
-    let pulse = drive.pulses.as_ref().map(|pulses| Arc::clone(&pulses[half]));
+    let counts = drive.live_counts.as_ref().map(|live_counts| Arc::clone(&live_counts[half]));
     let is_closed = matches!(drive.pace, Pace::Closed { .. });
-    let score = Score::new(late_ns, is_closed, clock.now_ns(), pulse);
-    Books { score, back: Feedback::default() }
+    let score = Score::new(late_ns, is_closed, clock.now_ns(), counts);
+    DriveState { score, feedback: Feedback::default() }
 }
 
 fn pin(cpu: Option<usize>) -> Result<(), DriveError> {
-    // Timers may be 50 us late by default. If this is refused, they stay so.
+    // By default the kernel may end a sleep 50 us late. If it refuses a shorter slack, the
+    // thread only wakes up later.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     cpu.map_or(Ok(()), |cpu| net::pin_thread(cpu).map_err(|error| DriveError::Pin(cpu, error)))
 }
 
 /// Runs both halves on this thread.
-fn together(
+fn on_one_thread(
     watch: &mut Watch<'_>,
     mut outward: Outward,
     mut inward: Inward,
-    mut books: Books,
-    mut notes: Notes,
+    mut state: DriveState,
+    mut messages: Messages,
 ) -> Result<(), DriveError> {
     let clock = watch.clock;
-    let nested = inward.epoll.add(&outward.epoll, ASIDE, Interest::Accept, &inward.calls);
+    let nested = inward.epoll.add(&outward.epoll, OTHER_HALF, Interest::Accept, &inward.calls);
     nested.map_err(DriveError::System)?;
-    let beat = beat()?;
-    let beats = inward.epoll.add(&beat, BEAT, Interest::Wake, &inward.calls);
-    beats.map_err(DriveError::System)?;
-    inward.take(&mut notes, &mut books);
+    let timer = start_timer()?;
+    let added = inward.epoll.add(&timer, TIMER, Interest::Wake, &inward.calls);
+    added.map_err(DriveError::System)?;
+    inward.apply(&mut messages, &mut state);
     loop {
-        outward.heed(&clock, &mut books, &mut inward);
-        outward.send(&clock, &mut books, &mut inward)?;
-        if outward.flush(&mut books, &mut inward)? && watch.drive.spin {
+        outward.act_on_feedback(&clock, &mut state, &mut inward);
+        outward.send(&clock, &mut state, &mut inward)?;
+        if outward.flush(&mut state, &mut inward)? && watch.drive.spin {
             watch.looked_ns = clock.now_ns();
         }
         let limit = watch.limit(&outward);
-        let is_found = inward.look(limit, &clock, &mut books);
-        let is_aside = !is_found && inward.wait(limit, ASIDE).map_err(DriveError::System)?;
-        let read_ns = inward.read_all(&clock, &mut books);
-        if is_aside {
-            hush(&beat);
-            outward.hear(Timeout::Zero, &clock, &mut books, &mut inward)?;
+        let is_found = inward.poll_queues(limit, &clock, &mut state);
+        let is_other_half =
+            !is_found && inward.wait(limit, OTHER_HALF).map_err(DriveError::System)?;
+        let read_ns = inward.read_all(&clock, &mut state);
+        if is_other_half {
+            clear_timer(&timer);
+            outward.handle_events(Timeout::Zero, &clock, &mut state, &mut inward)?;
         }
-        watch.report(&mut books);
+        watch.report(&mut state);
         let now_ns = read_ns.unwrap_or_else(|| clock.now_ns());
         if watch.drive.spin {
-            // Clock time of a look that found nothing: without spinning it would be sleep.
+            // The clock time of a poll that found nothing. Without spinning the thread would sleep.
             let idle_ns =
                 if read_ns.is_none() { now_ns.saturating_sub(watch.looked_ns) } else { 0 };
-            books.score.idle_ns += idle_ns;
+            state.score.idle_ns += idle_ns;
             watch.looked_ns = now_ns;
         }
         if watch.is_tick(now_ns) {
-            inward.expire(now_ns, &mut books);
-            books.score.sign(&watch.drive.signs);
-            outward.tick(now_ns, &mut books, &mut inward);
-            watch.give_up(&mut outward, now_ns, &mut books);
+            inward.expire(now_ns, &mut state);
+            state.score.signal(&watch.drive.signals);
+            outward.tick(now_ns, &mut state, &mut inward);
+            watch.give_up(&mut outward, now_ns, &mut state);
         }
-        if outward.is_ended && is_done(watch, &inward, &books, now_ns) {
-            inward.finish(&mut books);
-            watch.hand_over(&mut books);
+        if outward.is_ended && is_done(watch, &inward, &state, now_ns) {
+            inward.finish(&mut state);
+            watch.hand_over(&mut state);
             return Ok(());
         }
     }
 }
 
-/// True if no request is under way any more, or the time for the rest is up.
-fn is_done(watch: &mut Watch<'_>, inward: &Inward, books: &Books, now_ns: u64) -> bool {
+/// True if no request is in flight, or if the last ones have waited for longer than the timeout.
+fn is_done(watch: &mut Watch<'_>, inward: &Inward, state: &DriveState, now_ns: u64) -> bool {
     let since_ns = *watch.ended_ns.get_or_insert(now_ns);
     let timeout_ns = u64::try_from(watch.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
-    let is_idle = inward.waiting == 0 && books.back.fills.is_empty();
+    let is_idle = inward.waiting == 0 && state.feedback.fills.is_empty();
     is_idle || now_ns.saturating_sub(since_ns) > timeout_ns.saturating_add(watch.tick_ns)
 }
 
 /// The state that the two threads share.
 struct Exchange {
-    /// From the sending half, in their order.
-    notes: Arc<Mutex<Notes>>,
-    /// From the receiving half.
-    back: Mutex<Feedback>,
-    /// Rung when the receiving half is to look at its notes.
-    bell: Waker,
+    /// Messages from the sending half, in their order.
+    messages: Arc<Mutex<Messages>>,
+    /// Feedback from the receiving half.
+    feedback: Mutex<Feedback>,
+    /// Wakes the receiving half so that it reads its messages.
+    waker: Waker,
     /// True if the sending half has nothing more to send.
     is_ended: AtomicBool,
-    /// True if the receiving half has nothing more to receive, or either has failed.
+    /// True if the receiving half has nothing more to receive, or if one of the halves has failed.
     is_done: AtomicBool,
-    /// True if the sending half waits for any answer.
+    /// True if the sending half cannot send the next request now, so that any answer has to wake
+    /// it.
     is_stuck: AtomicBool,
 }
 
 /// Runs the sending half on this thread, the receiving half on another.
-fn apart(
+fn on_two_threads(
     watch: &mut Watch<'_>,
     mut outward: Outward,
     inward: Inward,
-    (mut books, mut notes): (Books, Notes),
-    sender_bell: Arc<Waker>,
+    (mut state, mut messages): (DriveState, Messages),
+    sender_waker: Arc<Waker>,
     cpu: usize,
 ) -> Result<(), DriveError> {
     let exchange = Exchange {
-        notes: Arc::default(),
-        back: Mutex::default(),
-        bell: Waker::new().map_err(DriveError::System)?,
+        messages: Arc::default(),
+        feedback: Mutex::default(),
+        waker: Waker::new().map_err(DriveError::System)?,
         is_ended: AtomicBool::new(false),
         is_done: AtomicBool::new(false),
         is_stuck: AtomicBool::new(false),
@@ -300,21 +305,21 @@ fn apart(
     std::thread::scope(|scope| {
         let receiving =
             std::thread::Builder::new().name("receive".to_owned()).spawn_scoped(scope, move || {
-                let outcome = receive(other, inward, exchange, &sender_bell, cpu);
+                let outcome = receive(other, inward, exchange, &sender_waker, cpu);
                 // Release: pairs with the acquire in `transmit`.
                 exchange.is_done.store(true, Ordering::Release);
-                sender_bell.wake();
+                sender_waker.wake();
                 outcome
             });
         let receiving = receiving.map_err(DriveError::System)?;
-        let sent = transmit(watch, &mut outward, exchange, &mut books, &mut notes);
+        let sent = transmit(watch, &mut outward, exchange, &mut state, &mut messages);
         // Release: pairs with the acquire in `receive`.
         exchange.is_ended.store(true, Ordering::Release);
         if sent.is_err() {
             exchange.is_done.store(true, Ordering::Release);
         }
-        exchange.bell.wake();
-        watch.hand_over(&mut books);
+        exchange.waker.wake();
+        watch.hand_over(&mut state);
         let received = receiving.join().unwrap_or(Err(DriveError::Plan("a thread has died")));
         sent.and(received)
     })
@@ -324,60 +329,61 @@ fn transmit(
     watch: &mut Watch<'_>,
     outward: &mut Outward,
     exchange: &Exchange,
-    books: &mut Books,
-    notes: &mut Notes,
+    state: &mut DriveState,
+    messages: &mut Messages,
 ) -> Result<(), DriveError> {
     let clock = watch.clock;
     // Acquire: pairs with the release when the receiving half is done.
     while !exchange.is_done.load(Ordering::Acquire) {
         {
-            let mut back = exchange.back.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::swap(&mut *back, &mut books.back);
+            let mut feedback = exchange.feedback.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::swap(&mut *feedback, &mut state.feedback);
         }
-        outward.heed(&clock, books, notes);
-        outward.send(&clock, books, notes)?;
-        hand_notes(exchange, notes);
-        outward.flush(books, notes)?;
-        hand_notes(exchange, notes);
+        outward.act_on_feedback(&clock, state, messages);
+        outward.send(&clock, state, messages)?;
+        hand_over_messages(exchange, messages);
+        outward.flush(state, messages)?;
+        hand_over_messages(exchange, messages);
         // Relaxed: a hint; a thread that misses it sleeps for at most `SLEEP_MAX`.
         exchange.is_stuck.store(outward.is_stuck, Ordering::Relaxed);
         let limit = match watch.limit(outward) {
             Timeout::Never => Timeout::Within(SLEEP_MAX),
             limit => limit,
         };
-        outward.hear(limit, &clock, books, notes)?;
-        watch.report(books);
+        outward.handle_events(limit, &clock, state, messages)?;
+        watch.report(state);
         let now_ns = clock.now_ns();
         if watch.is_tick(now_ns) {
-            outward.tick(now_ns, books, notes);
-            watch.give_up(outward, now_ns, books);
+            outward.tick(now_ns, state, messages);
+            watch.give_up(outward, now_ns, state);
         }
-        if outward.is_ended && notes.notes.is_empty() {
-            // Release: pairs with the acquire in `receive`; all notes are in the exchange.
+        if outward.is_ended && messages.queue.is_empty() {
+            // Release: pairs with the acquire in `receive`; all messages are in the exchange.
             exchange.is_ended.store(true, Ordering::Release);
         }
     }
     Ok(())
 }
 
-/// Appends notes to those that wait. Rings for anything but a request: a new socket has to be
-/// watched at once, whereas requests are only looked up when their answers come.
-fn hand_notes(exchange: &Exchange, notes: &mut Notes) {
-    if notes.notes.is_empty() {
+/// Appends messages to those that wait in the exchange. Wakes the receiving half unless all of them
+/// are about requests: a new socket has to be watched at once, while a request is only looked up
+/// when its answer arrives.
+fn hand_over_messages(exchange: &Exchange, messages: &mut Messages) {
+    if messages.queue.is_empty() {
         return;
     }
-    let is_urgent = notes.notes.iter().any(|note| !matches!(note, Note::Sent(..)));
+    let is_urgent = messages.queue.iter().any(|message| !matches!(message, Message::Sent(..)));
     {
-        let mut waiting = exchange.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.notes.is_empty() {
-            std::mem::swap(&mut *waiting, notes);
+        let mut waiting = exchange.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.queue.is_empty() {
+            std::mem::swap(&mut *waiting, messages);
         } else {
-            waiting.notes.append(&mut notes.notes);
-            waiting.keys.append(&mut notes.keys);
+            waiting.queue.append(&mut messages.queue);
+            waiting.keys.append(&mut messages.keys);
         }
     }
     if is_urgent {
-        exchange.bell.wake();
+        exchange.waker.wake();
     }
 }
 
@@ -385,50 +391,51 @@ fn receive(
     mut watch: Watch<'_>,
     mut inward: Inward,
     exchange: &Exchange,
-    sender_bell: &Waker,
+    sender_waker: &Waker,
     cpu: usize,
 ) -> Result<(), DriveError> {
     pin(Some(cpu))?;
     let clock = watch.clock;
-    let mut books = books(watch.drive, clock, 1);
-    inward.expect_mail(Arc::clone(&exchange.notes));
-    let rung = inward.epoll.add(&exchange.bell, ASIDE, Interest::Wake, &inward.calls);
-    rung.map_err(DriveError::System)?;
+    let mut state = drive_state(watch.drive, clock, 1);
+    inward.set_mailbox(Arc::clone(&exchange.messages));
+    let added = inward.epoll.add(&exchange.waker, OTHER_HALF, Interest::Wake, &inward.calls);
+    added.map_err(DriveError::System)?;
     loop {
-        // Acquire: pairs with the release in `transmit`: once the flag is seen, the notes taken
+        // Acquire: pairs with the release in `transmit`. Once the flag is seen, the messages taken
         // below are the last.
         let is_ended = exchange.is_ended.load(Ordering::Acquire);
         let limit = Timeout::Within(SLEEP_MAX);
-        let is_found = inward.look(limit, &clock, &mut books);
-        let is_aside = !is_found && inward.wait(limit, ASIDE).map_err(DriveError::System)?;
-        if is_aside {
-            exchange.bell.clear();
+        let is_found = inward.poll_queues(limit, &clock, &mut state);
+        let is_other_half =
+            !is_found && inward.wait(limit, OTHER_HALF).map_err(DriveError::System)?;
+        if is_other_half {
+            exchange.waker.clear();
         }
-        inward.open_mail(&mut books);
-        inward.read_all(&clock, &mut books);
-        watch.report(&mut books);
+        inward.take_messages(&mut state);
+        inward.read_all(&clock, &mut state);
+        watch.report(&mut state);
         let now_ns = clock.now_ns();
         if watch.is_tick(now_ns) {
-            inward.expire(now_ns, &mut books);
-            books.score.sign(&watch.drive.signs);
+            inward.expire(now_ns, &mut state);
+            state.score.signal(&watch.drive.signals);
         }
         if is_ended {
-            books.back.fills.clear();
+            state.feedback.fills.clear();
         }
-        let is_urgent = books.back.is_urgent();
-        if is_urgent || books.back.over > 0 {
-            let mut back = exchange.back.lock().unwrap_or_else(PoisonError::into_inner);
-            back.add(&mut books.back);
+        let is_urgent = state.feedback.is_urgent();
+        if is_urgent || state.feedback.over > 0 {
+            let mut feedback = exchange.feedback.lock().unwrap_or_else(PoisonError::into_inner);
+            feedback.add(&mut state.feedback);
         }
-        // Relaxed: like where it is stored.
+        // Relaxed: a hint, see the store in `transmit`.
         if is_urgent || exchange.is_stuck.load(Ordering::Relaxed) {
-            sender_bell.wake();
+            sender_waker.wake();
         }
         // Acquire: pairs with the release of a sending half that has failed.
         let has_failed = exchange.is_done.load(Ordering::Acquire);
-        if has_failed || (is_ended && is_done(&mut watch, &inward, &books, now_ns)) {
-            inward.finish(&mut books);
-            watch.hand_over(&mut books);
+        if has_failed || (is_ended && is_done(&mut watch, &inward, &state, now_ns)) {
+            inward.finish(&mut state);
+            watch.hand_over(&mut state);
             return Ok(());
         }
     }

@@ -1,6 +1,6 @@
 //! The manual pages and the shells' completions, made from the same command as `--help`.
 //!
-//! Where: `main` prints them. Invariant: they describe what is parsed.
+//! Where: `main` prints them. Invariant: they list the verbs and flags that `parse` accepts.
 
 use super::command;
 use clap::Command;
@@ -23,10 +23,11 @@ pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
 pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     let mut page = verb.map_or_else(command, |verb| *verb);
     page.build();
-    let told = page.get_before_help().or(page.get_about()).cloned().unwrap_or_default();
+    let about = page.get_before_help().or(page.get_about()).cloned().unwrap_or_default();
     let mut out = Vec::new();
-    // Without the quotes an empty date would be no argument, and the next one would take its place.
-    let page = Man::new(page.long_about(told)).date("\"\"");
+    // Without the quotes, an empty date would be no argument of `.TH`, and the next argument would
+    // be taken for the date.
+    let page = Man::new(page.long_about(about)).date("\"\"");
     page.source(concat!("kvblaster ", env!("CARGO_PKG_VERSION"))).render(&mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
@@ -46,7 +47,7 @@ pub fn manual() -> io::Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// Returns the script with which this shell completes verbs and flags.
+/// Returns the script with which a shell completes verbs and flags.
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut out = Vec::new();
@@ -93,8 +94,8 @@ mod tests {
             });
             assert_eq!(odd, None, "{name}");
             if let Some(output) = piped(&["man", "-l", "-"], &page) {
-                let told = String::from_utf8_lossy(&output.stdout);
-                assert!(output.status.success() && told.contains("SYNOPSIS"), "{output:?}");
+                let message = String::from_utf8_lossy(&output.stdout);
+                assert!(output.status.success() && message.contains("SYNOPSIS"), "{output:?}");
             }
         }
     }

@@ -1,11 +1,11 @@
-//! The self-check: was the server measured, or the generator?
+//! The self-check: decides whether a result shows the server's limits or the generator's.
 //!
-//! Where: over the merged report, before anybody sees a figure of it.
-//! Invariant: a verdict rests on named thresholds only. The unknown (a server elsewhere) accuses
-//! nobody. The generator is accused only by its own lateness or CPU, or by its rate against a null
-//! server: a server that sleeps is slow with any generator.
-//! Source: published suites whose client was the limit (81 to 91 % of the generator's CPU), found
-//! out too late.
+//! Where: applied to the merged report before any figure of it is shown.
+//! Invariant: a verdict depends on named thresholds only. An unknown figure (such as the CPU of a
+//! server on another machine) leads to no remark. The generator is blamed only for its own lateness
+//! or CPU, or for its rate against a null server: a server that sleeps is slow with any generator.
+//! Source: published benchmarks in which the client was the limit (its CPU was 81 to 91 % busy),
+//! which was noticed too late.
 
 use super::interval::Interval;
 use crate::words::{grouped, time, whole};
@@ -13,45 +13,46 @@ use serde::{Deserialize, Serialize};
 
 /// Least share of the offered requests that a server answers if it keeps up.
 pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
-/// Lateness within the generator's timers, which accuses nobody.
+/// Lateness up to this is the timers' imprecision, and leads to no remark.
 pub const LATENESS_NS_MIN: f64 = 50_000.0;
 /// Greatest share of the response time that lateness may take without blaming the generator.
 pub const LATENESS_SHARE_MAX: f64 = 0.1;
-/// A thread on its CPU for longer than this share has no time left.
+/// A thread that is on its CPU for more than this share of the time is full.
 pub const THREAD_BUSY_MAX: f64 = 0.95;
-/// A thread on its CPU for less than this share waits most of the time.
+/// A thread that is on its CPU for less than this share of the time is idle.
 pub const THREAD_IDLE_MAX: f64 = 0.5;
-/// The way to the server counts as blocked above this share of due sends that were put off.
+/// Requests count as held back if more than this share of the due ones could not be sent when due.
 pub const HELD_BACK_SHARE_MAX: f64 = 0.01;
-/// Lateness is not judged if fewer than this share of the requests were not held back.
+/// Lateness is not judged if less than this share of the requests was not held back.
 pub const JUDGED_SHARE_MIN: f64 = 0.1;
 /// A server that keeps less than this much of one CPU busy is idle.
 pub const SERVER_IDLE_CPUS_MAX: f64 = 0.5;
-/// A machine with a smaller share of idle CPU is full.
+/// A machine is full if its idle share of CPU time is smaller.
 pub const MACHINE_IDLE_MIN: f64 = 0.05;
-/// A process that waits for a CPU for more than this share of the time in which it wants one is
-/// disturbed by its neighbours.
+/// A process is disturbed if it waits for a CPU for more than this share of the time in which it
+/// runs or waits.
 pub const WAITING_SHARE_MAX: f64 = 0.1;
-/// A virtual machine that loses a greater share of CPU time to its neighbours is disturbed.
+/// A virtual machine is disturbed if the hypervisor gives more than this share of its CPU time to
+/// others.
 pub const STEAL_MAX: f64 = 0.05;
-/// Least ratio of a null server's rate to the measured one; below it, the generator was measured.
+/// Least ratio of a null server's rate to the measured rate. Below it the generator was measured.
 pub const HEADROOM_MIN: f64 = 1.2;
-/// Least number of answers for the 99.9th percentile: ten beyond it.
+/// Least number of answers for a 99.9th percentile: ten answers are then later.
 pub const ANSWERS_MIN: u64 = 10_000;
 
-/// Names of the rules by which the generator, or its share of the machine, is at fault.
-const OWN_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
+/// Names of the rules that blame the generator.
+const GENERATOR_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
 /// The rule that requests are sent when they are due.
 pub const LATE_SENDS: &str = "late-sends";
 /// The rule that a null server must answer many more requests.
 pub const GENERATOR_BOUND: &str = "generator-bound";
 
-/// The loop that drove the requests.
+/// The kind of loop that drove the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
-    /// By schedule.
+    /// Requests follow a schedule.
     Open,
-    /// One after the other on each connection.
+    /// A request is sent when an earlier one is answered.
     Closed,
 }
 
@@ -61,18 +62,18 @@ pub enum Loop {
 pub enum Severity {
     /// The result does not show what the server can do.
     Invalid,
-    /// The reader has to know this to judge the result.
+    /// The result is valid, but the reader has to know this.
     Warning,
 }
 
-/// One finding.
+/// One finding of the self-check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remark {
     /// The rule's name.
     pub rule: String,
     /// The effect on the result.
     pub severity: Severity,
-    /// For people: what was seen, and what to do.
+    /// The finding in words, with advice.
     pub sentence: String,
 }
 
@@ -96,10 +97,10 @@ impl Verdict {
         self.remarks.iter().find(|remark| remark.severity == Severity::Invalid)
     }
 
-    /// The first reason why the generator was measured instead.
+    /// The first remark that blames the generator.
     #[must_use]
-    pub fn own_fault(&self) -> Option<&Remark> {
-        self.remarks.iter().find(|remark| OWN_FAULTS.contains(&remark.rule.as_str()))
+    pub fn generator_fault(&self) -> Option<&Remark> {
+        self.remarks.iter().find(|remark| GENERATOR_FAULTS.contains(&remark.rule.as_str()))
     }
 
     /// True if there is a remark by this rule.
@@ -113,13 +114,14 @@ impl Verdict {
     }
 }
 
-/// Judges a report.
+/// Applies all rules to a report.
 #[must_use]
 pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     let facts = Facts::new(interval);
     let mut verdict = Verdict::default();
     if facts.answered == 0 {
-        let sentence = "nothing was answered: is the server there, and the protocol right?";
+        let sentence =
+            "nothing was answered: check that the server is there and the protocol is right";
         verdict.add("no-answers", Severity::Invalid, sentence.to_owned());
         return verdict;
     }
@@ -132,14 +134,14 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     verdict
 }
 
-/// Returns a remark if a null server answers hardly more than the measured one.
+/// Returns a remark if a null server's rate is less than `HEADROOM_MIN` times the measured rate.
 #[must_use]
 pub fn generator_bound(interval: &Interval) -> Option<Remark> {
     let headroom = interval.headroom().filter(|headroom| *headroom < HEADROOM_MIN)?;
     let sentence = format!(
         "generator-bound: a null server answers {:.0} requests a second when it is driven like \
-         this, {headroom:.2} times as many as came of this one, and {HEADROOM_MIN} are the least: \
-         the server could do more. Give the generator more threads or machines",
+         this, {headroom:.2} times as many as this server; at least {HEADROOM_MIN} times as many \
+         are needed, so the server could do more. Give the generator more threads or machines",
         interval.reflected_per_s.unwrap_or(0.0)
     );
     Some(Remark { rule: GENERATOR_BOUND.to_owned(), severity: Severity::Invalid, sentence })
@@ -148,8 +150,9 @@ pub fn generator_bound(interval: &Interval) -> Option<Remark> {
 /// The figures that rules compare.
 struct Facts {
     answered: u64,
-    /// Requests that were due and that no connection took.
+    /// Requests that were due and that no connection accepted.
     unsent: u64,
+    /// The requested rate, if fewer requests fell due.
     not_offered: Option<f64>,
     offered_per_s: f64,
     achieved_per_s: f64,
@@ -177,8 +180,8 @@ impl Facts {
             not_offered: interval.asked_per_s.filter(|_| !interval.is_offered_in_full()),
             offered_per_s: interval.offered_per_s(),
             achieved_per_s: interval.achieved_per_s(),
-            // Requests held back are those sent latest, so the quantile leaves them out. Too small
-            // a rest cannot be judged.
+            // Held-back requests are sent latest, so the quantile is taken of the other requests.
+            // If these are too few, lateness is not judged.
             lateness_ns: match 1.0 - held_back {
                 rest if rest < JUDGED_SHARE_MIN => 0.0,
                 rest => at(&interval.tally.lateness_ns, 0.99 * rest),
@@ -202,7 +205,7 @@ impl Facts {
         self.busiest > THREAD_BUSY_MAX
     }
 
-    /// The CPUs that the server used or waited for, if they are few.
+    /// The CPUs that the server used or waited for, if that is less than `SERVER_IDLE_CPUS_MAX`.
     fn idle_server(&self) -> Option<f64> {
         self.server_cpus.filter(|cpus| *cpus < SERVER_IDLE_CPUS_MAX)
     }
@@ -210,10 +213,11 @@ impl Facts {
 
 fn open(facts: &Facts, verdict: &mut Verdict) {
     let is_held_back = facts.held_back > HELD_BACK_SHARE_MAX;
-    // While a request is held back, no later one is drawn.
+    // While a request is held back, no later one is drawn, so too few fall due. That is then no
+    // fault of the generator.
     if let Some(asked) = facts.not_offered.filter(|_| !is_held_back) {
         let sentence = format!(
-            "the generator offered only {:.0} of the {asked:.0} requests a second asked for: \
+            "the generator offered only {:.0} of the {asked:.0} requests a second requested: \
              give it more threads",
             facts.offered_per_s
         );
@@ -233,7 +237,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
     if facts.is_full() && (facts.falls_short() || late) {
         verdict.add("thread-full", Severity::Invalid, full(facts.busiest));
     }
-    // The generator is already blamed for lateness and full threads.
+    // If an earlier rule blames the generator, the server's idleness is its consequence.
     let is_to_blame = !verdict.is_valid();
     if is_held_back {
         let sentence = format!(
@@ -244,7 +248,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
         let advice = match facts.idle_server().filter(|_| !is_to_blame) {
             Some(cpus) => format!(
                 ", while the server kept {cpus:.2} CPUs busy: it waits for something else, or \
-                 takes more over more connections"
+                 accepts more over more connections"
             ),
             None => ": the server, or the way to it, was behind".to_owned(),
         };
@@ -255,7 +259,7 @@ fn open(facts: &Facts, verdict: &mut Verdict) {
         let sentence = format!(
             "{:.0} of {:.0} requests a second were answered while the server kept {cpus:.2} CPUs \
              busy and the generator sent in time: the server waits for something else than a \
-             CPU, or what they lack is lost on the way",
+             CPU, or requests or answers are lost on the way",
             facts.achieved_per_s, facts.offered_per_s
         );
         verdict.add("server-idle", Severity::Warning, sentence);
@@ -268,8 +272,8 @@ fn closed(facts: &Facts, verdict: &mut Verdict) {
     } else if let Some(cpus) = facts.idle_server().filter(|_| facts.busiest < THREAD_IDLE_MAX) {
         let sentence = format!(
             "the server kept {cpus:.2} CPUs busy and the generator's busiest thread {:.2}: the \
-             rate is what the time of an answer allows with that many requests under way; more \
-             --connections, or --depth, ask for more",
+             rate is limited by the response time and the number of requests in flight; use more \
+             --connections, or --depth, for a higher rate",
             facts.busiest
         );
         verdict.add("both-idle", Severity::Warning, sentence);
@@ -284,12 +288,12 @@ fn full(busiest: f64) -> String {
     )
 }
 
-/// Checks for disturbances, whichever side was the limit.
+/// Checks for disturbances, independent of which side was the limit.
 fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let warning = Severity::Warning;
     if facts.server_cpus.is_some() && facts.machine_idle.is_some_and(|i| i < MACHINE_IDLE_MIN) {
-        let sentence = "server and generator share this machine, and it is full: both are slower \
-                        than alone";
+        let sentence = "server and generator share this machine, and it has no idle CPU: both are \
+                        slower than alone";
         verdict.add("machine-full", warning, sentence.to_owned());
     }
     for (name, used) in [("generator", interval.usage.client), ("server", interval.usage.server)] {
@@ -298,7 +302,7 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
         if share > WAITING_SHARE_MAX {
             let sentence = format!(
                 "the {name} was ready to run and had no CPU for {:.0} % of the time that it \
-                 wanted one: something else runs here, or too much of this",
+                 needed one: other programs run here, or this one has too many threads",
                 100.0 * share
             );
             verdict.add(&format!("{name}-waited"), warning, sentence);
@@ -314,21 +318,24 @@ fn machine(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
         verdict.add("steal", warning, sentence);
     }
     if facts.answered < ANSWERS_MIN {
-        let sentence =
-            format!("{} answers do not tell the 99.9th percentile: measure longer", facts.answered);
+        let sentence = format!(
+            "{} answers are too few for a 99.9th percentile: measure longer",
+            facts.answered
+        );
         verdict.add("few-answers", warning, sentence);
     }
     connections(facts, interval, verdict);
     if interval.tally.broken > 0 {
         let sentence = format!(
-            "{} connections were given up because what came made no sense in this protocol",
+            "{} connections were given up because the bytes received made no sense in this \
+             protocol",
             interval.tally.broken
         );
         verdict.add("broken", warning, sentence);
     }
 }
 
-/// Checks what servers did to connections, and what that cost.
+/// Checks for failed connections, and for requests that were never sent because of them.
 fn connections(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     let tally = &interval.tally;
     if tally.failed_connections() > 0 {
@@ -342,8 +349,8 @@ fn connections(facts: &Facts, interval: &Interval, verdict: &mut Verdict) {
     }
     if facts.unsent > 0 {
         let sentence = format!(
-            "{} requests that were due were never sent, for no connection took them before they \
-             were given up: they count as failed, late and never answered",
+            "{} requests that were due were never sent, because no connection accepted them before \
+             they were given up: they count as failed, late and never answered",
             grouped(facts.unsent as f64)
         );
         verdict.add("never-sent", Severity::Warning, sentence);
@@ -363,7 +370,7 @@ mod tests {
             interval.reflected_per_s = reflected;
             for driven in [Loop::Open, Loop::Closed] {
                 let verdict = check(&interval, driven);
-                let fault = verdict.own_fault().map(|fault| fault.rule.as_str());
+                let fault = verdict.generator_fault().map(|fault| fault.rule.as_str());
                 assert_eq!(fault, is_bound.then_some(GENERATOR_BOUND), "{reflected:?}");
                 assert_eq!(verdict.is_valid(), !is_bound);
             }
@@ -408,7 +415,7 @@ mod tests {
     fn a_clean_run_passes_and_so_does_one_whose_server_is_the_limit() {
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Open), []);
         assert_eq!(rules(&made(2, 100, 10_000), Loop::Closed), []);
-        // Not all are answered, and the server is at work.
+        // One request is not answered, but the server is busy: the shortfall leads to no remark.
         assert_eq!(rules(&made(2, 100, 9_999), Loop::Open), one("few-answers", false));
         // Half was held back; the rest was sent in time.
         let mut slow = made(2, 100, 1_000);
@@ -416,7 +423,7 @@ mod tests {
         slow.tally.held_back = 10_000;
         slow.asked_per_s = Some(40_000.0);
         assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
-        // Held-back requests do not excuse the late ones.
+        // If nearly all requests were held back, lateness is not judged; if only some, it is.
         slow.tally.held_back = 19_999;
         assert_eq!(rules(&slow, Loop::Open), one("held-back", false));
         slow.tally.held_back = 5_000;
@@ -441,7 +448,7 @@ mod tests {
     fn a_full_thread_is_the_limit_if_it_falls_behind() {
         let mut full = made(2, 100, 10_000);
         full.busiest = 0.99;
-        // In a closed loop the thread has no slack: full is the limit.
+        // In an open loop a full thread may still keep up; in a closed loop it is the limit.
         assert_eq!(rules(&full, Loop::Open), []);
         assert_eq!(rules(&full, Loop::Closed), one("thread-full", true));
         full.tally.offered = 20_000;
@@ -506,7 +513,7 @@ mod tests {
         few.usage.server = used(0.3);
         few.busiest = 0.3;
         assert_eq!(rules(&few, Loop::Closed), one("both-idle", false));
-        // One side is at work.
+        // The generator is busy.
         few.busiest = 0.6;
         assert_eq!(rules(&few, Loop::Closed), []);
         (few.busiest, few.usage.server) = (0.3, used(0.6));

@@ -1,13 +1,13 @@
 //! The use of this machine's CPUs by category, in total and one by one.
 //!
 //! Where: read before and after each report.
-//! Invariant: shares of one CPU sum to one; a figure that the kernel does not give is zero, and no
-//! text makes reading fail.
+//! Invariant: the shares of one CPU add up to 1. A figure that the kernel does not report is 0, and
+//! no content of /proc/stat makes reading fail.
 //! Source: proc_stat(5); the categories of mpstat, as in the thesis's section 3.1.2.
 
 use serde::{Deserialize, Serialize};
 
-/// Most CPUs taken from a text; more are left out.
+/// Most CPUs read from /proc/stat; further ones are ignored.
 const CPUS_MAX: usize = 4096;
 /// Number of categories per CPU in /proc/stat.
 const CATEGORIES: usize = 8;
@@ -19,17 +19,17 @@ pub struct Categories {
     pub usr: f64,
     /// User code of low priority.
     pub nice: f64,
-    /// The kernel, for a process.
+    /// Kernel code on behalf of a process.
     pub sys: f64,
-    /// Idle while waiting for a disk.
+    /// Idle while a process waits for a disk.
     pub iowait: f64,
     /// Hardware interrupts.
     pub irq: f64,
     /// Software interrupts: most of the network stack.
     pub softirq: f64,
-    /// Time that the hypervisor gave to others.
+    /// Time that the hypervisor gave to other virtual machines.
     pub steal: f64,
-    /// Idle.
+    /// Idle otherwise.
     pub idle: f64,
 }
 
@@ -58,8 +58,8 @@ impl Categories {
         self.usr + self.nice + self.sys + self.irq + self.softirq
     }
 
-    /// The weighted mean of two.
-    fn and(&self, weight: f64, other: &Categories, other_weight: f64) -> Categories {
+    /// Returns the mean of two spans, weighted by their lengths.
+    fn merged_with(&self, weight: f64, other: &Categories, other_weight: f64) -> Categories {
         let all = (weight + other_weight).max(f64::MIN_POSITIVE);
         let (ours, theirs) = (self.figures(), other.figures());
         let mean = |at: usize| (ours[at] * weight + theirs[at] * other_weight) / all;
@@ -68,11 +68,11 @@ impl Categories {
 
     /// Shares of the time between two readings; none if no time has passed.
     fn shares(now: &[u64; CATEGORIES], before: &[u64; CATEGORIES]) -> Option<Categories> {
-        // Idle and iowait are known to step back.
+        // The kernel's idle and iowait counters may decrease.
         let passed: [u64; CATEGORIES] =
             std::array::from_fn(|at| now[at].saturating_sub(before[at]));
         let all = passed.iter().sum::<u64>() as f64;
-        // The kernel orders the categories differently.
+        // The kernel writes idle and iowait before irq.
         let [usr, nice, sys, idle, iowait, irq, softirq, steal] =
             passed.map(|ticks| ticks as f64 / all);
         (all > 0.0).then_some(Categories { usr, nice, sys, iowait, irq, softirq, steal, idle })
@@ -98,30 +98,35 @@ pub struct CpuShares {
 /// One CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Core {
-    /// Its number.
+    /// The CPU's number.
     pub cpu: u32,
-    /// Its shares.
+    /// The CPU's shares of time by category.
     pub shares: Categories,
 }
 
 impl CpuShares {
-    /// Merges two spans of time by their lengths; CPUs that are only in one are left out.
-    pub(crate) fn and(&self, seconds: f64, other: &CpuShares, other_seconds: f64) -> CpuShares {
+    /// Merges two spans of time, weighted by their lengths. A CPU that is in only one is left out.
+    pub(crate) fn merged_with(
+        &self,
+        seconds: f64,
+        other: &CpuShares,
+        other_seconds: f64,
+    ) -> CpuShares {
         let cores = self.cores.iter().filter_map(|core| {
             let theirs = other.cores.iter().find(|theirs| theirs.cpu == core.cpu)?;
-            let shares = core.shares.and(seconds, &theirs.shares, other_seconds);
+            let shares = core.shares.merged_with(seconds, &theirs.shares, other_seconds);
             Some(Core { cpu: core.cpu, shares })
         });
         CpuShares {
-            total: self.total.and(seconds, &other.total, other_seconds),
+            total: self.total.merged_with(seconds, &other.total, other_seconds),
             cores: cores.collect(),
         }
     }
 }
 
 impl CpuTicks {
-    /// Reads the `cpu` lines of /proc/stat. The procfs crate drops their numbers, which identify a
-    /// CPU when others come or go.
+    /// Parses the `cpu` lines of /proc/stat. The procfs crate is not used, because it drops the CPU
+    /// numbers. The numbers are needed if CPUs go offline or online between two readings.
     fn parse(text: &str) -> CpuTicks {
         let mut ticks = CpuTicks::default();
         for line in text.lines() {
@@ -152,7 +157,7 @@ impl CpuTicks {
         let total = Categories::shares(self.total.as_ref()?, before.total.as_ref()?)?;
         let mut cores = Vec::new();
         for (cpu, now) in &self.cores {
-            // A CPU that came or went in between has no share.
+            // A CPU that went offline or online between the readings has no share.
             let Some((_, then)) = before.cores.iter().find(|(other, _)| other == cpu) else {
                 continue;
             };
@@ -166,7 +171,7 @@ impl CpuTicks {
 mod tests {
     use super::*;
 
-    /// Recorded on two cores of Linux 6.18, ten seconds apart, with figures rounded.
+    /// Recorded on two cores under Linux 6.18, ten seconds apart. Differences are rounded.
     const BEFORE: &str = "\
 cpu  1740473 243342 605898 1759296 9208 0 122535 3727 0 0
 cpu0 837456 122707 305584 908932 1984 0 63734 1846 0 0
@@ -189,9 +194,9 @@ intr 44681095 0 0
             (shares.total.usr, shares.total.sys, shares.total.softirq, shares.total.idle),
             (0.25, 0.3, 0.1, 0.35)
         );
-        let merged = shares.and(1.0, &CpuShares::default(), 3.0);
+        let merged = shares.merged_with(1.0, &CpuShares::default(), 3.0);
         assert_eq!((merged.total.usr, merged.cores.len()), (0.0625, 0));
-        assert_eq!(shares.and(2.0, &shares, 2.0).cores.len(), 2);
+        assert_eq!(shares.merged_with(2.0, &shares, 2.0).cores.len(), 2);
         let names: Vec<u32> = shares.cores.iter().map(|core| core.cpu).collect();
         assert_eq!(names, [0, 1]);
         assert_eq!(shares.cores[1].shares.usr, 0.3);

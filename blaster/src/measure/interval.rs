@@ -1,48 +1,48 @@
 //! A report: all measurements of one span of time.
 //!
-//! Where: made when all threads have handed over an epoch; the self-check, the search and the
-//! result work on it.
-//! Invariant: the merged report of several has the sums of their counts and the means, by time, of
-//! their shares.
+//! Where: made when all threads have handed over their tallies of an epoch. The self-check, the
+//! search and the result use it.
+//! Invariant: a merged report has the sums of the counts and the means of the rates and CPU shares,
+//! weighted by time.
 //! Source: the paper's sections 5.2.2 and 6.1; the thesis's section 3.1.2.
 
 use super::check::ACHIEVED_SHARE_MIN;
-use super::objective::Judged;
-use super::schedule::Merged;
+use super::objective::TimedTally;
+use super::schedule::MergedTally;
 use super::{Tally, watch::Usage};
 use serde::Deserialize;
 
-/// Most deviations that chance explains: with exponential gaps, the number of requests that fall
-/// due deviates by its root; with Pareto gaps, by more.
+/// A deviation of the number of due requests by this many times its square root counts as chance.
+/// With exponential gaps its standard deviation is its square root; with Pareto gaps it is larger.
 const GAP_DEVIATIONS: f64 = 6.0;
 
 /// One report.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Interval {
-    /// The number of its run among several, from 0.
+    /// The number of the report's run if there are several, from 0.
     pub run: u32,
     /// Seconds from the start of the run's traffic.
     pub start_s: f64,
     /// The length in seconds.
     pub seconds: f64,
-    /// The rate that was asked for; none in a closed loop.
+    /// The requested rate; none in a closed loop.
     pub asked_per_s: Option<f64>,
-    /// The rate at which a null server answers the same traffic, if that is known.
+    /// The rate at which a null server answers the same traffic; none if it was not measured.
     #[serde(default)]
     pub reflected_per_s: Option<f64>,
     /// The share of its time that the busiest driving thread was on a CPU.
     pub busiest: f64,
-    /// The counts of the threads.
+    /// The sum of the threads' counts.
     pub tally: Tally,
     /// The use of this machine.
     pub usage: Usage,
 }
 
 impl Interval {
-    /// Makes a report of the threads' counts and the machine's usage.
+    /// Makes a report from the threads' counts and the machine's usage.
     #[must_use]
-    pub fn new(merged: Merged, start_s: f64, seconds: f64, usage: Usage) -> Interval {
-        let Merged { tally, busiest } = merged;
+    pub fn new(merged: MergedTally, start_s: f64, seconds: f64, usage: Usage) -> Interval {
+        let MergedTally { tally, busiest } = merged;
         Interval { start_s, seconds, busiest, tally, usage, ..Interval::default() }
     }
 
@@ -67,7 +67,7 @@ impl Interval {
         self.reflected_per_s = mean(self.reflected_per_s, other.reflected_per_s);
         self.busiest = self.busiest.max(other.busiest);
         self.tally.merge(&other.tally);
-        self.usage = self.usage.and(ours, &other.usage, theirs);
+        self.usage = self.usage.merged_with(ours, &other.usage, theirs);
         self.start_s = self.start_s.min(other.start_s);
         self.seconds += theirs;
     }
@@ -82,30 +82,30 @@ impl Interval {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
     }
 
-    /// The null server's rate as a multiple of this one; none if it is not known, or if nothing was
-    /// answered.
+    /// The null server's rate divided by the achieved rate. None if the null server was not
+    /// measured or nothing was answered.
     #[must_use]
     pub fn headroom(&self) -> Option<f64> {
         let achieved = self.achieved_per_s();
         self.reflected_per_s.filter(|_| achieved > 0.0).map(|reflected| reflected / achieved)
     }
 
-    /// Requests due per second: in an open loop those that were to be sent, else those sent.
+    /// Requests per second that were due; in a closed loop, that were sent.
     #[must_use]
     pub fn offered_per_s(&self) -> f64 {
         let sent: u64 = self.tally.verbs.iter().map(|verb| verb.sent).sum();
         self.per_s(if self.tally.offered > 0 { self.tally.offered } else { sent })
     }
 
-    /// True if as many requests fell due as were asked for, within the chance of their gaps.
+    /// True if as many requests fell due as requested, but for the randomness of their gaps.
     pub(crate) fn is_offered_in_full(&self) -> bool {
         let Some(asked) = self.asked_per_s else { return true };
         let due = asked * self.seconds;
         self.tally.offered as f64 >= ACHIEVED_SHARE_MIN * due - GAP_DEVIATIONS * due.sqrt()
     }
 
-    pub(crate) fn judged(&self) -> Judged<'_> {
-        Judged { tally: &self.tally, seconds: self.seconds }
+    pub(crate) fn judged(&self) -> TimedTally<'_> {
+        TimedTally { tally: &self.tally, seconds: self.seconds }
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
         }
         let server = ProcessUse { usr_cpus: cpus, cpu_s: cpus * seconds, ..ProcessUse::default() };
         let usage = Usage { server: Some(server), ..Usage::default() };
-        let interval = Interval::new(Merged { tally, busiest: cpus }, 0.0, seconds, usage);
+        let interval = Interval::new(MergedTally { tally, busiest: cpus }, 0.0, seconds, usage);
         Interval { asked_per_s: Some(answered as f64), ..interval }
     }
 

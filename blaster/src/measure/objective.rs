@@ -1,8 +1,9 @@
 //! Objectives of a result: `p99<1ms`, `mean<800us`, `errors<0.1%`, `hit>95%`, `rate>100k`.
 //!
-//! Where: the capacity search aims at them, and `--assert` sets the exit status by them.
-//! Invariant: an objective that the tally cannot decide (the p99 of no answer) is not met; a
-//! request that was given up is late, and later than any answer.
+//! Where: the capacity search finds the highest rate that meets them, and `--assert` sets the exit
+//! status by them.
+//! Invariant: an objective whose figure is unknown (such as the p99 without answers) is not met. A
+//! request that was given up counts as late, and as later than any answer.
 //! Source: the paper's section 6.
 
 use super::check::Verdict;
@@ -20,14 +21,14 @@ enum Figure {
     Max,
     Sd,
     Quantile(f64),
-    /// Requests answered later than the target or given up, as a share of all that ended.
+    /// Requests answered later than the target or given up, as a share of all requests that ended.
     Late,
-    /// Errors, wrong values and requests never answered, as a share of all that ended; without a
-    /// type of request, connections refused or reset count as well.
+    /// Errors, wrong values and requests never answered, as a share of all requests that ended. If
+    /// the objective names no type of request, refused and reset connections are counted too.
     Errors,
     Timeouts,
     Hit,
-    /// Answers a second.
+    /// Answers per second.
     Rate,
 }
 
@@ -61,21 +62,21 @@ pub struct Objective {
 )]
 pub struct ObjectiveError(String, &'static str);
 
-/// The result by which an objective is judged.
+/// The counts by which an objective is judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
+pub struct TimedTally<'a> {
     /// All counts and times.
     pub tally: &'a Tally,
-    /// The seconds they took.
+    /// The seconds in which they were counted.
     pub seconds: f64,
 }
 
 /// The judgement of one objective.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Judgement {
-    /// The objective as it was written.
+    /// The objective's text, without spaces.
     pub objective: String,
-    /// The figure in nanoseconds, as a ratio or a rate; none if it cannot be told.
+    /// The figure: a time in nanoseconds, a ratio, or a rate per second; none if it is unknown.
     pub value: Option<f64>,
     /// True if the objective is met.
     pub is_met: bool,
@@ -102,7 +103,7 @@ impl Objective {
     }
 
     /// The figure that the objective bounds.
-    pub(crate) fn value(&self, judged: Judged<'_>) -> Option<f64> {
+    pub(crate) fn value(&self, judged: TimedTally<'_>) -> Option<f64> {
         let total;
         let seen: &VerbTally = match self.verb {
             Some(verb) => judged.tally.verb(verb),
@@ -112,8 +113,8 @@ impl Objective {
             }
         };
         let times: &Times = if self.is_service { &seen.service_ns } else { &seen.response_ns };
-        // Requests given up rank behind all answers, so a quantile of all is a greater one of the
-        // answers.
+        // Requests that were given up count as later than all answers. So a quantile of all
+        // requests is a higher quantile of the answers.
         let grown = 1.0 + seen.never() as f64 / times.len().max(1) as f64;
         let at = |quantile: f64| {
             let share = Some(quantile * grown).filter(|share| *share <= 1.0)?;
@@ -135,13 +136,13 @@ impl Objective {
         }
     }
 
-    pub(crate) fn is_met(&self, judged: Judged<'_>) -> bool {
+    pub(crate) fn is_met(&self, judged: TimedTally<'_>) -> bool {
         self.value(judged).is_some_and(|value| self.accepts(value))
     }
 
-    /// True if a late generator can only make the objective harder to meet: lateness adds to each
-    /// response time, and changes nothing in hits and errors. Service times, and lower bounds of
-    /// times, become easier.
+    /// True if a late generator cannot make the objective easier to meet. Its lateness adds to
+    /// response times, and changes no hits, errors or answers. But objectives for service times,
+    /// and lower bounds of times, become easier.
     pub(crate) fn is_harder_when_late(&self) -> bool {
         let is_upper = matches!(self.order, Order::Below | Order::AtMost);
         match self.figure {
@@ -153,22 +154,22 @@ impl Objective {
         }
     }
 
-    /// True if the objective bounds a share by 0: then the search tolerates no failure beside it.
+    /// True if the objective requires a share of 0. The search then tolerates no failures at all.
     pub(crate) fn asks_for_none(&self) -> bool {
         let is_share = matches!(self.figure, Figure::Late | Figure::Errors | Figure::Timeouts);
         is_share && self.order == Order::AtMost && self.bound <= 0.0
     }
 
-    /// Judges the objective, in words too.
-    pub(crate) fn judge(&self, judged: Judged<'_>) -> Judgement {
+    /// Judges the objective.
+    pub(crate) fn judge(&self, judged: TimedTally<'_>) -> Judgement {
         let value = self.value(judged);
         let is_met = value.is_some_and(|value| self.accepts(value));
         let was = match value {
             Some(value) => format!("it is {}", self.figure.worded(value)),
             None if judged.tally.total().never() > 0 => {
-                "too many requests were given up to tell it".to_owned()
+                "it is unknown, because too many requests were given up".to_owned()
             }
-            None => "there is nothing to tell it from".to_owned(),
+            None => "it is unknown, because nothing was counted".to_owned(),
         };
         let verdict = if is_met { "met" } else { "not met" };
         let sentence = format!("{} is {verdict}: {was}", self.text);
@@ -198,7 +199,7 @@ impl Figure {
             "timeouts" => Figure::Timeouts,
             "hit" | "hits" => Figure::Hit,
             "rate" => Figure::Rate,
-            // Other tools write these without the point.
+            // Other tools write these two without a decimal point.
             "p999" => Figure::Quantile(0.999),
             "p9999" => Figure::Quantile(0.9999),
             _ => {
@@ -245,7 +246,7 @@ impl Figure {
     }
 }
 
-/// A share in words; one above 0 is never shown as 0.
+/// Formats a share as a percentage. A share above 0 is never shown as 0.
 pub(crate) fn share(value: f64) -> String {
     match 100.0 * value {
         0.0 => "0 %".to_owned(),
@@ -279,12 +280,13 @@ impl FromStr for Objective {
             match VERBS.iter().find(|verb| verb.name() == scope.trim()) {
                 Some(found) if verb.is_none() => verb = Some(*found),
                 None if scope.trim() == "service" && !is_service => is_service = true,
-                _ => return Err(refused("what stands before : is no type of request")),
+                _ => return Err(refused("the text before : is no type of request")),
             }
             figure = rest.trim();
         }
         let figure = Figure::parse(figure).ok_or(refused("there is no such figure"))?;
-        let bound = figure.bound(bound.trim()).ok_or(refused("the value does not suit it"))?;
+        let bound =
+            figure.bound(bound.trim()).ok_or(refused("the value does not suit the figure"))?;
         let text = text.split_whitespace().collect();
         Ok(Objective { text, verb, is_service, figure, order, bound })
     }
@@ -300,13 +302,13 @@ impl fmt::Display for Objective {
 mod tests {
     use super::*;
 
-    /// A thousand GETs of 1 to 1000 µs, all hits but every tenth; ten SETs of 5 ms that waited 5 ms
-    /// before they were sent, one of them an error.
+    /// A thousand GETs that take 1 to 1,000 µs, of which every tenth misses. Ten SETs that
+    /// take 5 ms and were sent 5 ms late; one of them fails.
     fn seen() -> Tally {
         let mut tally = Tally::new(990_000);
         for us in 1..=1000 {
             tally.sent(Verb::Get, 1, 0, 0);
-            tally.found(Verb::Get, if us % 10 == 0 { Finding::Miss } else { Finding::Hit });
+            tally.found(Verb::Get, if us % 10 == 0 { KeyAnswer::Miss } else { KeyAnswer::Hit });
             tally.answered(Verb::Get, false, 0, 0, us * 1000);
         }
         for nth in 0..10 {
@@ -316,14 +318,14 @@ mod tests {
         tally
     }
 
-    use super::super::Finding;
+    use super::super::KeyAnswer;
 
     fn is_met(objective: &str) -> bool {
         let tally = seen();
         objective
             .parse::<Objective>()
             .unwrap_or_else(|error| panic!("{error}"))
-            .is_met(Judged { tally: &tally, seconds: 0.01 })
+            .is_met(TimedTally { tally: &tally, seconds: 0.01 })
     }
 
     #[test]
@@ -367,12 +369,12 @@ mod tests {
 
     #[test]
     fn a_request_that_was_given_up_is_late() {
-        // A thousand answers of 1 to 1000 us, and one that never came.
+        // A thousand answers after 1 to 1,000 µs.
         let mut tally = Tally::new(2_000_000);
         (1..=1000).for_each(|us| tally.answered(Verb::Get, false, 0, 0, us * 1000));
         let mut judge = |objective: &str, lost| {
             (0..lost).for_each(|_| tally.timed_out(Verb::Get));
-            let judged = Judged { tally: &tally, seconds: 1.0 };
+            let judged = TimedTally { tally: &tally, seconds: 1.0 };
             objective.parse::<Objective>().unwrap().judge(judged)
         };
         assert!(judge("late<=0", 0).is_met && judge("p100<2ms", 0).is_met);
@@ -381,8 +383,10 @@ mod tests {
         assert!(late.sentence.ends_with("it is 0.0999 %"), "{}", late.sentence);
         let longest = judge("max<2ms", 0);
         assert_eq!((longest.is_met, longest.value), (false, None));
-        assert!(longest.sentence.ends_with("too many requests were given up to tell it"));
-        // Among 1111 requests, 1 % is later than all answers.
+        assert!(
+            longest.sentence.ends_with("it is unknown, because too many requests were given up")
+        );
+        // With 111 of 1,111 requests never answered, the p99 is unknown.
         assert!(judge("p99<2ms", 0).is_met && !judge("get:p99<2ms", 110).is_met);
         assert!(judge("p50<557us", 0).is_met && !judge("p50<554us", 0).is_met);
     }
@@ -394,7 +398,7 @@ mod tests {
             tally.answered_n(Verb::Get, 1, None, late);
             tally.late_limit_ns = 2;
             tally.answered_n(Verb::Get, 1, None, 10_000_000 - late);
-            let judged = Judged { tally: &tally, seconds: 1.0 };
+            let judged = TimedTally { tally: &tally, seconds: 1.0 };
             "late<=0".parse::<Objective>().unwrap().judge(judged).sentence
         };
         assert_eq!(judged(0), "late<=0 is met: it is 0 %");
@@ -405,7 +409,7 @@ mod tests {
     #[test]
     fn a_judgement_says_what_was_found() {
         let tally = seen();
-        let judged = Judged { tally: &tally, seconds: 0.01 };
+        let judged = TimedTally { tally: &tally, seconds: 0.01 };
         let judgement = "set: p99 < 1ms".parse::<Objective>().unwrap().judge(judged);
         assert!(!judgement.is_met);
         assert!(

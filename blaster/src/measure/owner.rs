@@ -1,9 +1,9 @@
-//! The search for the process of this machine that serves an address.
+//! Finds the processes on this machine that serve an address.
 //!
-//! Where: once, before the traffic.
-//! Invariant: it needs no privilege. Other users' processes are not found, which is no error;
-//! `--server-pid` names them then. Other network namespaces are searched if this one has no such
-//! server, and count only if they have the address.
+//! Where: used once, before the traffic.
+//! Invariant: no privilege is needed. Other users' processes are not found, which is no error; the
+//! user can name them with `--server-pid`. If no socket of this network namespace serves the
+//! address, other namespaces that have the address are searched.
 //! Source: proc_pid_net(5): a socket's inode, and the processes that have it open.
 
 use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
@@ -13,31 +13,31 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 const PROCESSES_MAX: usize = 100_000;
-/// Most open files looked at in one process.
+/// Most open files read of one process.
 const FILES_MAX: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Served<'a> {
+pub(crate) enum ServerAddress<'a> {
     Tcp(SocketAddr),
     Udp(SocketAddr),
     Unix(&'a Path),
 }
 
-/// The processes that have the listening socket open, in ascending order; none if it is another
-/// machine's, or another user's.
-pub(crate) fn owners(served: Served<'_>) -> Vec<u32> {
+/// Returns the ids of the processes that have the listening socket open, in ascending order. There
+/// are none if the server is another user's or on another machine.
+pub(crate) fn owners(served: ServerAddress<'_>) -> Vec<u32> {
     let inodes = match served {
-        Served::Tcp(address) => {
+        ServerAddress::Tcp(address) => {
             let here = tcp_inodes([tcp(), tcp6()], address);
             let of = |there: &Process| tcp_inodes([there.tcp(), there.tcp6()], address);
             if here.is_empty() { elsewhere(address.ip(), of) } else { here }
         }
-        Served::Udp(address) => {
+        ServerAddress::Udp(address) => {
             let here = udp_inodes([udp(), udp6()], address);
             let of = |there: &Process| udp_inodes([there.udp(), there.udp6()], address);
             if here.is_empty() { elsewhere(address.ip(), of) } else { here }
         }
-        Served::Unix(path) => {
+        ServerAddress::Unix(path) => {
             let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
             unix_inodes(&table, &path.to_string_lossy())
         }
@@ -47,19 +47,20 @@ pub(crate) fn owners(served: Served<'_>) -> Vec<u32> {
 
 type Sockets<T> = [procfs::ProcResult<Vec<T>>; 2];
 
-/// Inodes of the listening sockets at an address.
+/// Returns the inodes of the TCP sockets that listen at an address.
 fn tcp_inodes(tables: Sockets<TcpNetEntry>, address: SocketAddr) -> BTreeSet<u64> {
     let ours = tables.into_iter().flatten().flatten().filter(|one| one.state == TcpState::Listen);
     ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
 }
 
-/// Like `tcp_inodes`, but for unconnected UDP sockets.
+/// Returns the inodes of the unconnected UDP sockets at an address.
 fn udp_inodes(tables: Sockets<UdpNetEntry>, address: SocketAddr) -> BTreeSet<u64> {
     let ours = tables.into_iter().flatten().flatten().filter(|one| one.state == UdpState::Close);
     ours.filter(|one| takes(one.local_address, address)).map(|one| one.inode).collect()
 }
 
-/// Inodes `of` a process of each other network namespace that has the address.
+/// Returns the inodes from the other network namespaces that have the address. `of` reads them
+/// through one process of each namespace.
 fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64> {
     let namespace =
         |process: &Process| std::fs::read_link(format!("/proc/{}/ns/net", process.pid)).ok();
@@ -70,7 +71,7 @@ fn elsewhere(ip: IpAddr, of: impl Fn(&Process) -> BTreeSet<u64>) -> BTreeSet<u64
     others.filter(|process| has_address(process, ip)).flat_map(|process| of(&process)).collect()
 }
 
-/// True if the address is one of the machine that the process sees.
+/// True if the address is a local one in the process's network namespace.
 fn has_address(process: &Process, ip: IpAddr) -> bool {
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/{}/net/{name}", process.pid)).unwrap_or_default()
@@ -84,35 +85,35 @@ fn has_address(process: &Process, ip: IpAddr) -> bool {
     }
 }
 
-/// True if the routes' trie has a leaf of this address that is a host of this machine.
+/// True if the routing trie (/proc/net/fib_trie) has a leaf of this address that is a local host.
 fn has_v4(trie: &str, ip: Ipv4Addr) -> bool {
     let leaf = format!("|-- {ip}");
     let lines = trie.lines().map(str::trim);
     lines.clone().zip(lines.skip(1)).any(|(line, next)| line == leaf && next == "/32 host LOCAL")
 }
 
-/// True if a socket bound to `local` takes requests to `address`. A socket bound to all addresses
-/// of IPv6 takes those of IPv4 too.
+/// True if a socket bound to `local` receives requests to `address`. A socket bound to `[::]` also
+/// receives those to IPv4 addresses.
 fn takes(local: SocketAddr, address: SocketAddr) -> bool {
     let (ip, asked) = (local.ip().to_canonical(), address.ip().to_canonical());
     local.port() == address.port() && (ip.is_unspecified() || ip == asked)
 }
 
-/// Inodes of the listening sockets at a path, which may hold spaces.
+/// Returns the inodes of the Unix sockets that listen at a path, which may contain spaces.
 fn unix_inodes(table: &str, path: &str) -> BTreeSet<u64> {
     let inode = |line: &str| {
-        // The path comes last; the inode before it is padded with spaces.
+        // The last two fields are the inode, padded with spaces, and the path.
         let fields: Vec<&str> = line.splitn(7, ' ').collect();
         let [_, _, _, flags, _, _, rest] = fields[..] else { return None };
         let (inode, found) = rest.trim_start().split_once(' ')?;
-        // __SO_ACCEPTCON: it listens.
+        // This bit is __SO_ACCEPTCON: the socket listens.
         let listens = u32::from_str_radix(flags, 16).ok()? & 0x1_0000 != 0;
         inode.parse().ok().filter(|_| listens && found == path)
     };
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// The processes that have one of the sockets open.
+/// Returns the ids of the processes that have one of the sockets open.
 fn holders(inodes: &BTreeSet<u64>) -> Vec<u32> {
     let is_one =
         |target: &FDTarget| matches!(target, FDTarget::Socket(inode) if inodes.contains(inode));
@@ -181,14 +182,14 @@ mod tests {
     fn this_process_is_found_by_what_it_serves() {
         let own = std::process::id();
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(owners(Served::Tcp(tcp.local_addr().unwrap())).contains(&own));
+        assert!(owners(ServerAddress::Tcp(tcp.local_addr().unwrap())).contains(&own));
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert!(owners(Served::Udp(udp.local_addr().unwrap())).contains(&own));
+        assert!(owners(ServerAddress::Udp(udp.local_addr().unwrap())).contains(&own));
         let folder = std::env::temp_dir().join(format!("kvblaster-owner-{own}"));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("of this");
         let unix = UnixListener::bind(&path).unwrap();
-        assert!(owners(Served::Unix(&path)).contains(&own));
+        assert!(owners(ServerAddress::Unix(&path)).contains(&own));
         drop(unix);
         std::fs::remove_dir_all(&folder).unwrap();
     }

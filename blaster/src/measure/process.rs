@@ -1,6 +1,6 @@
 //! The CPU time and memory that a process of this machine uses.
 //!
-//! Where: the server's are read before and after each report, and our own likewise.
+//! Where: read before and after each report, for the servers' processes and for kvblaster's own.
 //! Invariant: a figure that cannot be read is unknown, not zero and not an error.
 //! Source: proc_pid_stat(5), proc_pid_status(5), the kernel's sched-stats.rst: run time and waiting
 //! time of each thread, in nanoseconds.
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 /// The kernel's figures of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
-    /// User and system time, counted in clock ticks.
+    /// User time, counted in clock ticks; `sys_s` is system time.
     usr_s: f64,
     sys_s: f64,
-    /// Both together over the existing threads, counted in nanoseconds.
+    /// User and system time of the threads that exist now, counted in nanoseconds.
     run_s: Option<f64>,
-    /// Time in which its threads were ready to run but had no CPU, summed.
+    /// Time for which threads were ready to run and had no CPU, summed over the threads.
     waiting_s: Option<f64>,
     rss_bytes: Option<u64>,
     rss_bytes_max: Option<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Reading {
 pub struct ProcessUse {
     /// CPUs kept busy by user code: 1 is one whole CPU.
     pub usr_cpus: f64,
-    /// CPUs kept busy by the kernel on its behalf.
+    /// CPUs kept busy by the kernel on behalf of the process.
     pub sys_cpus: f64,
     /// CPU seconds, user and kernel.
     pub cpu_s: f64,
@@ -38,7 +38,7 @@ pub struct ProcessUse {
     /// True if `cpu_s` is counted in nanoseconds, not in ticks.
     #[serde(default)]
     pub is_exact: bool,
-    /// CPUs that it would have used besides, had they been free.
+    /// Mean number of CPUs that the process waited for: its threads were ready to run on them.
     pub waiting_cpus: Option<f64>,
     /// Resident memory at the end.
     pub rss_bytes: Option<u64>,
@@ -53,23 +53,28 @@ impl ProcessUse {
         self.usr_cpus + self.sys_cpus
     }
 
-    /// CPU time per request; none without requests, or if it is too short to tell.
+    /// CPU time per request. None without requests, or if the CPU time is too short to be measured.
     pub(crate) fn ns_per_request(&self, requests: u64) -> Option<f64> {
-        (requests > 0 && self.is_told()).then(|| self.cpu_s * 1e9 / requests as f64)
+        (requests > 0 && self.is_measurable()).then(|| self.cpu_s * 1e9 / requests as f64)
     }
 
-    /// True if the CPU time is long enough for the clock that counts it.
-    pub(crate) fn is_told(&self) -> bool {
-        (self.is_exact && self.cpu_s > 0.0) || self.is_split_told()
+    /// True if the CPU time is long enough for the resolution of its clock.
+    pub(crate) fn is_measurable(&self) -> bool {
+        (self.is_exact && self.cpu_s > 0.0) || self.is_split_measurable()
     }
 
     /// True if the CPU time is long enough to split it into user and kernel.
-    pub(crate) fn is_split_told(&self) -> bool {
+    pub(crate) fn is_split_measurable(&self) -> bool {
         self.cpu_s >= TICKS_MIN * self.tick_s
     }
 
-    /// Merges the process's use in two spans, of `seconds` and `other_seconds`.
-    pub(crate) fn and(&self, seconds: f64, other: &ProcessUse, other_seconds: f64) -> ProcessUse {
+    /// Merges the use in two spans of time, which are `seconds` and `other_seconds` long.
+    pub(crate) fn merged_with(
+        &self,
+        seconds: f64,
+        other: &ProcessUse,
+        other_seconds: f64,
+    ) -> ProcessUse {
         let all = (seconds + other_seconds).max(f64::MIN_POSITIVE);
         let mean = |ours: f64, theirs: f64| (ours * seconds + theirs * other_seconds) / all;
         ProcessUse {
@@ -90,7 +95,7 @@ impl ProcessUse {
 }
 
 impl Reading {
-    /// Reads a process; none if it is gone or hidden.
+    /// Reads a process; none if it has ended or is hidden.
     pub(crate) fn of(pid: u32) -> Option<Reading> {
         Reading::at(&Process::new(i32::try_from(pid).ok()?).ok()?)
     }
@@ -115,20 +120,21 @@ impl Reading {
         })
     }
 
-    /// The use since an earlier reading, `seconds` before.
+    /// Returns the use since an earlier reading, which was made `seconds` ago.
     pub(crate) fn since(&self, before: &Reading, seconds: f64) -> ProcessUse {
-        // A process restarted under the same number would count backwards, and a thread that ends
-        // takes its waiting time with it.
+        // A difference can be negative: a new process may have the same id, and the waiting time of
+        // a thread that has ended is no longer counted.
         let since = |now: f64, then: f64| (now - then).max(0.0);
         let (usr_s, sys_s) = (since(self.usr_s, before.usr_s), since(self.sys_s, before.sys_s));
         let (tick_s, ticks_s) = (1.0 / procfs::ticks_per_second() as f64, usr_s + sys_s);
         let run_s = self.run_s.zip(before.run_s).map(|(now, then)| since(now, then));
-        // Without the time of threads that ended, `run_s` is too small, so ticks are used.
+        // `run_s` is too small if threads have ended, because their time is missing. Ticks are then
+        // used.
         let run_s = run_s.filter(|run_s| *run_s >= WHOLE_SHARE * ticks_s - 2.0 * tick_s);
         let cpu_s = run_s.unwrap_or(ticks_s);
         let usr_share = match ticks_s > 0.0 {
             true => usr_s / ticks_s,
-            // Without a tick the process's split so far is the best guess.
+            // Without a tick in this span, the split over the whole life of the process is used.
             false => self.usr_s / (self.usr_s + self.sys_s).max(f64::MIN_POSITIVE),
         };
         let seconds = seconds.max(f64::MIN_POSITIVE);
@@ -149,12 +155,13 @@ impl Reading {
 
 const THREADS_MAX: usize = 10_000;
 
-/// Least number of clock ticks behind a figure: one more or less is a tenth.
+/// Least number of clock ticks for a figure: an error of one tick is then a tenth.
 pub(crate) const TICKS_MIN: f64 = 10.0;
-/// If the existing threads have a smaller share of the process's time than this, some have ended.
+/// If the existing threads have less than this share of the process's CPU time, some have ended.
 const WHOLE_SHARE: f64 = 0.95;
 
-/// Seconds that its threads ran, and waited for a CPU; none if the kernel does not count them.
+/// Returns the seconds for which the threads ran, and for which they waited for a CPU. None if the
+/// kernel does not count them.
 fn scheduled_s(process: &Process) -> Option<(f64, f64)> {
     let tasks = process.tasks().ok()?.take(THREADS_MAX).filter_map(Result::ok);
     let all = tasks.filter_map(|task| {
@@ -181,28 +188,28 @@ mod tests {
         let waits = |waiting_s| Reading { waiting_s: Some(waiting_s), ..after };
         assert_eq!(waits(7.0).since(&waits(2.0), 10.0).waiting_cpus, Some(0.5));
         assert_eq!(waits(1.0).since(&waits(2.0), 10.0).waiting_cpus, Some(0.0));
-        let both = taken.and(10.0, &after.since(&before, 30.0), 30.0);
+        let both = taken.merged_with(10.0, &after.since(&before, 30.0), 30.0);
         assert!((both.cpus() - 0.75).abs() < 1e-9);
         assert_eq!(both.cpu_s, 30.0);
     }
 
     #[test]
     fn nanoseconds_are_told_where_the_kernel_counts_them_and_few_ticks_tell_nothing() {
-        // 4 ms of CPU time in a second: no tick saw it, or one did.
+        // 4 ms of CPU time in a second: the kernel counts no tick or one tick.
         let before = Reading { usr_s: 3.0, sys_s: 1.0, run_s: Some(4.0), ..Reading::default() };
         for ticks_s in [0.0, 0.01] {
             let after = Reading { usr_s: 3.0 + ticks_s, run_s: Some(4.004), ..before };
             let exact = after.since(&before, 1.0);
             assert!((exact.ns_per_request(1000).unwrap() - 4000.0).abs() < 1e-3, "{exact:?}");
-            assert!(exact.is_exact && !exact.is_split_told(), "{exact:?}");
+            assert!(exact.is_exact && !exact.is_split_measurable(), "{exact:?}");
             let ticks =
                 Reading { run_s: None, ..after }.since(&Reading { run_s: None, ..before }, 1.0);
-            assert_eq!((ticks.ns_per_request(1000), ticks.is_told()), (None, false));
+            assert_eq!((ticks.ns_per_request(1000), ticks.is_measurable()), (None, false));
         }
-        // Threads that ended took nine tenths with them: then ticks are used.
+        // Nine tenths of the CPU time are missing, because threads have ended. So ticks are used.
         let after = Reading { usr_s: 4.0, run_s: Some(4.1), ..before };
         let ended = after.since(&before, 1.0);
-        assert_eq!((ended.cpu_s, ended.is_exact, ended.is_split_told()), (1.0, false, true));
+        assert_eq!((ended.cpu_s, ended.is_exact, ended.is_split_measurable()), (1.0, false, true));
     }
 
     #[test]

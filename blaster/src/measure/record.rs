@@ -1,8 +1,8 @@
-//! The form of times and tallies in a result.
+//! The JSON form of times, tallies and reports.
 //!
 //! Where: between a tally and JSON.
-//! Invariant: what is read back equals what was written: the histogram contains everything; the
-//! figures beside it are for readers without HdrHistogram.
+//! Invariant: a value that is read back equals the one that was written. It is read from the
+//! encoded histogram; the figures are written only for readers without HdrHistogram.
 //! Source: HdrHistogram's V2 compressed encoding, in base64, like in its interval logs.
 
 use super::times::{DIGITS, FIGURES, Figure};
@@ -15,16 +15,17 @@ use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2De
 use serde::ser::{self, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Most bytes of an encoded histogram that is read: more than ours can have.
+/// Most bytes of an encoded histogram that is read: more than this program writes.
 const ENCODED_BYTES_MAX: usize = 1 << 20;
 
-/// Times in their written form: count and figures, null without times.
-struct Told<'t> {
+/// Times as they are written: their count and figures (null if there are no times), and the
+/// histogram.
+struct WrittenTimes<'t> {
     times: &'t Times,
     hdr: Option<String>,
 }
 
-impl Serialize for Told<'_> {
+impl Serialize for WrittenTimes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("count", &self.times.len())?;
@@ -52,7 +53,7 @@ impl Serialize for Times {
                 .map(|_| BASE64.encode(bytes))
         };
         let hdr = self.histogram().map(encoded).transpose().map_err(ser::Error::custom)?;
-        Told { times: self, hdr }.serialize(serializer)
+        WrittenTimes { times: self, hdr }.serialize(serializer)
     }
 }
 
@@ -62,7 +63,7 @@ struct Encoded {
     hdr: Option<String>,
 }
 
-/// A report in its written form; values derived from its fields are for readers, and not read back.
+/// A report as it is written. `headroom` and `totals` are derived from the rest, and not read back.
 #[derive(Serialize)]
 struct Report<'r> {
     run: u32,
@@ -77,7 +78,7 @@ struct Report<'r> {
     usage: &'r Usage,
 }
 
-/// All types of request together, like in the text.
+/// The sums over all types of request, like in the text report.
 #[derive(Serialize)]
 struct Totals<'t> {
     offered_per_s: f64,
@@ -98,8 +99,8 @@ struct Totals<'t> {
     not_done: u64,
     not_found: u64,
     not_found_ratio: Option<f64>,
-    response_ns: Told<'t>,
-    service_ns: Told<'t>,
+    response_ns: WrittenTimes<'t>,
+    service_ns: WrittenTimes<'t>,
 }
 
 impl Serialize for Interval {
@@ -126,8 +127,8 @@ impl Serialize for Interval {
             not_done: all.not_done,
             not_found: tally.not_found().0,
             not_found_ratio: tally.not_found_ratio(),
-            response_ns: Told { times: &all.response_ns, hdr: None },
-            service_ns: Told { times: &all.service_ns, hdr: None },
+            response_ns: WrittenTimes { times: &all.response_ns, hdr: None },
+            service_ns: WrittenTimes { times: &all.service_ns, hdr: None },
         };
         Report {
             run,
@@ -151,19 +152,19 @@ impl<'de> Deserialize<'de> for Times {
             return Ok(Times::default());
         };
         if hdr.len() > ENCODED_BYTES_MAX {
-            return Err(de::Error::custom("a histogram that is too long"));
+            return Err(de::Error::custom("a histogram is too long"));
         }
         let bytes = BASE64.decode(hdr).map_err(de::Error::custom)?;
         let histogram =
             Decoder::new().deserialize(&mut bytes.as_slice()).map_err(de::Error::custom)?;
         if histogram.sigfig() > DIGITS {
-            return Err(de::Error::custom("a histogram of more digits than ours"));
+            return Err(de::Error::custom("a histogram has more than 3 significant digits"));
         }
         Ok(Times::from_histogram(histogram))
     }
 }
 
-/// The tallies of a workload's verbs, by name; verbs that were not used are left out.
+/// Tallies by verb, written as a map from the verb's name. Verbs that were not used are left out.
 pub(super) mod by_name {
     use super::{Deserialize, Deserializer, Serialize, Serializer, VERBS, VerbTally, de};
     use std::collections::BTreeMap;

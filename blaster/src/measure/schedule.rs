@@ -1,9 +1,9 @@
 //! The schedule of a measurement: a time to settle, then reports of equal length.
 //!
-//! Where: the clock that moves the epoch on.
-//! Invariant: epoch 0 is the settling and is not reported; epochs 1 to `reports` are reported;
-//! later ones are not.
-//! Source: the paper's section 6.1: six consecutive reports of ten seconds once stable.
+//! Where: the run's clock, which raises the epoch, follows it.
+//! Invariant: epoch 0 is the time to settle and is not reported. Epochs 1 to `reports` are
+//! reported; later epochs are not.
+//! Source: the paper's section 6.1: six consecutive reports of ten seconds in the stable state.
 
 use super::Tally;
 use std::fmt;
@@ -20,16 +20,16 @@ pub const REPORT_MIN: Duration = Duration::from_millis(10);
 /// The schedule of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Traffic before the first report.
+    /// The length of the traffic before the first report.
     pub settle: Duration,
     /// Number of reports.
     pub reports: u32,
-    /// The length of each.
+    /// The length of each report.
     pub report: Duration,
 }
 
 impl Default for Schedule {
-    /// The paper's minute in six reports, after ten seconds of settling.
+    /// The paper's six reports of ten seconds, but after only ten seconds to settle.
     fn default() -> Schedule {
         Schedule { settle: TEN_S, ..PAPER }
     }
@@ -46,7 +46,7 @@ const PAPER: Schedule = Schedule { settle: Duration::from_secs(100), reports: 6,
 pub struct ScheduleError(String, &'static str);
 
 impl Schedule {
-    /// The whole length.
+    /// The length of the whole schedule.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.settle + self.report * self.reports
@@ -79,7 +79,7 @@ impl FromStr for Schedule {
             None => (None, text),
         };
         let settle = match settle {
-            Some(settle) => span(settle).ok_or(refused("what stands before + is no time"))?,
+            Some(settle) => span(settle).ok_or(refused("the text before + is no time"))?,
             None => Schedule::default().settle,
         };
         let why = "it is COUNTxTIME, such as 6x10s, SETTLE+COUNTxTIME, such as 5s+6x10s, or paper";
@@ -90,7 +90,7 @@ impl FromStr for Schedule {
             return Err(refused("there are 1 to 10000 reports"));
         }
         if report < REPORT_MIN {
-            return Err(refused("a report takes 10 ms at least"));
+            return Err(refused("a report takes at least 10 ms"));
         }
         Ok(Schedule { settle, reports, report })
     }
@@ -104,8 +104,8 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Reads a time with its unit: `10s`, `1.5ms`, `2m`, `1h`; without one, seconds. None if it is no
-/// time, or longer than a week.
+/// Parses a time with a unit: `10s`, `1.5ms`, `2m`, `1h`. Without a unit it is in seconds. None if
+/// the text is no time, or if the time is longer than a week.
 #[must_use]
 pub fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -128,27 +128,27 @@ pub fn span(text: &str) -> Option<Duration> {
 #[derive(Debug)]
 pub struct Collector {
     threads: u32,
-    open: Vec<Open>,
+    open: Vec<OpenEpoch>,
 }
 
 /// An epoch that not all threads have handed over yet.
 #[derive(Debug)]
-struct Open {
+struct OpenEpoch {
     epoch: u32,
-    came: u32,
-    merged: Merged,
+    tallies: u32,
+    merged: MergedTally,
 }
 
 /// The counts of all threads in one epoch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Merged {
-    /// The sum of all tallies.
+pub struct MergedTally {
+    /// The sum of the threads' tallies.
     pub tally: Tally,
     /// The share of its time that the busiest thread was on a CPU.
     pub busiest: f64,
 }
 
-impl Merged {
+impl MergedTally {
     /// Adds one thread's tally.
     pub fn merge(&mut self, tally: &Tally) {
         self.tally.merge(tally);
@@ -158,9 +158,10 @@ impl Merged {
     }
 }
 
-impl Merged {
-    /// Adds another part of the same threads' time. `busiest` becomes an upper bound.
-    pub(crate) fn join(&mut self, other: &Merged) {
+impl MergedTally {
+    /// Adds a later tally of the same threads. `busiest` becomes the mean weighted by time, which
+    /// is an upper bound.
+    pub(crate) fn join(&mut self, other: &MergedTally) {
         let (ours, theirs) = (self.tally.wall_ns as f64, other.tally.wall_ns as f64);
         let all = (ours + theirs).max(1.0);
         self.busiest = (self.busiest * ours + other.busiest * theirs) / all;
@@ -169,34 +170,37 @@ impl Merged {
 }
 
 impl Collector {
-    /// Returns a collector for `threads` threads, each of which hands over each epoch once.
+    /// Returns a collector for `threads` threads, each of which hands over one tally for each
+    /// epoch.
     #[must_use]
     pub fn new(threads: u32) -> Collector {
         Collector { threads, open: Vec::new() }
     }
 
-    /// Takes one thread's tally of an epoch. Returns the epoch if the tally completes it.
-    pub fn take(&mut self, epoch: u32, tally: &Tally) -> Option<(u32, Merged)> {
+    /// Adds one thread's tally of an epoch. If all threads' tallies are there, returns the epoch
+    /// and their sum.
+    pub fn take(&mut self, epoch: u32, tally: &Tally) -> Option<(u32, MergedTally)> {
         let at = match self.open.iter().position(|open| open.epoch == epoch) {
             Some(at) => at,
             None => {
-                self.open.push(Open { epoch, came: 0, merged: Merged::default() });
+                self.open.push(OpenEpoch { epoch, tallies: 0, merged: MergedTally::default() });
                 self.open.len() - 1
             }
         };
         let open = &mut self.open[at];
-        open.came += 1;
+        open.tallies += 1;
         open.merged.merge(tally);
-        if open.came < self.threads {
+        if open.tallies < self.threads {
             return None;
         }
-        let Open { epoch, merged, .. } = self.open.swap_remove(at);
+        let OpenEpoch { epoch, merged, .. } = self.open.swap_remove(at);
         Some((epoch, merged))
     }
 
-    /// Returns the incomplete epochs, in their order, as when the run was stopped.
+    /// Returns the epochs for which tallies are missing, in their order. There are such epochs if
+    /// the run was stopped.
     #[must_use]
-    pub fn rest(mut self) -> Vec<(u32, Merged)> {
+    pub fn rest(mut self) -> Vec<(u32, MergedTally)> {
         self.open.sort_by_key(|open| open.epoch);
         self.open.into_iter().map(|open| (open.epoch, open.merged)).collect()
     }

@@ -1,8 +1,8 @@
-//! The test whether the reports of a run agree: figures merged from all rest on each.
+//! Tests whether the reports of a run agree. If they do not, figures merged from all mean little.
 //!
-//! Where: beside the self-check; the report's page marks figures by it.
-//! Invariant: the order of the reports plays no part, and less than half of them, however far off,
-//! do not move the median.
+//! Where: called with the self-check; the report's page uses it to mark figures.
+//! Invariant: the order of the reports does not matter. If less than half of the reports are far
+//! off, the median stays among the others.
 //! Source: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993): the median and the
 //! median absolute deviation in place of mean and standard deviation; here of logarithms.
 
@@ -12,19 +12,19 @@ use crate::words::{grouped, time, whole};
 
 /// The rule that reports agree.
 pub const UNSTEADY: &str = "unsteady";
-/// Median absolute deviations beyond which a report stands apart: 3.5 standard deviations, for
-/// normally distributed values.
+/// A report differs from the others if it is more than this many median absolute deviations from
+/// the median: for normally distributed values, 3.5 standard deviations.
 const DEVIATIONS_MAX: f64 = 3.5 * 1.4826;
-/// Times within this factor of the median agree, however close to it the others are.
+/// Times within this factor of the median always agree.
 pub const TIMES_NEAR: f64 = 2.0;
-/// The same factor for rates, which are sums of all that happens in a report.
+/// Rates within this factor of the median always agree.
 pub const RATES_NEAR: f64 = 1.25;
-/// Least number of answers beyond a percentile for it to be told.
+/// A percentile is reported only if at least this many answers are later.
 pub(crate) const BEYOND_MIN: f64 = 10.0;
 /// Most reports named in a sentence.
 const NAMED_MAX: usize = 4;
 
-/// The median; for an even number of values, the mean of both in the middle.
+/// Returns the median: for an even number of values, the mean of the two in the middle.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -33,13 +33,14 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// A percentile of times, if enough of them lie beyond it.
-pub(crate) fn told_ns(times: &Times, quantile: f64) -> Option<f64> {
+/// Returns a percentile of times, if at least `BEYOND_MIN` times are beyond it.
+pub(crate) fn reliable_quantile_ns(times: &Times, quantile: f64) -> Option<f64> {
     let is_told = times.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
     times.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
 }
 
-/// The reports that stand apart by a figure. A factor of `near` is never apart, its square always.
+/// Returns the indices of the reports whose figure differs from the median. A report within a
+/// factor of `near` never differs; one beyond its square always does.
 pub(crate) fn apart(
     reports: &[Interval],
     near: f64,
@@ -55,13 +56,18 @@ pub(crate) fn apart(
     logs.iter().enumerate().filter(|(_, log)| off(log) > most).map(|(nth, _)| nth).collect()
 }
 
-/// A figure by which reports are compared: its name, the factor within which they agree, the figure
-/// itself, and its format.
+/// A figure by which reports are compared: its name, the factor within which reports agree, the
+/// function that reads the figure, and its format.
 type Figure = (&'static str, f64, fn(&Interval) -> Option<f64>, fn(f64) -> String);
-/// The figures. The rate is last, because it means nothing if reports are asked for different
-/// rates.
+/// The figures by which reports are compared. The rate is last, so that it can be left out if the
+/// reports have different requested rates.
 const FIGURES: [Figure; 3] = [
-    ("p99", TIMES_NEAR, |report| told_ns(&report.tally.total().response_ns, 0.99), time_of),
+    (
+        "p99",
+        TIMES_NEAR,
+        |report| reliable_quantile_ns(&report.tally.total().response_ns, 0.99),
+        time_of,
+    ),
     ("mean", TIMES_NEAR, |report| report.tally.total().response_ns.mean_ns(), time_of),
     ("rate", RATES_NEAR, |report| Some(report.achieved_per_s()), |rate| grouped(rate) + "/s"),
 ];
@@ -74,25 +80,27 @@ fn figures(is_even: bool) -> impl Iterator<Item = &'static Figure> {
     FIGURES.iter().take(if is_even { FIGURES.len() } else { FIGURES.len() - 1 })
 }
 
-/// The reports that stand apart by any figure. `is_even`: each report is asked for the same rate.
+/// Returns the indices of the reports that differ by any figure. `is_even` is true if all reports
+/// have the same requested rate.
 pub(crate) fn all_apart(reports: &[Interval], is_even: bool) -> Vec<usize> {
     figures(is_even).flat_map(|(_, near, of, _)| apart(reports, *near, of)).collect()
 }
 
-/// Names the reports that stand apart, and the figures. `is_even`: like in `all_apart`.
+/// Returns a remark that names the reports that differ, and their figures. `is_even` is as for
+/// `all_apart`.
 pub(crate) fn remark(reports: &[Interval], is_even: bool) -> Option<Remark> {
     let told: Vec<String> =
         figures(is_even).filter_map(|figure| disagreement(reports, figure)).collect();
     let sentence = format!(
-        "the reports disagree: {}. Something disturbed the measurement, or the server has such \
-         moments; what is made of all reports may differ as much when it is measured again",
+        "the reports disagree: {}. Something disturbed the measurement, or the server is \
+         sometimes slow; figures of all reports together may differ as much in another run",
         told.join("; ")
     );
     let remark = Remark { rule: UNSTEADY.to_owned(), severity: Severity::Warning, sentence };
     (!told.is_empty()).then_some(remark)
 }
 
-/// Describes the reports that stand apart by one figure.
+/// Describes the reports that differ by one figure; none if all agree.
 fn disagreement(reports: &[Interval], (name, near, of, words): &Figure) -> Option<String> {
     let apart = apart(reports, *near, of);
     let named = apart.iter().take(NAMED_MAX).filter_map(|nth| {
@@ -118,7 +126,7 @@ mod tests {
 
     const NONE: [usize; 0] = [];
 
-    /// One report per time in ms: half of its requests take this time, the others 0.1 ms.
+    /// One report for each time in ms. Half of its requests take this time, the others 0.1 ms.
     fn reports(ms: &[f64]) -> Vec<Interval> {
         let report = |ms: &f64| {
             let mut tally = Tally::new(1_000_000);
@@ -157,8 +165,8 @@ mod tests {
     #[test]
     fn reports_that_agree_are_not() {
         assert_eq!(apart_of(&[0.7, 1.4, 0.8, 1.3, 0.9, 0.7]), NONE);
-        // Within twice the median they agree, though the others are equal; a little above, if the
-        // others differ as well.
+        // Within twice the median a report agrees, even if the others are equal. A little above, it
+        // agrees if the others differ as well.
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 1.9]), NONE);
         assert_eq!(apart_of(&[1.0, 1.0, 1.0, 1.0, 2.1]), [4]);
         assert_eq!(apart_of(&[0.7, 1.0, 1.4, 0.8, 2.1]), NONE);
@@ -193,7 +201,7 @@ mod tests {
         few[0].tally = Tally::default();
         few[0].tally.answered_n(Verb::Get, 9_000_000_000, None, 1);
         assert_eq!(apart(&few, TIMES_NEAR, FIGURES[0].2), NONE);
-        // If nothing was answered at all, another rule applies.
+        // For a report without answers there is another rule.
         few[0].tally = Tally::default();
         assert_eq!(remark(&few, true), None);
     }

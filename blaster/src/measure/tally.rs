@@ -1,31 +1,31 @@
 //! One thread's counts and times in one epoch, per type of request.
 //!
-//! Where: a driving thread fills one and hands it over when the epoch moves on.
-//! Invariant: for each type, `sent` = `answered` + `timeouts` + the requests still under way when
-//! the epoch ended (or lost with its connection): tallies of neighbouring epochs differ by those.
+//! Where: a driving thread fills a tally and hands it over when the epoch changes.
+//! Invariant: for each type, over all epochs, `sent` = `answered` + `timeouts`. In one epoch the
+//! two differ by the requests in flight at its start and at its end.
 //! Source: the paper's section 5.2.2: counts, RTT and late responses per request type.
 
 use super::{Times, record};
 use crate::workload::{VERBS, Verb};
 use serde::{Deserialize, Serialize};
 
-/// Adds these counts of `$theirs` to `$ours`.
+/// Adds the named counts of `$theirs` to those of `$ours`.
 macro_rules! add {
     ($ours:expr, $theirs:expr, $($count:ident)+) => { $($ours.$count += $theirs.$count;)+ };
 }
 
 /// The answer for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum KeyAnswer {
     /// A value.
     Hit,
     /// No value.
     Miss,
     /// Stored, deleted or appended.
     Done,
-    /// Refused in good order: nothing to delete, nothing to append to.
+    /// Not done, which is no error: nothing to delete, nothing to append to.
     NotDone,
-    /// A value, and not the one that was set.
+    /// A value other than the one that was set.
     Corrupt,
 }
 
@@ -34,7 +34,7 @@ pub enum Finding {
 pub struct VerbTally {
     /// Requests sent.
     pub sent: u64,
-    /// Requests answered, errors included; a multiget when all its keys are.
+    /// Requests answered, errors included. A multiget counts once all its keys are answered.
     pub answered: u64,
     /// Keys in the requests sent.
     pub keys: u64,
@@ -42,59 +42,59 @@ pub struct VerbTally {
     pub hits: u64,
     /// Keys that had no value.
     pub misses: u64,
-    /// Keys for which nothing was to be done (NOT_STORED, NOT_FOUND).
+    /// Keys for which the server did nothing (NOT_STORED, NOT_FOUND).
     pub not_done: u64,
-    /// Requests answered by an error of the server; they are `answered` too.
+    /// Requests that the server answered with an error; they count in `answered` too.
     pub errors: u64,
     /// Keys with a value other than the one set; only counted if values are verified.
     pub corrupt: u64,
     /// Requests answered later than the target. Those in `timeouts` and `unsent` are late as well.
     pub late: u64,
-    /// Requests given up: not answered in time, or cut off with their connection.
+    /// Requests given up: not answered in time, or their connection broke.
     pub timeouts: u64,
-    /// Requests that were due and never sent, because no connection took them.
+    /// Requests that were due and never sent, because no connection accepted them.
     #[serde(default)]
     pub unsent: u64,
-    /// From the intended time of sending to the answer.
+    /// Times from the intended time of sending to the answer.
     pub response_ns: Times,
-    /// From the sending to the answer.
+    /// Times from the actual time of sending to the answer.
     pub service_ns: Times,
 }
 
 /// Losses, reorderings and duplicates over UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpTally {
-    /// Requests given up whose reply never came in full.
+    /// Requests given up whose complete answer never arrived.
     pub lost: u64,
-    /// Datagrams that came before one sent earlier.
+    /// Answers that arrived after the answer to a later request.
     pub reordered: u64,
-    /// Datagrams that came again.
+    /// Datagrams that arrived a second time.
     pub duplicate: u64,
     /// Requests given up.
     pub timeouts: u64,
 }
 
-/// Errors by which servers refused, by the reason they gave.
+/// The errors with which servers refused requests, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
-    /// There is no room for the item.
+    /// The server has no memory for the item.
     pub out_of_memory: u64,
     /// A value or a key is too long.
     pub too_large: u64,
     /// The server does not know the request: another protocol, an older version.
     pub not_understood: u64,
-    /// The client may not ask this: no authentication, a replica.
+    /// The client is not allowed to do this: it is not authenticated, or the server is a replica.
     pub not_allowed: u64,
     /// Another reason.
     pub other: u64,
-    /// The words of the first refusal, as far as they can be printed.
+    /// The text of the first refusal, without control characters, at most `FIRST_CHARS_MAX` long.
     pub first: Option<String>,
 }
 
 const FIRST_CHARS_MAX: usize = 120;
 
 impl Refusals {
-    /// Counts one refusal by its words: a line of memcached's, an error of Redis's.
+    /// Counts one refusal by its text: a line from memcached, or an error from Redis.
     #[cold]
     pub fn count(&mut self, words: &[u8]) {
         let text = String::from_utf8_lossy(words);
@@ -147,13 +147,13 @@ pub struct Tally {
     /// One per type of request, in the order of `VERBS`.
     #[serde(with = "record::by_name")]
     pub verbs: [VerbTally; VERBS.len()],
-    /// How much later than intended requests were sent.
+    /// Times from the intended to the actual time of sending.
     pub lateness_ns: Times,
-    /// CPU time the driving threads took, summed.
+    /// CPU time of the driving threads, summed.
     pub busy_ns: u64,
-    /// Time the epoch took, summed over threads.
+    /// Clock time of the epoch, summed over the threads.
     pub wall_ns: u64,
-    /// Requests that were due, sent or not.
+    /// Requests that fell due, sent or not.
     pub offered: u64,
     /// Connections made.
     pub connects: u64,
@@ -162,7 +162,7 @@ pub struct Tally {
     /// Attempts to connect that failed.
     #[serde(default)]
     pub refused: u64,
-    /// Connections that ended although only the server could have ended them.
+    /// Connections that the server ended.
     #[serde(default)]
     pub reset: u64,
     /// Requests given up because their connection was lost.
@@ -177,10 +177,10 @@ pub struct Tally {
     pub sent_bytes: u64,
     /// Bytes received, as taken from the transport.
     pub received_bytes: u64,
-    /// Streams given up because the bytes received made no sense.
+    /// Streams given up, and datagrams ignored, because their bytes did not follow the protocol.
     pub broken: u64,
-    /// Requests sent late because a socket was full or too many were outstanding, including those
-    /// queued behind them.
+    /// Requests sent late because a socket was full or too many requests were outstanding, and
+    /// later requests delayed by these.
     pub held_back: u64,
     /// A response longer than this is late.
     pub late_limit_ns: u64,
@@ -215,14 +215,14 @@ impl Tally {
 
     /// Counts the answer for one key of a request.
     #[inline]
-    pub fn found(&mut self, verb: Verb, finding: Finding) {
+    pub fn found(&mut self, verb: Verb, finding: KeyAnswer) {
         let tally = &mut self.verbs[verb as usize];
         match finding {
-            Finding::Hit => tally.hits += 1,
-            Finding::Miss => tally.misses += 1,
-            Finding::Done => {}
-            Finding::NotDone => tally.not_done += 1,
-            Finding::Corrupt => {
+            KeyAnswer::Hit => tally.hits += 1,
+            KeyAnswer::Miss => tally.misses += 1,
+            KeyAnswer::Done => {}
+            KeyAnswer::NotDone => tally.not_done += 1,
+            KeyAnswer::Corrupt => {
                 tally.hits += 1;
                 tally.corrupt += 1;
             }
@@ -244,8 +244,8 @@ impl Tally {
         self.verbs[verb as usize].errors += u64::from(is_error);
     }
 
-    /// Counts `count` requests answered in full, all after the same times. The caller counts
-    /// errors, and records the service times if it passes none here.
+    /// Counts `count` requests answered in full with the same times. The caller counts errors. If
+    /// `service_ns` is none, the caller also records the service times.
     #[inline]
     pub fn answered_n(
         &mut self,
@@ -268,7 +268,7 @@ impl Tally {
         self.verbs[verb as usize].timeouts += 1;
     }
 
-    /// Counts a due request that no connection took before it was given up.
+    /// Counts a due request that was given up because no connection accepted it.
     pub fn unsent(&mut self, verb: Verb) {
         self.verbs[verb as usize].unsent += 1;
     }
@@ -279,13 +279,15 @@ impl Tally {
         self.refused + self.reset
     }
 
-    /// Adds only what `other` gave up: `other` holds the end of requests counted here.
+    /// Adds only the requests that `other` gave up. `other` is the tally of the time after this
+    /// one, and those requests were sent in this tally's time.
     pub fn give_up(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.timeouts += theirs.timeouts;
             ours.unsent += theirs.unsent;
         }
-        // A request that could not be sent may have been counted as due before.
+        // Adds the requests that fell due in `other` and were not sent. Other unsent requests may
+        // already be counted in `self.offered`.
         let sent: u64 = other.verbs.iter().map(|verb| verb.sent).sum();
         self.offered += other.offered.saturating_sub(sent);
         add!(self, other, cut_off refused reset);
@@ -306,9 +308,9 @@ impl Tally {
         self.late_limit_ns = self.late_limit_ns.max(other.late_limit_ns);
     }
 
-    /// Returns the number of keys that the server said it does not have, and of all keys whose
-    /// answer could say that. A SET is done in either case, and an ADD is not done if there is an
-    /// item, so neither counts.
+    /// Returns the number of keys that the server reported as not found, and the number of all keys
+    /// for which it could have done so. SET and ADD do not count: a SET succeeds in either case,
+    /// and an ADD fails if there is an item.
     #[must_use]
     pub fn not_found(&self) -> (u64, u64) {
         let mut sums = (0, 0);
@@ -325,14 +327,14 @@ impl Tally {
         sums
     }
 
-    /// The first of `not_found` as a share of the second; none if no key was looked for.
+    /// The first number of `not_found` divided by the second; none if the second is 0.
     #[must_use]
     pub fn not_found_ratio(&self) -> Option<f64> {
         let (missing, keys) = self.not_found();
         (keys > 0).then(|| missing as f64 / keys as f64)
     }
 
-    /// The share of failures among requests and connections; none if there was neither.
+    /// The share of failures among requests and failed connections; none if there are neither.
     #[must_use]
     pub fn failure_ratio(&self) -> Option<f64> {
         let (total, connections) = (self.total(), self.failed_connections());
@@ -340,7 +342,7 @@ impl Tally {
         (all > 0).then(|| (total.failed() + connections) as f64 / all as f64)
     }
 
-    /// All types of request together.
+    /// The sum over all types of request.
     #[must_use]
     pub fn total(&self) -> VerbTally {
         let mut total = VerbTally::default();
@@ -358,13 +360,13 @@ impl VerbTally {
         self.service_ns.merge(&other.service_ns);
     }
 
-    /// Number of requests that were due and never answered, sent or not.
+    /// Number of requests given up, sent or not.
     #[must_use]
     pub fn never(&self) -> u64 {
         self.timeouts + self.unsent
     }
 
-    /// Number of requests that did not end well: errors, wrong values, and those never answered.
+    /// Number of failures: errors, wrong values, and requests never answered.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.errors + self.never() + self.corrupt
@@ -395,7 +397,7 @@ impl VerbTally {
         self.of_ended(self.failed())
     }
 
-    /// The share never answered among the requests that ended; none if none did.
+    /// The share of requests given up among the requests that ended; none if none did.
     #[must_use]
     pub fn timeout_ratio(&self) -> Option<f64> {
         self.of_ended(self.never())
@@ -411,14 +413,15 @@ impl VerbTally {
 mod tests {
     use super::*;
 
-    /// A tally of made-up requests, the same for the same range.
+    /// A tally of artificial requests, which depend only on their numbers.
     fn of(requests: std::ops::Range<u64>) -> Tally {
         let mut tally = Tally::new(1_000_000);
         for request in requests {
             let verb = VERBS[usize::try_from(request % 4).unwrap()];
             let (intended, sent) = (request * 1000, request * 1000 + request % 7);
             tally.sent(verb, 1 + request % 3, intended, sent);
-            let findings = [Finding::Hit, Finding::Miss, Finding::NotDone, Finding::Corrupt];
+            let findings =
+                [KeyAnswer::Hit, KeyAnswer::Miss, KeyAnswer::NotDone, KeyAnswer::Corrupt];
             tally.found(verb, findings[usize::try_from(request % 13 % 4).unwrap()]);
             match request % 11 {
                 0 => tally.timed_out(verb),
@@ -450,20 +453,20 @@ mod tests {
         let mut tally = Tally::new(1);
         assert_eq!(tally.not_found_ratio(), None);
         let said = [
-            (Verb::Get, Finding::Hit),
-            (Verb::Get, Finding::Miss),
-            (Verb::Set, Finding::Done),
-            (Verb::Set, Finding::NotDone),
-            (Verb::Delete, Finding::NotDone),
-            (Verb::Append, Finding::Done),
-            (Verb::Add, Finding::NotDone),
-            (Verb::Replace, Finding::NotDone),
+            (Verb::Get, KeyAnswer::Hit),
+            (Verb::Get, KeyAnswer::Miss),
+            (Verb::Set, KeyAnswer::Done),
+            (Verb::Set, KeyAnswer::NotDone),
+            (Verb::Delete, KeyAnswer::NotDone),
+            (Verb::Append, KeyAnswer::Done),
+            (Verb::Add, KeyAnswer::NotDone),
+            (Verb::Replace, KeyAnswer::NotDone),
         ];
         for (verb, finding) in said {
             tally.found(verb, finding);
             tally.answered(verb, false, 0, 0, 1);
         }
-        // A refusal, or no answer at all, says neither.
+        // An error or a missing answer does not show whether the key exists, so it does not count.
         tally.answered(Verb::Delete, true, 0, 0, 1);
         tally.timed_out(Verb::Delete);
         assert_eq!((tally.not_found(), tally.not_found_ratio()), ((3, 5), Some(0.6)));

@@ -1,13 +1,13 @@
 //! A histogram of times: 1 ns to 100 s with three significant digits, in bounded memory.
 //!
-//! Where: in each tally, on the path of each answer.
-//! Invariant: a time is never lost: one above `TIME_NS_MAX` counts as the longest.
+//! Where: in each tally; each answer is recorded here.
+//! Invariant: each time is counted; one above `TIME_NS_MAX` counts as `TIME_NS_MAX`.
 //! Source: Gil Tene's HdrHistogram, whose V2 format and interval logs other tools read.
 
-use super::steady::told_ns;
+use super::steady::reliable_quantile_ns;
 use hdrhistogram::Histogram;
 
-/// The longest time that is distinguished.
+/// The longest time that can be recorded; longer times count as this one.
 pub const TIME_NS_MAX: u64 = 100_000_000_000;
 /// Significant decimal digits kept of each time.
 pub const DIGITS: u8 = 3;
@@ -17,7 +17,7 @@ pub const DIGITS: u8 = 3;
 pub struct Times(Option<Histogram<u64>>);
 
 impl Times {
-    /// Wraps a histogram that was read back.
+    /// Returns the times of a histogram that was read from a file.
     pub(crate) fn from_histogram(histogram: Histogram<u64>) -> Times {
         Times(Some(histogram))
     }
@@ -32,7 +32,7 @@ impl Times {
     #[inline]
     pub fn record_n(&mut self, ns: u64, count: u64) {
         if self.0.is_none() {
-            // The crate accepts these constant bounds, as a test checks.
+            // These constant bounds are valid, which a test checks, so `ok` is never none.
             self.0 = Histogram::new_with_bounds(1, TIME_NS_MAX, DIGITS).ok();
         }
         if let Some(histogram) = &mut self.0 {
@@ -44,8 +44,8 @@ impl Times {
     pub fn merge(&mut self, other: &Times) {
         let Some(theirs) = &other.0 else { return };
         match &mut self.0 {
-            // Bounds may differ, because a histogram read from a file may be narrower; no time is
-            // lost.
+            // `add` fails if their range exceeds ours, as that of a histogram read from a file may.
+            // Then each bucket is added on its own, so that no time is lost.
             Some(ours) => {
                 if ours.add(theirs).is_err() {
                     for step in theirs.iter_recorded() {
@@ -96,7 +96,7 @@ impl Times {
         self.some().map(Histogram::max)
     }
 
-    /// The time that a share of `quantile` (0 to 1) does not exceed; none without times.
+    /// The time that a share `quantile` (0 to 1) of the times does not exceed; none without times.
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.some().map(|histogram| histogram.value_at_quantile(quantile))
@@ -113,14 +113,14 @@ impl Times {
     }
 }
 
-/// A figure of times, in nanoseconds; none without times.
+/// The way to compute a figure of times, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(crate) enum Figure {
-    /// The time that this share does not exceed.
+    /// The time that this share of the times does not exceed.
     Quantile(f64),
-    /// One of the times themselves.
+    /// The shortest or the longest of the times.
     Time(fn(&Times) -> Option<u64>),
-    /// A figure computed from all of them.
+    /// A figure computed from all times.
     Computed(fn(&Times) -> Option<f64>),
 }
 
@@ -147,17 +147,17 @@ impl Figure {
         }
     }
 
-    /// The figure of these times, if there are enough of them to tell it.
-    pub(crate) fn told_of(self, times: &Times) -> Option<f64> {
+    /// Returns the figure; none if there are too few times for it.
+    pub(crate) fn reliable_of(self, times: &Times) -> Option<f64> {
         match self {
-            Figure::Quantile(share) => told_ns(times, share),
+            Figure::Quantile(share) => reliable_quantile_ns(times, share),
             other => other.of(times),
         }
     }
 }
 
 impl PartialEq for Times {
-    /// True if both counted the same times equally often.
+    /// True if each time was counted equally often in both.
     fn eq(&self, other: &Times) -> bool {
         match (self.some(), other.some()) {
             (None, None) => true,

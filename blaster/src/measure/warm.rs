@@ -1,54 +1,54 @@
-//! The test whether the hit ratio has settled.
+//! Decides when the cache is warm: when the hit ratio has settled.
 //!
 //! ```text
 //! |...................half|......quarter......|......quarter......|now
 //!                           hits of its keys     hits of its keys    do they differ?
 //! ```
 //!
-//! Where: `course` asks it every second of the traffic before a schedule.
-//! Invariant: the caller gives times and counts. The compared spans grow with the time so far, so a
-//! ratio that moves slowly does not pass for a constant one.
+//! Where: `course` calls it every second of the traffic before a schedule.
+//! Invariant: the caller passes times and counts. The compared spans grow with the time so far, so
+//! that a ratio that changes slowly does not count as settled too early.
 
 use std::time::Duration;
 
 /// Least time before anything counts as settled.
 const WARM_MIN: Duration = Duration::from_secs(5);
-/// Most by which the ratios of the two quarters may differ: half a point,
+/// Most by which the hit ratios of the last two quarters may differ: half a percentage point.
 const APART_MAX: f64 = 0.005;
-/// and at most this share of the hits or of the misses, whichever are fewer,
+/// They may also differ at most by this share of the hits or of the misses, whichever are fewer,
 const SHARE_MAX: f64 = 0.02;
-/// unless that is less than this many standard errors of the difference.
+/// or by this many standard errors of the difference, whichever of the two bounds is larger.
 const ERRORS: f64 = 3.0;
 
-/// Sums since the start.
+/// Numbers of hits and of keys from the start to the time `at`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct HitSums {
     at: Duration,
     hits: u64,
     keys: u64,
 }
 
-/// The course of the hit ratio.
+/// The hit ratio over time.
 #[derive(Debug)]
-pub struct Warm {
-    seen: Vec<Seen>,
+pub struct WarmUp {
+    sums: Vec<HitSums>,
 }
 
-impl Default for Warm {
-    fn default() -> Warm {
-        Warm { seen: vec![Seen::default()] }
+impl Default for WarmUp {
+    fn default() -> WarmUp {
+        WarmUp { sums: vec![HitSums::default()] }
     }
 }
 
-impl Warm {
-    /// Adds the hits among `keys` keys looked up until `at`.
+impl WarmUp {
+    /// Adds `hits` hits among the `keys` keys that were looked up between the last call and `at`.
     pub(crate) fn add(&mut self, at: Duration, hits: u64, keys: u64) {
-        let last = self.seen.last().copied().unwrap_or_default();
-        self.seen.push(Seen { at, hits: last.hits + hits, keys: last.keys + keys });
+        let last = self.sums.last().copied().unwrap_or_default();
+        self.sums.push(HitSums { at, hits: last.hits + hits, keys: last.keys + keys });
     }
 
-    /// The hit ratios of the last quarter of the time so far, and of the quarter before; none if
-    /// nothing was looked up in one of them.
+    /// Returns the hit ratios of the last quarter of the time so far and of the third quarter. None
+    /// if no key was looked up in one of them.
     pub(crate) fn ratios(&self) -> Option<[f64; 2]> {
         let [last, before] = self.quarters();
         Some([last.0?, before.0?])
@@ -62,19 +62,19 @@ impl Warm {
         let variance = mean * (1.0 - mean);
         let error = (variance / keys as f64 + variance / keys_before as f64).sqrt();
         let apart_max = (SHARE_MAX * mean.min(1.0 - mean)).max(ERRORS * error).min(APART_MAX);
-        let is_long = self.seen.last().is_some_and(|last| last.at >= WARM_MIN);
+        let is_long = self.sums.last().is_some_and(|last| last.at >= WARM_MIN);
         is_long && (last - before).abs() <= apart_max
     }
 
-    /// The hit ratio and the number of keys of both quarters, the last first.
+    /// Returns the hit ratio and the number of keys of the last quarter and of the third quarter.
     fn quarters(&self) -> [(Option<f64>, u64); 2] {
-        let now = self.seen.last().copied().unwrap_or_default();
+        let now = self.sums.last().copied().unwrap_or_default();
         let until = |part: u32| {
             let at = now.at * part / 4;
-            let at = self.seen.partition_point(|seen| seen.at <= at);
-            self.seen.get(at.saturating_sub(1)).copied().unwrap_or_default()
+            let at = self.sums.partition_point(|sums| sums.at <= at);
+            self.sums.get(at.saturating_sub(1)).copied().unwrap_or_default()
         };
-        let between = |from: Seen, to: Seen| {
+        let between = |from: HitSums, to: HitSums| {
             let keys = to.keys - from.keys;
             ((keys > 0).then(|| (to.hits - from.hits) as f64 / keys as f64), keys)
         };
@@ -88,9 +88,10 @@ mod tests {
 
     const KEYS: u64 = 100_000;
 
-    /// Seconds until it has settled, with these numbers of hits among `keys` keys each second.
+    /// Returns the second at which the hit ratio has settled, if `hits(second)` of `keys` keys hit
+    /// in each second.
     fn settled(keys: u64, hits: impl Fn(u64) -> u64) -> Option<u64> {
-        let mut warm = Warm::default();
+        let mut warm = WarmUp::default();
         (1..=600).find(|second| {
             warm.add(Duration::from_secs(*second), hits(*second), keys);
             warm.is_settled()
@@ -101,12 +102,12 @@ mod tests {
     fn what_stands_has_settled_at_once_and_what_rises_when_it_has_risen() {
         assert_eq!(settled(KEYS, |_| 90_000), Some(5));
         assert_eq!(settled(KEYS, |_| 0), Some(5));
-        // A rise of a minute to 60 % and to 2 %: as much time again must pass afterwards.
+        // The ratio rises for a minute, to 60 % or to 2 %. About another minute must pass then.
         for hits in [60_000, 2_000] {
             let at = settled(KEYS, |second| hits * second.min(60) / 60).unwrap();
             assert!((100..=130).contains(&at), "{hits}: {at}");
         }
-        // A rise that makes up 16 % of the rest in each second.
+        // In each second the ratio rises by 16 % of the distance to its final value.
         let missing = |second: u64| (0..second).fold(50_000, |left, _| left * 84 / 100);
         let at = settled(KEYS, |second| 90_000 - missing(second)).unwrap();
         assert!(missing(at) < 100, "{at}: {}", missing(at));
@@ -114,8 +115,8 @@ mod tests {
 
     #[test]
     fn chance_neither_settles_nor_hinders_it() {
-        // A hundred keys a second, about half of them hits, at random: two quarters of few keys
-        // say nothing.
+        // A hundred keys a second, of which a random half are hits. Two quarters with few keys do
+        // not settle it.
         let drawn = |second: u64| {
             let bits = |n| simulate::sizes::mix(second * 2 + n).count_ones();
             u64::from(bits(0) + bits(1)) * 100 / 128
@@ -123,6 +124,6 @@ mod tests {
         let at = settled(100, drawn).unwrap();
         assert!(at > 5, "{at}");
         assert_eq!(settled(0, |_| 0), None);
-        assert_eq!(Warm::default().ratios(), None);
+        assert_eq!(WarmUp::default().ratios(), None);
     }
 }

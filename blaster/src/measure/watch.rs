@@ -1,11 +1,11 @@
 //! The use of the machine and of its processes during a report.
 //!
-//! Where: read when the epoch moves on, between two reports.
+//! Where: read when the epoch changes, between two reports.
 //! Invariant: reading never fails; an unknown figure is absent.
 //! Source: the thesis's section 3.1.2, and section 8 of the performance analysis of memcached.
 
 use super::cpu::{CpuShares, CpuTicks};
-use super::owner::{self, Served};
+use super::owner::{self, ServerAddress};
 use super::process::{ProcessUse, Reading};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -33,21 +33,22 @@ pub(crate) struct Moment {
 pub struct Usage {
     /// This machine's CPUs by category.
     pub machine: Option<CpuShares>,
-    /// The generator itself.
+    /// This process, the generator.
     pub client: Option<ProcessUse>,
-    /// The servers on this machine, together; none if they are elsewhere or hidden.
+    /// The sum over the server processes on this machine; none if none was found.
     pub server: Option<ProcessUse>,
 }
 
 impl Usage {
-    /// Merges two spans of time by their lengths; a figure unknown in either is unknown.
-    pub(crate) fn and(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
+    /// Merges two spans of time, weighted by their lengths. A figure unknown in one of them is
+    /// unknown.
+    pub(crate) fn merged_with(&self, seconds: f64, other: &Usage, other_seconds: f64) -> Usage {
         let both = |ours: Option<ProcessUse>, theirs: Option<ProcessUse>| {
-            ours.zip(theirs).map(|(ours, theirs)| ours.and(seconds, &theirs, other_seconds))
+            ours.zip(theirs).map(|(ours, theirs)| ours.merged_with(seconds, &theirs, other_seconds))
         };
         let machine = self.machine.as_ref().zip(other.machine.as_ref());
         Usage {
-            machine: machine.map(|(ours, theirs)| ours.and(seconds, theirs, other_seconds)),
+            machine: machine.map(|(ours, theirs)| ours.merged_with(seconds, theirs, other_seconds)),
             client: both(self.client, other.client),
             server: both(self.server, other.server),
         }
@@ -55,8 +56,9 @@ impl Usage {
 }
 
 impl Watch {
-    /// Watches these processes, or without any those that serve these addresses on this machine.
-    pub(crate) fn new<'a>(served: impl Iterator<Item = Served<'a>>, pids: &[u32]) -> Watch {
+    /// Returns a watch over the processes `pids`; if it is empty, over the processes of this
+    /// machine that serve the addresses `served`.
+    pub(crate) fn new<'a>(served: impl Iterator<Item = ServerAddress<'a>>, pids: &[u32]) -> Watch {
         let mut pids = pids.to_vec();
         if pids.is_empty() {
             pids.extend(served.flat_map(owner::owners));
@@ -83,7 +85,7 @@ impl Moment {
         self.at.saturating_duration_since(before.at).as_secs_f64()
     }
 
-    /// The use since an earlier moment.
+    /// Returns the use since an earlier moment.
     pub(crate) fn since(&self, before: &Moment) -> Usage {
         let seconds = self.seconds_since(before);
         let taken = self.servers.iter().filter_map(|(pid, now)| {
@@ -93,13 +95,13 @@ impl Moment {
         Usage {
             machine: self.cpu.since(&before.cpu),
             client: self.own.zip(before.own).map(|(now, then)| now.since(&then, seconds)),
-            server: taken.reduce(|sum, one| beside(&sum, &one)),
+            server: taken.reduce(|sum, one| add_uses(&sum, &one)),
         }
     }
 }
 
-/// Adds two processes at the same time.
-pub(crate) fn beside(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
+/// Returns the sum of two processes' use in the same span of time.
+pub(crate) fn add_uses(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
     let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
     ProcessUse {
         usr_cpus: one.usr_cpus + other.usr_cpus,
@@ -122,11 +124,11 @@ mod tests {
     #[test]
     fn this_process_is_seen_as_client_and_server() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let served = Served::Tcp(listener.local_addr().unwrap());
+        let served = ServerAddress::Tcp(listener.local_addr().unwrap());
         let watch = Watch::new([served].into_iter(), &[]);
         assert!(watch.pids.contains(&std::process::id()));
         let before = watch.moment();
-        // Wait until the kernel has counted two ticks of this thread's work.
+        // The loop uses CPU until the kernel has counted 20 ms for this process.
         let usage = loop {
             let usage = watch.moment().since(&before);
             if usage.client.is_some_and(|client| client.cpu_s > 0.02) {
@@ -150,8 +152,8 @@ mod tests {
     fn processes_at_the_same_time_add_up() {
         let one = ProcessUse { usr_cpus: 0.5, sys_cpus: 0.25, cpu_s: 7.5, ..ProcessUse::default() };
         let two = ProcessUse { rss_bytes: Some(5), ..one };
-        let both = beside(&one, &two);
+        let both = add_uses(&one, &two);
         assert_eq!((both.cpus(), both.cpu_s, both.rss_bytes), (1.5, 15.0, None));
-        assert_eq!(beside(&two, &two).rss_bytes, Some(10));
+        assert_eq!(add_uses(&two, &two).rss_bytes, Some(10));
     }
 }

@@ -1,15 +1,16 @@
-//! The search for source ports whose answers come through a thread's own queues, before the first
+//! The probe for source ports whose answers come through a thread's own queues, before the first
 //! request.
 //!
 //! ```text
-//! port p, queue q ---- a question ----> server
-//!        queue r <---- its answer ----- server        p is of use to a thread that has q and r
+//! port p, queue q ---- request ----> server
+//!        queue r <---- answer ------ server         a thread that has q and r can use port p
 //! ```
 //!
 //! Where: when an interface is opened for several threads, each with queues of its own. A server
-//! past its kernel answers through the queue by which the question came; a kernel, and a card,
-//! spread answers over queues by addresses and ports.
-//! Invariant: it ends: at most `ROUNDS_MAX` questions per port, each with at most `ANSWER_WAIT`.
+//! that bypasses its kernel answers through the queue by which the request came; kernels and
+//! network cards spread answers over queues by a hash of addresses and ports.
+//! Invariant: the probe ends: it sends at most `ROUNDS_MAX` requests per port, and waits at most
+//! `ANSWER_WAIT` for an answer.
 //! Source: `skb_tx_hash` of Linux; Microsoft, "Introduction to Receive Side Scaling", for cards.
 
 use std::fmt::Write as _;
@@ -23,34 +24,35 @@ use net::{Calls, Epoll, Interest, Timeout};
 use protocol::flow;
 use protocol::udp::Header;
 
-/// Most questions from one port, each through another thread's queue if that helps.
+/// Most requests sent from one port; they go through different queues.
 const ROUNDS_MAX: u16 = 8;
-/// Most questions under way: a server's socket has room for these.
-const ASKED_MAX: usize = 64;
-/// The wait for the first answer; below, for each one after another.
+/// Most requests under way: the receive buffer of a server's socket has room for these.
+const WAITING_MAX: usize = 64;
+/// Longest wait for the first answer.
 const ANSWER_WAIT: Duration = Duration::from_millis(500);
+/// Longest wait for each further answer.
 const NEXT_WAIT: Duration = Duration::from_millis(50);
 
 /// The parameters of a probe.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
-    /// The addresses and ports from the first of all source ports to the server.
+pub(super) struct ProbeParameters<'a> {
+    /// The addresses and ports of a packet from the first source port to the server.
     pub(super) ends: Ends,
     /// Number of threads: thread n has queues n, n + threads, ...
     pub(super) threads: usize,
     /// Number of ports that each thread needs.
     pub(super) each: usize,
-    /// A request that every server answers.
-    pub(super) question: &'a [u8],
+    /// The request that is sent: every server answers it.
+    pub(super) request: &'a [u8],
 }
 
-/// A source port for a thread.
+/// A source port that a thread can use.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    /// Its place among all ports.
+pub(super) struct ThreadPort {
+    /// The index of the port among all source ports.
     pub(super) place: usize,
     pub(super) thread: usize,
-    /// The index of the queue that it was tried with, among the thread's queues.
+    /// The index, among the thread's queues, of the queue with which the port was tried.
     pub(super) queue: usize,
 }
 
@@ -58,18 +60,18 @@ pub(super) struct Found {
 #[derive(Clone, Debug)]
 struct Candidate {
     place: usize,
-    /// The queue through which it asks.
+    /// The queue through which the next request is sent.
     queue: usize,
     /// The queue through which the last answer came.
-    came_by: Option<usize>,
+    answer_queue: Option<usize>,
     is_found: bool,
-    is_asked: bool,
+    is_waiting: bool,
 }
 
 /// A probe under way.
 #[derive(Debug)]
 pub(super) struct Probe<'a> {
-    asked: Asked<'a>,
+    parameters: ProbeParameters<'a>,
     candidates: Vec<Candidate>,
     /// Number of ports found for each thread.
     found: Vec<usize>,
@@ -77,20 +79,25 @@ pub(super) struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// Returns a probe of the ports at these places.
-    pub(super) fn new(asked: Asked<'a>, places: Range<usize>) -> Probe<'a> {
-        let candidate =
-            |place| Candidate { place, queue: 0, came_by: None, is_found: false, is_asked: false };
+    /// Returns a probe of the source ports with these indices.
+    pub(super) fn new(parameters: ProbeParameters<'a>, places: Range<usize>) -> Probe<'a> {
+        let candidate = |place| Candidate {
+            place,
+            queue: 0,
+            answer_queue: None,
+            is_found: false,
+            is_waiting: false,
+        };
         let candidates = places.map(candidate).collect();
-        let found = vec![0; asked.threads];
-        Probe { asked, candidates, found, calls: Calls::default() }
+        let found = vec![0; parameters.threads];
+        Probe { parameters, candidates, found, calls: Calls::default() }
     }
 
-    /// Finds ports for all threads, at least as many as each needs.
+    /// Finds at least as many source ports as each thread needs.
     ///
     /// # Errors
-    /// A thread has too few of them, or the server does not answer.
-    pub(super) fn run(mut self, ports: &mut [Port]) -> io::Result<Vec<Found>> {
+    /// A thread has too few source ports, or the server does not answer.
+    pub(super) fn run(mut self, ports: &mut [Port]) -> io::Result<Vec<ThreadPort>> {
         let mut epoll = Epoll::new(ports.len())?;
         for (queue, port) in (0..).zip(&*ports) {
             epoll.add(port, queue, Interest::Accept, &self.calls)?;
@@ -99,61 +106,61 @@ impl<'a> Probe<'a> {
             self.assign(round, ports.len());
             let wanted = self.candidates.iter().enumerate().filter(|(_, one)| self.is_wanted(one));
             let wanted: Vec<usize> = wanted.map(|(at, _)| at).collect();
-            for some in wanted.chunks(ASKED_MAX) {
-                self.ask(some, round, ports);
-                self.hear(some.len(), round, ports, &mut epoll)?;
-                if self.candidates.iter().all(|one| one.came_by.is_none()) {
-                    let at = self.asked.ends.to();
-                    return Err(io::Error::other(format!("{at} answers nothing")));
+            for some in wanted.chunks(WAITING_MAX) {
+                self.send(some, round, ports);
+                self.receive(some.len(), round, ports, &mut epoll)?;
+                if self.candidates.iter().all(|one| one.answer_queue.is_none()) {
+                    let at = self.parameters.ends.to();
+                    return Err(io::Error::other(format!("{at} does not answer")));
                 }
             }
-            if self.lacks().is_none() {
+            if self.lacking_thread().is_none() {
                 return Ok(self.all_found());
             }
         }
         Err(self.failed(ports.len()))
     }
 
-    /// Returns a thread that has too few ports.
-    fn lacks(&self) -> Option<usize> {
-        self.found.iter().position(|found| *found < self.asked.each)
+    /// Returns a thread that has too few source ports.
+    fn lacking_thread(&self) -> Option<usize> {
+        self.found.iter().position(|found| *found < self.parameters.each)
     }
 
     fn is_wanted(&self, one: &Candidate) -> bool {
-        !one.is_found && self.found[one.queue % self.asked.threads] < self.asked.each
+        !one.is_found && self.found[one.queue % self.parameters.threads] < self.parameters.each
     }
 
-    /// Chooses the queue that asks for each port: all queues in turn at first, then the one through
-    /// which the answer came. If that does not help, the next queue.
+    /// Chooses the queue for each port's next request: in even rounds, all queues in turn; in odd
+    /// rounds, the queue through which the last answer came.
     fn assign(&mut self, round: u16, queues: usize) {
         for (at, one) in self.candidates.iter_mut().enumerate() {
             if one.is_found {
                 continue;
             }
-            one.queue = match one.came_by.filter(|_| round % 2 == 1) {
+            one.queue = match one.answer_queue.filter(|_| round % 2 == 1) {
                 Some(queue) => queue,
                 None => (at + usize::from(round / 2)) % queues,
             };
         }
     }
 
-    fn ask(&mut self, some: &[usize], round: u16, ports: &mut [Port]) {
+    fn send(&mut self, some: &[usize], round: u16, ports: &mut [Port]) {
         let header = Header::request(round, flow::ANY).bytes();
         for at in some {
             let one = &mut self.candidates[*at];
-            one.is_asked = true;
-            let mut ends = self.asked.ends;
+            one.is_waiting = true;
+            let mut ends = self.parameters.ends;
             ends.ports.from += u16::try_from(one.place).unwrap_or(0);
-            // A question without room is asked in the next round.
-            ports[one.queue].outbox.add(&Peer::at(ends), &header, [self.asked.question]);
+            // If the queue is full, the port is tried in the next round.
+            ports[one.queue].outbox.add(&Peer::at(ends), &header, [self.parameters.request]);
         }
         for port in ports {
             port.outbox.post_or_drop(&self.calls);
         }
     }
 
-    /// Takes the answers to `count` questions.
-    fn hear(
+    /// Receives the answers to `count` requests.
+    fn receive(
         &mut self,
         count: usize,
         round: u16,
@@ -168,8 +175,8 @@ impl<'a> Probe<'a> {
                 for datagram in port.inbox.datagrams() {
                     let is_answer =
                         Header::read(datagram.bytes).is_some_and(|(header, _)| header.id == round);
-                    let own = datagram.peer.asked().port();
-                    if is_answer && self.came(own, queue) {
+                    let own = datagram.peer.destination().port();
+                    if is_answer && self.note_answer(own, queue) {
                         left -= 1;
                         until = Instant::now() + NEXT_WAIT;
                     }
@@ -181,42 +188,42 @@ impl<'a> Probe<'a> {
                 let _ = epoll.wait(Timeout::Within(NEXT_WAIT), &self.calls)?;
             }
         }
-        self.candidates.iter_mut().for_each(|one| one.is_asked = false);
+        self.candidates.iter_mut().for_each(|one| one.is_waiting = false);
         Ok(())
     }
 
-    /// Notes that an answer to a source port came through a queue. False if it was not awaited.
-    fn came(&mut self, own: u16, queue: usize) -> bool {
+    /// Notes that an answer to a source port came through a queue. False if none was awaited.
+    fn note_answer(&mut self, own: u16, queue: usize) -> bool {
         let first = self.candidates.first().map_or(0, |one| one.place);
-        let place = usize::from(own.wrapping_sub(self.asked.ends.ports.from));
+        let place = usize::from(own.wrapping_sub(self.parameters.ends.ports.from));
         let at = place.wrapping_sub(first);
-        let Some(one) = self.candidates.get_mut(at).filter(|one| one.is_asked) else {
+        let Some(one) = self.candidates.get_mut(at).filter(|one| one.is_waiting) else {
             return false;
         };
-        let thread = one.queue % self.asked.threads;
-        one.is_asked = false;
-        one.came_by = Some(queue);
-        one.is_found = queue % self.asked.threads == thread;
+        let thread = one.queue % self.parameters.threads;
+        one.is_waiting = false;
+        one.answer_queue = Some(queue);
+        one.is_found = queue % self.parameters.threads == thread;
         self.found[thread] += usize::from(one.is_found);
         true
     }
 
-    fn all_found(&self) -> Vec<Found> {
-        let found = self.candidates.iter().filter(|one| one.is_found).map(|one| Found {
+    fn all_found(&self) -> Vec<ThreadPort> {
+        let found = self.candidates.iter().filter(|one| one.is_found).map(|one| ThreadPort {
             place: one.place,
-            thread: one.queue % self.asked.threads,
-            queue: one.queue / self.asked.threads,
+            thread: one.queue % self.parameters.threads,
+            queue: one.queue / self.parameters.threads,
         });
         found.collect()
     }
 
-    /// Describes the counts, so that a user can act on them.
+    /// Describes through which queues answers came, so that a user can act on it.
     fn failed(&self, queues: usize) -> io::Error {
-        let Asked { ends, threads, each, .. } = self.asked;
-        let thread = self.lacks().unwrap_or(0);
+        let ProbeParameters { ends, threads, each, .. } = self.parameters;
+        let thread = self.lacking_thread().unwrap_or(0);
         let mut came = String::new();
         for queue in 0..queues {
-            let by = self.candidates.iter().filter(|one| one.came_by == Some(queue)).count();
+            let by = self.candidates.iter().filter(|one| one.answer_queue == Some(queue)).count();
             let _ = write!(came, "{}{by} by queue {queue}", if queue > 0 { ", " } else { "" });
         }
         let own: Vec<String> = (thread..queues).step_by(threads).map(|it| it.to_string()).collect();

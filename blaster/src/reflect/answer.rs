@@ -1,8 +1,8 @@
-//! The null server's answers: requests are only delimited, never understood.
+//! The null server's answers: requests are parsed only as far as their ends and answers need.
 //!
-//! Where: between the bytes that were read and those that are written.
-//! Invariant: bytes that are no request break the connection; a value sent to be stored is skipped,
-//! whatever its length, without being held.
+//! Where: between the bytes that are read and the bytes that are written.
+//! Invariant: bytes that are not a request end the connection; a value that a request would store
+//! is skipped, whatever its length, and never held.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`; the Redis serialization protocol.
 
 use std::collections::VecDeque;
@@ -12,30 +12,30 @@ use protocol::number::{strict_u32, strict_u64};
 use protocol::reply::number;
 use protocol::resp::{self, Decoded, Reply};
 
-/// Most bytes of a line: a multiget of a thousand keys.
+/// Most bytes of a line: room for a multiget of a thousand keys of 60 bytes.
 const LINE_BYTES_MAX: usize = super::HELD_BYTES_MAX;
-/// Binary commands that are answered with a value, loud and quiet.
+/// Opcodes of binary commands that are answered with a value: get, getq, getk, getkq.
 const GETS: [u8; 4] = [0x00, 0x09, 0x0c, 0x0d];
 /// The commands among `GETS` whose answer contains the key.
 const GETKS: [u8; 2] = [0x0c, 0x0d];
 const NOOP: u8 = 0x0a;
 const VERSION: u8 = 0x0b;
 
-/// The state of a connection, or of a datagram.
+/// Answers the requests of one connection or datagram, and keeps the state between reads.
 #[derive(Debug, Default)]
-pub(super) struct Mirror {
-    /// Bytes of a value that are still to be skipped.
+pub(super) struct Responder {
+    /// Bytes of the current request's value that are still to be skipped.
     skip: usize,
-    /// The answer once they are skipped.
+    /// The answer to the current request, which is given when the value is skipped.
     after: Vec<u8>,
 }
 
-/// The one value of all keys, in each protocol's form.
+/// The value that all keys have, in the form of each protocol.
 #[derive(Debug)]
 pub(super) struct Value {
-    /// Text: client flags, length, value.
+    /// For the text protocol: client flags, length, value.
     classic: Vec<u8>,
-    /// RESP: length, value.
+    /// For RESP: length, value.
     bulk: Vec<u8>,
     plain: Vec<u8>,
 }
@@ -53,31 +53,32 @@ impl Value {
     }
 }
 
-/// A buffer of answers.
+/// A buffer of answers, which contains values or only their places.
 #[derive(Debug)]
-pub(super) struct Out<'o> {
+pub(super) struct ReplyBuffer<'o> {
     text: &'o mut Vec<u8>,
-    /// Positions in `text` at which values stand, in order; none if values are copied.
+    /// Positions in `text` at which values belong, ascending; none if values are copied.
     places: Option<&'o mut VecDeque<usize>>,
     value_bytes: usize,
 }
 
-impl<'o> Out<'o> {
+impl<'o> ReplyBuffer<'o> {
     /// Returns a buffer into which values are copied.
-    pub(super) fn copied(text: &'o mut Vec<u8>) -> Out<'o> {
-        Out { text, places: None, value_bytes: 0 }
+    pub(super) fn copied(text: &'o mut Vec<u8>) -> ReplyBuffer<'o> {
+        ReplyBuffer { text, places: None, value_bytes: 0 }
     }
 
-    /// Returns a buffer that leaves out values, of `value_bytes` > 0 each, and notes their places.
+    /// Returns a buffer that leaves out values of `value_bytes` > 0 bytes, and records their
+    /// places.
     pub(super) fn in_place(
         text: &'o mut Vec<u8>,
         places: &'o mut VecDeque<usize>,
         value_bytes: usize,
-    ) -> Out<'o> {
-        Out { text, places: Some(places), value_bytes }
+    ) -> ReplyBuffer<'o> {
+        ReplyBuffer { text, places: Some(places), value_bytes }
     }
 
-    /// Bytes of all answers, including values left out.
+    /// Bytes of all answers, including the values that are left out.
     fn bytes(&self) -> usize {
         let values = self.places.as_ref().map_or(0, |places| places.len());
         self.text.len() + values * self.value_bytes
@@ -87,7 +88,7 @@ impl<'o> Out<'o> {
         self.text.extend_from_slice(part);
     }
 
-    /// Adds a value in its framing, of which `behind` bytes follow the value.
+    /// Adds `framed`: a value, text before it, and `behind` bytes of text after it.
     #[inline]
     fn value(&mut self, framed: &[u8], behind: usize) {
         let Some(places) = &mut self.places else { return self.text.extend_from_slice(framed) };
@@ -98,30 +99,32 @@ impl<'o> Out<'o> {
     }
 }
 
-/// The result of looking for a request.
+/// The result of parsing one request.
 enum Step {
+    /// The request is incomplete.
     More,
-    /// A request of this length, and its number of answers.
+    /// The bytes to pass over, and the number of answers.
     Taken(usize, u64),
+    /// The bytes are not a request.
     Broken,
 }
 
-impl Mirror {
-    /// Forgets the request under way.
+impl Responder {
+    /// Discards the state of an incomplete request.
     pub(super) fn reset(&mut self) {
         self.skip = 0;
         self.after.clear();
     }
 
     /// Answers the requests in `input` until `out` has `most` bytes. Returns the number of bytes
-    /// taken and of answers given; none if the bytes are no request.
+    /// taken and the number of answers; none if the bytes are not a request.
     #[inline]
-    pub(super) fn reflect(
+    pub(super) fn respond(
         &mut self,
         input: &[u8],
         value: &Value,
         most: usize,
-        out: &mut Out<'_>,
+        out: &mut ReplyBuffer<'_>,
     ) -> Option<(usize, u64)> {
         let (mut at, mut answers) = (0, 0);
         while at < input.len() && out.bytes() < most {
@@ -136,9 +139,9 @@ impl Mirror {
             }
             let rest = &input[at..];
             let step = match rest[0] {
-                MAGIC_REQUEST => self.frame(rest, value, out),
-                b'*' => self.command(rest, value, out),
-                _ => self.line(rest, value, out),
+                MAGIC_REQUEST => self.binary_frame(rest, value, out),
+                b'*' => self.resp_command(rest, value, out),
+                _ => self.text_line(rest, value, out),
             };
             match step {
                 Step::More if rest.len() >= LINE_BYTES_MAX => return None,
@@ -153,14 +156,14 @@ impl Mirror {
         Some((at, answers))
     }
 
-    /// Skips a value of `bytes` bytes, and then answers `word`.
+    /// Skips the next `bytes` bytes, a value, and then answers `word`.
     fn store(&mut self, bytes: usize, word: &[u8]) {
         self.skip = bytes;
         self.after.extend_from_slice(word);
     }
 
     #[inline]
-    fn line(&mut self, input: &[u8], value: &Value, out: &mut Out<'_>) -> Step {
+    fn text_line(&mut self, input: &[u8], value: &Value, out: &mut ReplyBuffer<'_>) -> Step {
         let Some(end) = memchr::memchr(b'\n', input) else { return Step::More };
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
@@ -188,7 +191,7 @@ impl Mirror {
             b"touch" => out.add(b"TOUCHED\r\n"),
             b"incr" | b"decr" => out.add(b"1\r\n"),
             b"flush_all" | b"verbosity" => out.add(b"OK\r\n"),
-            // The null server always claims to be empty.
+            // The null server always reports that it is empty.
             b"stats" => out.add(b"STAT curr_items 0\r\nEND\r\n"),
             b"version" => {
                 for part in [b"VERSION ", super::NAME.as_bytes(), b"\r\n"] {
@@ -201,7 +204,7 @@ impl Mirror {
     }
 
     /// Answers `mg`, `ms`, `md`, `ma`, including flags that return parts of the request.
-    fn meta(&mut self, line: &[u8], used: usize, value: &Value, out: &mut Out<'_>) -> Step {
+    fn meta(&mut self, line: &[u8], used: usize, value: &Value, out: &mut ReplyBuffer<'_>) -> Step {
         let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
         let (name, Some(key)) = (words.next().unwrap_or_default(), words.next()) else {
             return Step::Broken;
@@ -241,48 +244,48 @@ impl Mirror {
     }
 
     #[inline]
-    fn frame(&mut self, input: &[u8], value: &Value, out: &mut Out<'_>) -> Step {
+    fn binary_frame(&mut self, input: &[u8], value: &Value, out: &mut ReplyBuffer<'_>) -> Step {
         let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return Step::More };
-        let asked = Header::from_bytes(header);
-        let (extras, key) = (usize::from(asked.extras_bytes), usize::from(asked.key_bytes));
-        let body = asked.body_bytes as usize;
+        let request = Header::from_bytes(header);
+        let (extras, key) = (usize::from(request.extras_bytes), usize::from(request.key_bytes));
+        let body = request.body_bytes as usize;
         let Some(value_bytes) = body.checked_sub(extras + key) else { return Step::Broken };
         let Some(key) = input.get(HEADER_BYTES + extras..HEADER_BYTES + extras + key) else {
             return Step::More;
         };
-        let is_get = GETS.contains(&asked.opcode);
-        let key = if GETKS.contains(&asked.opcode) { key } else { &[] };
-        let (extras, text): (&[u8], &[u8]) = match asked.opcode {
+        let is_get = GETS.contains(&request.opcode);
+        let key = if GETKS.contains(&request.opcode) { key } else { &[] };
+        let (extras, text): (&[u8], &[u8]) = match request.opcode {
             VERSION => (&[], super::NAME.as_bytes()),
             _ if is_get => (&[0; 4], &value.plain),
             _ => (&[], &[]),
         };
         let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let told = Header {
+        let reply = Header {
             magic: MAGIC_REPLY,
-            opcode: asked.opcode,
+            opcode: request.opcode,
             key_bytes: u16::try_from(key.len()).unwrap_or(0),
             extras_bytes: u8::try_from(extras.len()).unwrap_or(0),
             body_bytes: length(extras.len() + key.len() + text.len()),
-            opaque: asked.opaque,
+            opaque: request.opaque,
             ..Header::default()
         };
         // Quiet commands other than gets are not answered.
         let is_quiet = !is_get
-            && protocol::binary::opcode::find(asked.opcode).is_some_and(|opcode| opcode.quiet);
+            && protocol::binary::opcode::find(request.opcode).is_some_and(|opcode| opcode.quiet);
         if value_bytes > 0 {
-            let told = told.to_bytes();
-            self.store(value_bytes, if is_quiet { &[] } else { &told });
+            let reply = reply.to_bytes();
+            self.store(value_bytes, if is_quiet { &[] } else { &reply });
         } else if !is_quiet {
-            out.add(&told.to_bytes());
+            out.add(&reply.to_bytes());
             [extras, key].iter().for_each(|part| out.add(part));
             if is_get { out.value(text, 0) } else { out.add(text) }
         }
-        Step::Taken(HEADER_BYTES + body - value_bytes, u64::from(asked.opcode != NOOP))
+        Step::Taken(HEADER_BYTES + body - value_bytes, u64::from(request.opcode != NOOP))
     }
 
     #[inline]
-    fn command(&mut self, input: &[u8], value: &Value, out: &mut Out<'_>) -> Step {
+    fn resp_command(&mut self, input: &[u8], value: &Value, out: &mut ReplyBuffer<'_>) -> Step {
         let command = match resp::Command::decode(input) {
             Decoded::Whole(command, used) => (command, used),
             Decoded::Broken => return Step::Broken,
@@ -304,7 +307,7 @@ impl Mirror {
         } else if is(b"PING") {
             out.add(b"+PONG\r\n");
         } else if is(b"CONFIG") {
-            // Benchmarks ask this before they begin.
+            // Benchmarks send CONFIG before they begin.
             out.add(b"*0\r\n");
         } else {
             out.add(b"+OK\r\n");
@@ -312,7 +315,8 @@ impl Mirror {
         Step::Taken(used, answers)
     }
 
-    /// Skips the value of `SET KEY VALUE` or `APPEND KEY VALUE` that has not all arrived.
+    /// Answers an incomplete `SET KEY VALUE` or `APPEND KEY VALUE`, once the length of VALUE is
+    /// known, and skips VALUE.
     fn long_command(&mut self, input: &[u8]) -> Step {
         let Decoded::Whole(Reply::Array(words), mut at) = Reply::decode(input) else {
             return Step::More;

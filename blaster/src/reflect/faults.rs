@@ -1,15 +1,14 @@
-//! Planned faults: which messages over UDP are dropped, duplicated or swapped.
+//! Planned faults: messages over UDP that are dropped, duplicated or reordered.
 //!
 //! Where: before a reply over UDP is sent.
-//! Invariant: a reply's fate depends on its number alone, and each fault is counted; at most one
-//! message is held back at a time.
+//! Invariant: the fault of a message depends only on the message's number, and each fault is
+//! counted; a thread holds back at most one message at a time.
 
 use crate::flags::{number, or};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Messages from one fault to the next, from the first: one in `drop_every` is dropped, and so on.
-/// 0: never.
-/// A message to which two would happen has the first of them.
+/// The periods of faults in messages: one in `drop_every` is dropped, and so on; 0 means never. A
+/// message that is due for several faults has the first of them in the order of these fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Faults {
     /// UDP: drop one reply in N
@@ -20,43 +19,43 @@ pub struct Faults {
     #[arg(long = "duplicate", value_name = "N", default_value = "never")]
     #[arg(value_parser = or("never", 0, number(1..=u64::MAX)))]
     pub duplicate_every: u64,
-    /// UDP: send one reply in N behind the next one
+    /// UDP: send one reply in N after the reply that follows it
     #[arg(long = "reorder", value_name = "N", default_value = "never")]
     #[arg(value_parser = or("never", 0, number(1..=u64::MAX)))]
     pub reorder_every: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Sent,
-    Dropped,
-    Doubled,
-    Held,
+pub(super) enum Fault {
+    None,
+    Drop,
+    Duplicate,
+    Reorder,
 }
 
 impl Faults {
-    /// The fate of message `number`, counted from 0.
-    pub(super) fn fate(&self, number: u64) -> Fate {
+    /// The fault of message `number`, counted from 0.
+    pub(super) fn fault_of(&self, number: u64) -> Fault {
         let is_one = |every: u64, of: u64| every > 0 && number % every == of % every;
-        // Offsets keep equal periods from hitting the same messages.
+        // Each fault has an offset of its own, so that equal periods choose different messages.
         if is_one(self.drop_every, 0) {
-            Fate::Dropped
+            Fault::Drop
         } else if is_one(self.duplicate_every, 1) {
-            Fate::Doubled
+            Fault::Duplicate
         } else if is_one(self.reorder_every, 2) {
-            Fate::Held
+            Fault::Reorder
         } else {
-            Fate::Sent
+            Fault::None
         }
     }
 }
 
-/// Numbers messages over all threads.
+/// Numbers the messages of one thread.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(AtomicU64);
+pub(super) struct MessageCounter(AtomicU64);
 
-impl Numbers {
-    /// The next number. Relaxed: it only matters that none is given twice.
+impl MessageCounter {
+    /// The next number. Relaxed: only uniqueness matters.
     pub(super) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
@@ -69,8 +68,8 @@ mod tests {
     #[test]
     fn a_share_of_messages_has_each_fault() {
         let faults = Faults { drop_every: 10, duplicate_every: 10, reorder_every: 5 };
-        let count = |fate| (0..1000).filter(|&number| faults.fate(number) == fate).count();
-        assert_eq!([Fate::Dropped, Fate::Doubled, Fate::Held].map(count), [100, 100, 200]);
-        assert!((0..1000).all(|number| Faults::default().fate(number) == Fate::Sent));
+        let count = |fault| (0..1000).filter(|&number| faults.fault_of(number) == fault).count();
+        assert_eq!([Fault::Drop, Fault::Duplicate, Fault::Reorder].map(count), [100, 100, 200]);
+        assert!((0..1000).all(|number| Faults::default().fault_of(number) == Fault::None));
     }
 }

@@ -1,10 +1,10 @@
 //! The flags of `reflect`, and the command itself.
 //!
 //! Where: called by `flags` and `main`.
-//! Invariant: the places where it listens are printed before the first request can come, with their
-//! real ports.
+//! Invariant: the places where the server listens are printed, with their actual ports, before the
+//! first request can arrive.
 
-use super::{Plan, Way};
+use super::{Plan, SendMethod};
 use crate::flags::time;
 use crate::target::{Bypass, Place};
 use std::io::{self, Write};
@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Time between two looks for Ctrl-C.
+/// Time between two checks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(50);
 
 pub(super) const ABOUT: &str = "\
-A null server: answers every request of every protocol without looking. No
-server can be faster here, and no generator is that cannot fill it. With faults
-by plan it shows whether they are measured right. Ends with Ctrl-C.";
+A null server: it answers requests of every protocol, and stores nothing. No
+server can be faster on this machine; its rate also shows how fast a generator
+is. Planned faults show whether a generator measures faults right. It runs until
+Ctrl-C.";
 
 /// Reads the period and the length of stalls.
 pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
@@ -27,7 +28,7 @@ pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
     Ok((time(every)?, time(length)?))
 }
 
-/// Reads a place to listen on. Unlike a target's, its port may be 0.
+/// Reads a place to listen on. The port may be 0, unlike that of a target.
 pub(super) fn place(text: &str) -> Result<Place, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Place::Unix(path.into()));
@@ -47,7 +48,7 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
     }
 }
 
-/// Answers until Ctrl-C or SIGTERM.
+/// Runs the server until Ctrl-C or SIGTERM.
 ///
 /// # Errors
 /// A place cannot be listened on, or a thread has failed.
@@ -62,18 +63,18 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         writeln!(out, "answering on {}", super::named(place))?;
     }
     out.flush()?;
-    // Relaxed: a flag by itself.
+    // Relaxed: only the flag itself is read.
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
     }
     let is_udp = |place: &&Place| matches!(place, Place::Udp(_));
     let places = running.addresses().iter().filter(is_udp);
-    for (place, reached) in places.zip(running.counts().reached()) {
+    for (place, received) in places.zip(running.counts().received()) {
         let Place::Udp(address) = place else { continue };
-        let reached: Vec<String> = reached.iter().map(u64::to_string).collect();
-        writeln!(out, "udp://{address}: datagrams by thread: {}", reached.join(" "))?;
+        let received: Vec<String> = received.iter().map(u64::to_string).collect();
+        writeln!(out, "udp://{address}: datagrams by thread: {}", received.join(" "))?;
     }
-    if plan.send == Way::Referred {
+    if plan.send == SendMethod::Referred {
         // Relaxed: statistics, like in `Counts::add`.
         let [referred, copied] = [&running.counts().referred, &running.counts().copied]
             .map(|count| count.load(Ordering::Relaxed));
@@ -82,7 +83,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     // Relaxed: a statistic, like in `Counts::add`.
     match running.counts().misrouted.load(Ordering::Relaxed) {
         0 => {}
-        misrouted => writeln!(out, "{misrouted} came to another thread than their flow names")?,
+        misrouted => {
+            writeln!(out, "{misrouted} datagrams came to another thread than their flow names")?;
+        }
     }
     running.stop()
 }
@@ -91,7 +94,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::flags::Verb;
-    use crate::flags::tests::{asked, refused};
+    use crate::flags::tests::{parse_words, refused};
     use crate::reflect::Faults;
 
     #[test]
@@ -99,21 +102,23 @@ mod tests {
         let words = "reflect 127.0.0.1:0 udp://127.0.0.1:0 unix:/tmp/x -t 2 --cpus 1,3 --delay 1ms \
                      --value-bytes 9 --stall 1s,100ms --drop 3 --duplicate 4 --reorder 5 --apart \
                      --port-per-thread";
-        let Verb::Reflect(plan) = asked(words).unwrap() else { panic!("no plan") };
+        let Verb::Reflect(plan) = parse_words(words).unwrap() else { panic!("no plan") };
         assert_eq!((plan.places.len(), plan.threads, plan.value_bytes), (3, 2, 9));
         assert_eq!((plan.cpus, plan.delay), (vec![1, 3], Duration::from_millis(1)));
         let stall = (Duration::from_secs(1), Duration::from_millis(100));
         assert_eq!(plan.stall, Some(stall));
         let faults = Faults { drop_every: 3, duplicate_every: 4, reorder_every: 5 };
         assert!(plan.faults == faults && plan.is_apart && plan.has_ports);
-        let Verb::Reflect(plan) = asked("reflect 127.0.0.1:0").unwrap() else { panic!("no plan") };
-        assert_eq!((plan.threads, plan.value_bytes, plan.faults), (1, 64, Faults::default()));
-        assert!(plan.delay.is_zero() && plan.stall.is_none() && plan.cpus.is_empty());
-        assert_eq!(plan.send, Way::Copied);
-        let Verb::Reflect(plan) = asked("reflect 127.0.0.1:0 --send spliced").unwrap() else {
+        let Verb::Reflect(plan) = parse_words("reflect 127.0.0.1:0").unwrap() else {
             panic!("no plan")
         };
-        assert_eq!(plan.send, Way::Spliced);
+        assert_eq!((plan.threads, plan.value_bytes, plan.faults), (1, 64, Faults::default()));
+        assert!(plan.delay.is_zero() && plan.stall.is_none() && plan.cpus.is_empty());
+        assert_eq!(plan.send, SendMethod::Copied);
+        let Verb::Reflect(plan) = parse_words("reflect 127.0.0.1:0 --send spliced").unwrap() else {
+            panic!("no plan")
+        };
+        assert_eq!(plan.send, SendMethod::Spliced);
     }
 
     #[test]

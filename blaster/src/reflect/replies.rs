@@ -1,78 +1,78 @@
-//! Replies on their way to one connection, with several ways to send their values.
+//! The unsent replies of one connection, and several methods to send their values.
 //!
 //! ```text
 //! text     | VALUE k 0 3\r\n | \r\nEND\r\nVALUE k 0 3\r\n | \r\nEND\r\n |
 //! places                     ^ vvv                        ^ vvv
 //! ```
 //!
-//! Where: between the mirror and the socket. If values are copied, there are no places, and the
-//! text is the whole reply.
-//! Invariant: bytes sent in place never change and are never freed, because a splice does not tell
-//! when the kernel has read them.
+//! Where: between a `Responder` and the socket. If values are copied, there are no places, and the
+//! text contains the whole replies.
+//! Invariant: values that are not copied never change and are never freed, because a splice does
+//! not report when the kernel has read their bytes.
 //! Source: splice(2), vmsplice(2); `Documentation/networking/msg_zerocopy.rst` of Linux.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use net::{Calls, Pipe, Sent, Stream};
+use net::{Calls, Pipe, Stream, WriteResult};
 
 use super::Counts;
-use super::answer::Out;
+use super::answer::ReplyBuffer;
 
-/// Most pieces of one gathered write: 32 replies.
+/// Most pieces of one gathered write: a text and a value of 32 replies.
 const PIECES_MAX: usize = 64;
-/// The alignment of a value's bytes: the kernel takes whole pages.
+/// The alignment of a value's bytes, a page: the kernel splices and refers to pages.
 const PAGE_BYTES: usize = 4096;
 
-/// The way in which values get into the socket.
+/// The method by which values get into the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
-    /// Copied behind the text before them, and then by the kernel
+pub enum SendMethod {
+    /// Values are copied into the text, and the kernel copies the text.
     #[default]
     Copied,
-    /// Copied by the kernel alone, from where they lie (writev)
+    /// Only the kernel copies values, from their own memory (writev).
     Gathered,
-    /// By reference, through a pipe (vmsplice and splice)
+    /// Values go by reference through a pipe (vmsplice and splice).
     Spliced,
-    /// By reference (MSG_ZEROCOPY), if the kernel does not copy them nevertheless, which it tells
+    /// Values go by reference (MSG_ZEROCOPY), unless the kernel reports that it has copied them.
     Referred,
 }
 
-/// All ways with their names.
-pub(super) const WAYS: [(Way, &str); 4] = [
-    (Way::Copied, "copied"),
-    (Way::Gathered, "gathered"),
-    (Way::Spliced, "spliced"),
-    (Way::Referred, "referred"),
+/// All methods with their names.
+pub(super) const SEND_METHODS: [(SendMethod, &str); 4] = [
+    (SendMethod::Copied, "copied"),
+    (SendMethod::Gathered, "gathered"),
+    (SendMethod::Spliced, "spliced"),
+    (SendMethod::Referred, "referred"),
 ];
 
-/// The connection is over.
+/// The error of a connection that has ended.
 #[derive(Debug)]
 pub(super) struct Broken;
 
-/// The replies that wait for one connection.
+/// The replies of one connection that wait to be sent.
 #[derive(Debug)]
-pub(super) struct Replies {
-    way: Way,
+pub(super) struct ReplyQueue {
+    method: SendMethod,
     pipe: Option<Pipe>,
     /// The bytes of every value; empty if values are copied.
     value: &'static [u8],
     text: Vec<u8>,
     text_done: usize,
-    /// Places in the text of values that are not sent, or not entirely.
+    /// Places in the text of the values that are not sent, or sent in part.
     places: VecDeque<usize>,
-    /// Bytes of the first of those values that are sent, or in the pipe.
+    /// Bytes of the first of these values that are sent or in the pipe.
     value_done: usize,
 }
 
-impl Way {
-    pub(super) fn named(name: &str) -> Option<Way> {
-        WAYS.iter().find(|(_, own)| *own == name).map(|(way, _)| *way)
+impl SendMethod {
+    pub(super) fn named(name: &str) -> Option<SendMethod> {
+        SEND_METHODS.iter().find(|(_, own)| *own == name).map(|(method, _)| *method)
     }
 
-    /// The bytes of every value, if they are not copied. They stay until the process ends.
+    /// The bytes of every value, if values are not copied; else none. They are never freed.
     pub(super) fn constant(self, bytes: usize) -> &'static [u8] {
-        if self == Way::Copied || bytes == 0 {
+        if self == SendMethod::Copied || bytes == 0 {
             return &[];
         }
         let room = Box::leak(vec![b'v'; bytes + PAGE_BYTES].into_boxed_slice());
@@ -81,14 +81,18 @@ impl Way {
     }
 }
 
-impl Replies {
-    pub(super) fn new(stream: &Stream, way: Way, value: &'static [u8]) -> io::Result<Replies> {
-        if way == Way::Referred {
+impl ReplyQueue {
+    pub(super) fn new(
+        stream: &Stream,
+        method: SendMethod,
+        value: &'static [u8],
+    ) -> io::Result<ReplyQueue> {
+        if method == SendMethod::Referred {
             stream.allow_references()?;
         }
-        Ok(Replies {
-            way,
-            pipe: if way == Way::Spliced { Some(Pipe::new()?) } else { None },
+        Ok(ReplyQueue {
+            method,
+            pipe: if method == SendMethod::Spliced { Some(Pipe::new()?) } else { None },
             value,
             text: Vec::new(),
             text_done: 0,
@@ -97,11 +101,11 @@ impl Replies {
         })
     }
 
-    /// Opens the queue for writing more replies.
-    pub(super) fn open(&mut self) -> Out<'_> {
+    /// Returns a buffer that appends replies to the queue.
+    pub(super) fn buffer(&mut self) -> ReplyBuffer<'_> {
         match self.value {
-            [] => Out::copied(&mut self.text),
-            value => Out::in_place(&mut self.text, &mut self.places, value.len()),
+            [] => ReplyBuffer::copied(&mut self.text),
+            value => ReplyBuffer::in_place(&mut self.text, &mut self.places, value.len()),
         }
     }
 
@@ -117,32 +121,32 @@ impl Replies {
             - self.value_done
     }
 
-    /// True if some bytes were sent, and not all.
+    /// True if some, but not all, bytes of the replies are sent.
     pub(super) fn is_begun(&self) -> bool {
         self.text_done > 0 || self.value_done > 0
     }
 
-    /// Sends as much as the socket takes. True if that is all.
+    /// Sends as many bytes as the socket takes. Returns true if all bytes are sent.
     pub(super) fn send(
         &mut self,
         stream: &Stream,
         counts: &Counts,
         calls: &Calls,
     ) -> Result<bool, Broken> {
-        if self.way == Way::Referred {
-            let told = stream.told_of_references(calls);
-            Counts::add(&counts.referred, told.referred);
+        if self.method == SendMethod::Referred {
+            let told = stream.completions(calls);
+            Counts::add(&counts.referred, told.sends);
             Counts::add(&counts.copied, told.copied);
         }
         while self.bytes_left() > 0 {
-            let sent = match self.way {
-                Way::Copied | Way::Gathered => self.send_gathered(stream, calls),
-                Way::Spliced | Way::Referred => self.send_next(stream, calls),
+            let sent = match self.method {
+                SendMethod::Copied | SendMethod::Gathered => self.send_gathered(stream, calls),
+                SendMethod::Spliced | SendMethod::Referred => self.send_next(stream, calls),
             };
             match sent {
-                Sent::Bytes(0) => return Ok(false),
-                Sent::Bytes(_) => {}
-                Sent::Broken => return Err(Broken),
+                WriteResult::Bytes(0) => return Ok(false),
+                WriteResult::Bytes(_) => {}
+                WriteResult::Broken => return Err(Broken),
             }
         }
         self.text.clear();
@@ -156,7 +160,7 @@ impl Replies {
         self.text.get(self.text_done..end).unwrap_or(&[])
     }
 
-    fn send_gathered(&mut self, stream: &Stream, calls: &Calls) -> Sent {
+    fn send_gathered(&mut self, stream: &Stream, calls: &Calls) -> WriteResult {
         if self.places.is_empty() {
             let sent = stream.write(self.text_next(), calls);
             return self.took_text(sent);
@@ -172,13 +176,13 @@ impl Replies {
             pieces.push(IoSlice::new(&self.text[from..]));
         }
         let sent = stream.write_vectored(&pieces, calls);
-        if let Sent::Bytes(bytes) = sent {
+        if let WriteResult::Bytes(bytes) = sent {
             self.advance(bytes);
         }
         sent
     }
 
-    /// Passes over the bytes that a gathered write has taken.
+    /// Marks the bytes that a gathered write has taken as sent.
     fn advance(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let text = self.text_next().len().min(bytes);
@@ -190,8 +194,8 @@ impl Replies {
         }
     }
 
-    /// Sends text up to the next value, or as much of the next value as possible.
-    fn send_next(&mut self, stream: &Stream, calls: &Calls) -> Sent {
+    /// Sends bytes in the pipe, else text up to the next value, else bytes of the next value.
+    fn send_next(&mut self, stream: &Stream, calls: &Calls) -> WriteResult {
         if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.bytes() > 0) {
             return pipe.drain(stream, calls);
         }
@@ -206,19 +210,19 @@ impl Replies {
         let rest = self.value.get(self.value_done..).unwrap_or(&[]);
         let Some(pipe) = &mut self.pipe else {
             let sent = stream.refer(rest, calls);
-            if let Sent::Bytes(bytes) = sent {
+            if let WriteResult::Bytes(bytes) = sent {
                 self.took_value(bytes);
             }
             return sent;
         };
-        let Ok(piped) = pipe.fill(rest, calls) else { return Sent::Broken };
+        let Ok(piped) = pipe.fill(rest, calls) else { return WriteResult::Broken };
         let sent = pipe.drain(stream, calls);
         self.took_value(piped);
         sent
     }
 
-    fn took_text(&mut self, sent: Sent) -> Sent {
-        if let Sent::Bytes(bytes) = sent {
+    fn took_text(&mut self, sent: WriteResult) -> WriteResult {
+        if let WriteResult::Bytes(bytes) = sent {
             self.text_done += bytes;
         }
         sent

@@ -1,8 +1,8 @@
 //! The null server's loop: one thread, its sockets and its connections.
 //!
-//! Where: from the sockets to the mirror and back.
-//! Invariant: one read and one write per connection and turn; delayed replies wait in the order in
-//! which they were made.
+//! Where: between the sockets and the `Responder`s.
+//! Invariant: a connection is read once each time that it has its turn; delayed replies are sent in
+//! the order in which they were made.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,90 +10,92 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use net::{
-    Accepted, BATCH_MAX, Calls, Epoll, Event, Got, Inbox, Interest, Outbox, Peer, SLOT_BYTES_MAX,
-    Stream, Timeout, Waker,
+    Accepted, BATCH_MAX, Calls, Epoll, Event, Inbox, Interest, Outbox, Peer, ReadResult,
+    SLOT_BYTES_MAX, Stream, Timeout, Waker,
 };
 use protocol::binary::MAGIC_REPLY;
 use protocol::flow;
 use protocol::udp::{self, Header};
 use slab::Slab;
 
-use super::answer::{Mirror, Out, Value};
-use super::faults::{Fate, Faults, Numbers};
-use super::replies::{Broken, Replies};
+use super::answer::{ReplyBuffer, Responder, Value};
+use super::faults::{Fault, Faults, MessageCounter};
+use super::replies::{Broken, ReplyQueue};
 use super::{Counts, HELD_BYTES_MAX, OUT_BYTES_MAX, Plan, Sockets};
-use crate::bag::Bag;
-use crate::wire::{Found, Reader, Speech};
+use crate::datagram_batch::DatagramBatch;
+use crate::wire::{Protocol, ReadOutcome, Reader};
 
 const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
-/// Most batches of datagrams of one socket before the others have their turn.
+/// Most batches of datagrams that one socket has in a turn, before other sockets have theirs.
 const BATCHES_MAX: usize = 16;
-/// Most replies that are delayed at a time; further ones are sent at once.
+/// Most replies that are delayed at a time; further replies are sent at once.
 const DELAYED_MAX: usize = 1 << 20;
-/// Longest time for which a message over UDP is held back so that another one can overtake it.
+/// Longest time for which a message over UDP is held back so that another message can overtake it.
 const HOLD_MAX: Duration = Duration::from_millis(5);
 
-const BELL: u64 = 0;
-/// The first token of listeners; those of datagram sockets, queues and connections follow.
+const WAKER: u64 = 0;
+/// The first token of listeners; the tokens of datagram sockets, AF_XDP ports and connections
+/// follow.
 const FIRST: u64 = 1;
 
 struct Connection {
-    /// Distinguishes the connection from others that had or will have its number.
-    birth: u64,
+    /// Distinguishes the connection from earlier and later connections with the same number.
+    generation: u64,
     stream: Stream,
-    mirror: Mirror,
+    responder: Responder,
     held: Vec<u8>,
-    out: Replies,
-    /// True if it waits for room to write.
+    out: ReplyQueue,
+    /// True if the socket has no room to write.
     is_full: bool,
-    /// True if bytes that were read, or may be waiting, have not been looked at.
+    /// True if there may be bytes that are not answered, in `held` or in the socket.
     is_unread: bool,
 }
 
-struct Delayed {
+struct DelayedReply {
     due: Instant,
-    to: To,
+    to: Destination,
     bytes: Vec<u8>,
 }
 
-enum To {
-    /// A connection's number and birth.
+enum Destination {
+    /// A connection's number and generation.
     Stream(u64, u64),
-    /// A socket, and the peer that asked.
+    /// The index of a socket, and the peer that sent the request.
     Udp(usize, Peer),
 }
 
 struct Thread<'a> {
     plan: &'a Plan,
-    /// The thread's number from 0, like a column's.
+    /// The thread's number, from 0.
     number: usize,
     counts: &'a Counts,
     epoll: Epoll,
     calls: Calls,
     sockets: Sockets,
     connections: Slab<Connection>,
-    delayed: VecDeque<Delayed>,
+    delayed: VecDeque<DelayedReply>,
     value: Value,
-    /// The value's bytes if they are sent in place, else empty.
+    /// The value's bytes; empty if values are copied.
     constant: &'static [u8],
-    numbers: Numbers,
+    numbers: MessageCounter,
+    /// A message over UDP that is held back: bytes, peer, index of the socket, time.
     held: Option<(Vec<u8>, Peer, usize, Instant)>,
     buffer: Vec<u8>,
     /// The answer to the current packet.
     answer: Vec<u8>,
     inbox: Option<Inbox>,
-    /// A mirror in the state with which each datagram begins.
-    fresh: Mirror,
-    /// Datagram sockets that had more than a turn's share.
+    /// Answers the datagrams that are neither delayed nor faulty; it is reset for each datagram.
+    datagram_responder: Responder,
+    /// Datagram sockets that may have more datagrams after `BATCHES_MAX` batches.
     full_inboxes: Vec<u64>,
-    /// Ports that had more than a turn's share.
+    /// AF_XDP ports that may have more packets after `BATCHES_MAX` batches.
     full_ports: Vec<u64>,
-    bag: Bag,
+    batch: DatagramBatch,
     outbox: Outbox,
     unread: Vec<u64>,
     events: Vec<Event>,
-    births: u64,
+    last_generation: u64,
     next_stall: Option<Instant>,
 }
 
@@ -102,10 +104,10 @@ pub(super) fn run(
     sockets: Sockets,
     counts: &Counts,
     stop: &AtomicBool,
-    bell: &Waker,
+    waker: &Waker,
 ) -> io::Result<()> {
     let (epoll, calls) = (Epoll::new(EVENTS_MAX)?, Calls::default());
-    epoll.add(bell, BELL, Interest::Wake, &calls)?;
+    epoll.add(waker, WAKER, Interest::Wake, &calls)?;
     let mut token = FIRST;
     for listener in &sockets.listeners {
         epoll.add(&**listener, token, Interest::AcceptShared, &calls)?;
@@ -130,22 +132,22 @@ pub(super) fn run(
         delayed: VecDeque::new(),
         value: Value::new(plan.value_bytes),
         constant: plan.send.constant(plan.value_bytes),
-        numbers: Numbers::default(),
+        numbers: MessageCounter::default(),
         held: None,
         buffer: vec![0; READ_BYTES],
         answer: Vec::new(),
         inbox: Some(Inbox::new(BATCH_MAX, SLOT_BYTES_MAX)),
-        fresh: Mirror::default(),
+        datagram_responder: Responder::default(),
         full_inboxes: Vec::new(),
         full_ports: Vec::new(),
-        bag: Bag::default(),
-        outbox: Bag::outbox(true),
+        batch: DatagramBatch::default(),
+        outbox: DatagramBatch::outbox(true),
         unread: Vec::new(),
         events: Vec::new(),
-        births: 0,
+        last_generation: 0,
         next_stall: plan.stall.map(|(every, _)| Instant::now() + every),
     };
-    // Acquire: pairs with the release in `Running::end`.
+    // Acquire: pairs with the release in `RunningServer::end`.
     while !stop.load(Ordering::Acquire) {
         thread.turn()?;
     }
@@ -162,20 +164,20 @@ impl Thread<'_> {
             self.connection(token, false);
         }
         for socket in std::mem::take(&mut self.full_inboxes) {
-            self.gather(socket);
+            self.answer_datagrams(socket);
         }
         for port in std::mem::take(&mut self.full_ports) {
-            self.gather_packets(port);
+            self.answer_packets(port);
         }
         let listeners = FIRST + self.sockets.listeners.len() as u64;
         let datagrams = listeners + self.sockets.datagrams.len() as u64;
         let streams = self.first_stream();
         for event in events.drain(..) {
             match event.token {
-                BELL => {}
+                WAKER => {}
                 token if token < listeners => self.accept(token - FIRST),
-                token if token < datagrams => self.gather(token - listeners),
-                token if token < streams => self.gather_packets(token - datagrams),
+                token if token < datagrams => self.answer_datagrams(token - listeners),
+                token if token < streams => self.answer_packets(token - datagrams),
                 token => self.connection(token - streams, event.writable),
             }
         }
@@ -217,18 +219,18 @@ impl Thread<'_> {
             return;
         };
         let Accepted::Stream(stream) = listener.accept(&self.calls) else { return };
-        let Ok(out) = Replies::new(&stream, self.plan.send, self.constant) else { return };
+        let Ok(out) = ReplyQueue::new(&stream, self.plan.send, self.constant) else { return };
         let first = self.first_stream();
         let entry = self.connections.vacant_entry();
         let token = first + entry.key() as u64;
         if self.epoll.add(&stream, token, Interest::Read, &self.calls).is_err() {
             return;
         }
-        self.births += 1;
+        self.last_generation += 1;
         entry.insert(Connection {
-            birth: self.births,
+            generation: self.last_generation,
             stream,
-            mirror: Mirror::default(),
+            responder: Responder::default(),
             held: Vec::new(),
             out,
             is_full: false,
@@ -236,7 +238,7 @@ impl Thread<'_> {
         });
     }
 
-    /// Gives a connection its turn: it writes what waits, then makes one read and answers it.
+    /// Gives a connection its turn: sends waiting replies, then reads once and answers.
     fn connection(&mut self, number: u64, is_writable: bool) {
         let Ok(at) = usize::try_from(number) else { return };
         let mut connections = std::mem::take(&mut self.connections);
@@ -249,7 +251,7 @@ impl Thread<'_> {
         self.connections = connections;
     }
 
-    /// Returns false if the connection is over.
+    /// Returns false if the connection has ended.
     fn serve(&mut self, number: u64, own: &mut Connection) -> bool {
         if !self.flush(number, own) {
             return false;
@@ -264,31 +266,32 @@ impl Thread<'_> {
         own.held.clear();
         let got = own.stream.read(&mut buffer[held..], &self.calls);
         let came = match got {
-            Got::Bytes(bytes) => bytes,
-            Got::Empty => 0,
-            Got::End | Got::Broken => {
+            ReadResult::Bytes(bytes) => bytes,
+            ReadResult::Empty => 0,
+            ReadResult::End | ReadResult::Broken => {
                 self.buffer = buffer;
                 return false;
             }
         };
         let input = &buffer[..held + came];
-        let mut fresh = Vec::new();
+        let mut late = Vec::new();
         let is_late = !self.plan.delay.is_zero() && self.delayed.len() < DELAYED_MAX;
-        let mut out = if is_late { Out::copied(&mut fresh) } else { own.out.open() };
-        let taken = own.mirror.reflect(input, &self.value, OUT_BYTES_MAX, &mut out);
+        let mut out = if is_late { ReplyBuffer::copied(&mut late) } else { own.out.buffer() };
+        let taken = own.responder.respond(input, &self.value, OUT_BYTES_MAX, &mut out);
         let is_good = taken.is_some_and(|(used, answers)| {
             Counts::add(&self.counts.answers, answers);
             own.held.extend_from_slice(&input[used..]);
-            // Bytes beyond an incomplete request wait for room for their answers.
+            // Bytes above `HELD_BYTES_MAX` are requests that wait for room for their answers.
             own.held.len() <= HELD_BYTES_MAX + READ_BYTES / 2
         });
         let may_be_more = held + came == buffer.len();
         let waits = taken.is_some_and(|(used, _)| used < input.len())
             && own.out.bytes_left() >= OUT_BYTES_MAX;
         self.buffer = buffer;
-        if !fresh.is_empty() {
-            let (due, to) = (Instant::now() + self.plan.delay, To::Stream(number, own.birth));
-            self.delayed.push_back(Delayed { due, to, bytes: fresh });
+        if !late.is_empty() {
+            let (due, to) =
+                (Instant::now() + self.plan.delay, Destination::Stream(number, own.generation));
+            self.delayed.push_back(DelayedReply { due, to, bytes: late });
         }
         own.is_unread = may_be_more || waits;
         if !is_good || !self.flush(number, own) {
@@ -300,7 +303,7 @@ impl Thread<'_> {
         true
     }
 
-    /// Returns false if the connection is over.
+    /// Returns false if the connection has ended.
     fn flush(&mut self, number: u64, own: &mut Connection) -> bool {
         if own.is_full {
             return true;
@@ -325,12 +328,12 @@ impl Thread<'_> {
     fn send_delayed(&mut self) {
         let now = Instant::now();
         while self.delayed.front().is_some_and(|delayed| delayed.due <= now) {
-            let Some(Delayed { to, bytes, .. }) = self.delayed.pop_front() else { return };
+            let Some(DelayedReply { to, bytes, .. }) = self.delayed.pop_front() else { return };
             match to {
-                To::Stream(number, birth) => {
+                Destination::Stream(number, generation) => {
                     let Ok(at) = usize::try_from(number) else { continue };
                     let mut connections = std::mem::take(&mut self.connections);
-                    let own = connections.get_mut(at).filter(|own| own.birth == birth);
+                    let own = connections.get_mut(at).filter(|own| own.generation == generation);
                     if let Some(own) = own {
                         own.out.add(&bytes);
                         if !self.flush(number, own) {
@@ -339,7 +342,7 @@ impl Thread<'_> {
                     }
                     self.connections = connections;
                 }
-                To::Udp(socket, source) => {
+                Destination::Udp(socket, source) => {
                     self.deliver(socket, source, &bytes);
                     self.post(socket);
                 }
@@ -347,8 +350,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Takes the waiting datagrams of a socket.
-    fn gather(&mut self, socket: u64) {
+    /// Takes the waiting datagrams of a socket, and answers them.
+    fn answer_datagrams(&mut self, socket: u64) {
         let Ok(socket) = usize::try_from(socket) else { return };
         let Some(mut inbox) = self.inbox.take() else { return };
         let is_plain = self.plan.delay.is_zero()
@@ -362,14 +365,13 @@ impl Thread<'_> {
                 let read = Header::read(datagram.bytes).filter(|(header, _)| header.is_part());
                 let Some((header, bytes)) = read else { continue };
                 misrouted += u64::from(self.is_misrouted(header.flow));
-                if !is_plain || !self.mirror_at_once(header, bytes, datagram.peer) {
-                    self.mirror(socket, header, bytes, datagram.peer);
+                if !is_plain || !self.answer_at_once(header, bytes, datagram.peer) {
+                    self.answer_with_faults(socket, header, bytes, datagram.peer);
                 }
             }
-            if let Some(reached) =
-                self.counts.reached.get(socket).and_then(|of| of.get(self.number))
+            if let Some(count) = self.counts.received.get(socket).and_then(|of| of.get(self.number))
             {
-                Counts::add(reached, received.datagrams as u64);
+                Counts::add(count, received.datagrams as u64);
             }
             Counts::add(&self.counts.misrouted, misrouted);
             self.post(socket);
@@ -388,7 +390,7 @@ impl Thread<'_> {
     }
 
     /// Takes the waiting packets of a port, and answers them.
-    fn gather_packets(&mut self, number: u64) {
+    fn answer_packets(&mut self, number: u64) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(port) = self.sockets.ports.get_mut(at) else { return };
         for _ in 0..BATCHES_MAX {
@@ -397,12 +399,12 @@ impl Thread<'_> {
                 let read = Header::read(datagram.bytes).filter(|(header, _)| header.is_part());
                 let Some((header, bytes)) = read else { continue };
                 self.answer.clear();
-                self.fresh.reset();
-                let taken = self.fresh.reflect(
+                self.datagram_responder.reset();
+                let taken = self.datagram_responder.respond(
                     bytes,
                     &self.value,
                     OUT_BYTES_MAX,
-                    &mut Out::copied(&mut self.answer),
+                    &mut ReplyBuffer::copied(&mut self.answer),
                 );
                 let Some((_, answers)) = taken.filter(|_| !self.answer.is_empty()) else {
                     continue;
@@ -411,7 +413,7 @@ impl Thread<'_> {
                 for (head, part) in parts(header.id, &self.answer) {
                     if !port.outbox.add(datagram.peer, &head, [part]) {
                         port.outbox.post_or_drop(&self.calls);
-                        // If there still is no room, the datagram is lost, as datagrams may be.
+                        // If the outbox still has no room, the datagram is lost.
                         port.outbox.add(datagram.peer, &head, [part]);
                     }
                 }
@@ -425,39 +427,45 @@ impl Thread<'_> {
         self.full_ports.push(number);
     }
 
-    /// True if a flow names a thread other than this one.
+    /// True if a flow names another thread than this thread.
     fn is_misrouted(&self, flow: u16) -> bool {
         let threads = 1..=self.plan.threads;
         let flow = usize::from(flow);
         !self.plan.has_ports && threads.contains(&flow) && flow != self.number + 1
     }
 
-    /// Answers in one datagram, written into the bag directly; false if the answer takes more.
-    fn mirror_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
-        let out = self.bag.begin(Some(source), flow::ANY);
+    /// Answers in one datagram, which is written into the batch directly. Returns false if the
+    /// answer needs several datagrams.
+    fn answer_at_once(&mut self, header: Header, bytes: &[u8], source: &Peer) -> bool {
+        let out = self.batch.begin(Some(source), flow::ANY);
         let head = Header { id: header.id, number: 0, total: 1, flow: 0 };
         let start = out.len();
         out.extend_from_slice(&head.bytes());
         let most = start + udp::ANSWER_BYTES_MAX;
-        self.fresh.reset();
-        let taken = self.fresh.reflect(bytes, &self.value, most, &mut Out::copied(out));
+        self.datagram_responder.reset();
+        let taken = self.datagram_responder.respond(
+            bytes,
+            &self.value,
+            most,
+            &mut ReplyBuffer::copied(out),
+        );
         let is_whole = taken.is_some_and(|(used, _)| used == bytes.len());
-        let length = self.bag.end();
+        let length = self.batch.end();
         if !is_whole || length > udp::ANSWER_BYTES_MAX || length <= udp::HEADER_BYTES {
-            self.bag.take_back();
+            self.batch.remove_last();
             return taken.is_none() || length <= udp::HEADER_BYTES;
         }
         Counts::add(&self.counts.answers, taken.map_or(0, |(_, answers)| answers));
         true
     }
 
-    fn mirror(&mut self, socket: usize, header: Header, bytes: &[u8], source: &Peer) {
+    fn answer_with_faults(&mut self, socket: usize, header: Header, bytes: &[u8], source: &Peer) {
         let mut answer = Vec::new();
-        let taken = Mirror::default().reflect(
+        let taken = Responder::default().respond(
             bytes,
             &self.value,
             OUT_BYTES_MAX,
-            &mut Out::copied(&mut answer),
+            &mut ReplyBuffer::copied(&mut answer),
         );
         let Some((_, answers)) = taken.filter(|_| !answer.is_empty()) else { return };
         Counts::add(&self.counts.answers, answers);
@@ -469,73 +477,75 @@ impl Thread<'_> {
             if self.plan.delay.is_zero() || self.delayed.len() >= DELAYED_MAX {
                 self.deliver(socket, *source, &bytes);
             } else {
-                let (due, to) = (Instant::now() + self.plan.delay, To::Udp(socket, *source));
-                self.delayed.push_back(Delayed { due, to, bytes });
+                let (due, to) =
+                    (Instant::now() + self.plan.delay, Destination::Udp(socket, *source));
+                self.delayed.push_back(DelayedReply { due, to, bytes });
             }
         }
     }
 
-    /// Sends a message according to its fate.
+    /// Sends a message, unless a planned fault drops or holds it back, or sends it twice.
     fn deliver(&mut self, socket: usize, source: Peer, bytes: &[u8]) {
-        let copies = match self.plan.faults.fate(self.numbers.next()) {
-            Fate::Dropped => return Counts::add(&self.counts.dropped, 1),
-            Fate::Held => {
+        let copies = match self.plan.faults.fault_of(self.numbers.next()) {
+            Fault::Drop => return Counts::add(&self.counts.dropped, 1),
+            Fault::Reorder => {
                 self.release(true);
                 self.held = Some((bytes.to_vec(), source, socket, Instant::now()));
                 return;
             }
-            Fate::Doubled => {
+            Fault::Duplicate => {
                 Counts::add(&self.counts.duplicated, 1);
                 2
             }
-            Fate::Sent => 1,
+            Fault::None => 1,
         };
-        (0..copies).for_each(|_| self.put(source, bytes));
+        (0..copies).for_each(|_| self.append(source, bytes));
         if let Some((held, source, ..)) = self.held.take_if(|held| held.2 == socket) {
             Counts::add(&self.counts.reordered, 1);
-            self.put(source, &held);
+            self.append(source, &held);
         }
     }
 
-    /// Sends the held message if it is due, or `at_once`, although none has overtaken it.
+    /// Sends the held message, although no message has overtaken it, if `HOLD_MAX` has passed or
+    /// `at_once` is true.
     fn release(&mut self, at_once: bool) {
         let is_due = |since: &Instant| at_once || since.elapsed() >= HOLD_MAX;
         if self.held.as_ref().is_some_and(|(.., since)| is_due(since))
             && let Some((held, source, socket, _)) = self.held.take()
         {
-            // The bag already holds datagrams of the socket whose turn it is.
-            let waiting = std::mem::take(&mut self.bag);
-            self.put(source, &held);
+            // The batch may hold datagrams of another socket: they are put aside.
+            let waiting = std::mem::take(&mut self.batch);
+            self.append(source, &held);
             self.post(socket);
-            self.bag = waiting;
+            self.batch = waiting;
         }
     }
 
-    /// Appends a message's datagrams to the bag.
-    fn put(&mut self, source: Peer, bytes: &[u8]) {
+    /// Appends a message's datagrams to the batch.
+    fn append(&mut self, source: Peer, bytes: &[u8]) {
         for datagram in bytes.chunks(udp::ANSWER_BYTES_MAX) {
-            self.bag.begin(Some(&source), flow::ANY).extend_from_slice(datagram);
-            self.bag.end();
+            self.batch.begin(Some(&source), flow::ANY).extend_from_slice(datagram);
+            self.batch.end();
         }
     }
 
-    /// Sends the bag. Datagrams that the socket does not take are lost, as datagrams may be.
+    /// Sends the datagrams in the batch. Those that the socket does not take are lost.
     fn post(&mut self, socket: usize) {
         let Some(own) = self.sockets.datagrams.get(socket) else { return };
-        let _ = self.bag.post(&mut self.outbox, own, &self.calls);
-        self.bag.clear();
+        let _ = self.batch.post(&mut self.outbox, own, &self.calls);
+        self.batch.clear();
     }
 }
 
-/// The ends of an answer's pieces: of each value, and of the end of the request.
+/// The ends of the pieces of an answer: of each value, and of the line that ends the answer.
 fn ends(answer: &[u8]) -> Vec<usize> {
-    let speech = match answer {
-        [MAGIC_REPLY, ..] => Speech::Binary,
-        [b'V', b'A', b' ', ..] => Speech::Meta,
-        _ => Speech::Text,
+    let protocol = match answer {
+        [MAGIC_REPLY, ..] => Protocol::Binary,
+        [b'V', b'A', b' ', ..] => Protocol::Meta,
+        _ => Protocol::Text,
     };
-    let (mut reader, mut ends, mut at) = (Reader::new(speech), Vec::new(), 0);
-    while let Found::Piece(_, used) = reader.next(&answer[at..]) {
+    let (mut reader, mut ends, mut at) = (Reader::new(protocol), Vec::new(), 0);
+    while let ReadOutcome::Piece(_, used) = reader.next(&answer[at..]) {
         at += used;
         ends.push(at);
     }

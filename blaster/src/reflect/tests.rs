@@ -2,17 +2,17 @@
 //!
 //! Where: unit tests of `reflect`. Invariant: every read ends by a deadline.
 
-use super::answer::{Mirror, Out, Value};
+use super::answer::{ReplyBuffer, Responder, Value};
 use super::*;
 use net::{Calls, Inbox, Outbox, SLOT_BYTES_MAX};
 use protocol::udp::Header;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// Longer than any test here takes unless it hangs.
+/// A time that no test here takes, unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-fn connected(running: &Running) -> TcpStream {
+fn connected(running: &RunningServer) -> TcpStream {
     let [Place::Tcp(address), ..] = running.addresses() else { panic!("no TCP") };
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -20,19 +20,19 @@ fn connected(running: &Running) -> TcpStream {
     stream
 }
 
-fn running(value_bytes: usize) -> Running {
+fn running(value_bytes: usize) -> RunningServer {
     let places = vec![Place::Tcp("127.0.0.1:0".parse().unwrap())];
     serve(&Plan { places, threads: 2, value_bytes, ..Plan::default() }).unwrap()
 }
 
 /// Returns the answer to `input`, given in pieces of `each` bytes, and the number of answers.
 fn answered(input: &[u8], each: usize) -> Option<(Vec<u8>, u64)> {
-    let (mut mirror, value) = (Mirror::default(), Value::new(2));
+    let (mut responder, value) = (Responder::default(), Value::new(2));
     let (mut held, mut out, mut answers) = (Vec::new(), Vec::new(), 0);
     for piece in input.chunks(each) {
         held.extend_from_slice(piece);
         let (used, given) =
-            mirror.reflect(&held, &value, usize::MAX, &mut Out::copied(&mut out))?;
+            responder.respond(&held, &value, usize::MAX, &mut ReplyBuffer::copied(&mut out))?;
         held.drain(..used);
         answers += given;
     }
@@ -100,7 +100,7 @@ fn a_datagram_that_came_to_another_thread_than_its_flow_names_is_counted() {
         assert!(std::time::Instant::now() < end, "{came} answers");
         std::thread::yield_now();
     }
-    assert_eq!(running.counts().reached(), [[0, 4]]);
+    assert_eq!(running.counts().received(), [[0, 4]]);
     assert_eq!(running.counts().misrouted.load(Ordering::Relaxed), 2);
     running.stop().unwrap();
 }
@@ -124,7 +124,7 @@ fn nonsense_ends_a_connection_and_a_line_without_end_is_not_held_for_ever() {
 #[test]
 fn replies_that_nobody_reads_are_bounded_and_all_there_when_somebody_does() {
     const REQUESTS: usize = 300;
-    for (send, _) in WAYS {
+    for (send, _) in SEND_METHODS {
         let places = vec![Place::Tcp("127.0.0.1:0".parse().unwrap())];
         let plan = Plan { places, threads: 1, value_bytes: 100_000, send, ..Plan::default() };
         let running = serve(&plan).unwrap();
@@ -145,8 +145,8 @@ fn replies_that_nobody_reads_are_bounded_and_all_there_when_somebody_does() {
     }
 }
 
-/// Text, meta, binary and RESP: values with and without bytes behind them, several per request and
-/// none, requests that store.
+/// Requests in text, meta, binary and RESP: with values that are or are not followed by bytes, with
+/// several values or none, and requests that store.
 const ALL: &[u8] = b"get a bc\r\nmg a v k\r\nset a 0 0 5\r\nhello\r\nms a 1 O1\r\nx\r\nmg a\r\n\
     \x80\x0d\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0\0k\
     *3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\nversion\r\nget a\r\n";
@@ -156,10 +156,10 @@ fn every_way_of_sending_sends_the_same_bytes() {
     const TIMES: usize = 50;
     for value_bytes in [0, 1, 5_000, 70_000] {
         let (mut expected, value) = (Vec::new(), Value::new(value_bytes));
-        let mut out = Out::copied(&mut expected);
-        let taken = Mirror::default().reflect(ALL, &value, usize::MAX, &mut out).unwrap();
+        let mut out = ReplyBuffer::copied(&mut expected);
+        let taken = Responder::default().respond(ALL, &value, usize::MAX, &mut out).unwrap();
         assert_eq!(taken, (ALL.len(), 11));
-        for (send, _) in WAYS {
+        for (send, _) in SEND_METHODS {
             let places = vec![Place::Tcp("127.0.0.1:0".parse().unwrap())];
             let plan = Plan { places, threads: 1, value_bytes, send, ..Plan::default() };
             let running = serve(&plan).unwrap();

@@ -1,8 +1,7 @@
 //! Bars of shares of a whole, one per run: the use of the CPUs' time.
 //!
 //! Where: one figure of the page.
-//! Invariant: a bar's parts are its shares, to scale; each part states its name and figure in
-//! words.
+//! Invariant: a bar's parts are its shares, to scale; each part has its name and figure as text.
 //! Source: the thesis's section 3.1.2.
 
 use super::chart::Figure;
@@ -15,12 +14,12 @@ use std::fmt::Write;
 pub struct Bar {
     /// The run's name.
     pub name: String,
-    /// The names of its parts, and their shares of 1.
+    /// The names of the bar's parts, and the parts' shares of 1.
     pub parts: Vec<(&'static str, f64)>,
 }
 
 const WIDTH: f64 = 420.0;
-/// The height of a bar with its name above it.
+/// The height of a bar together with the name above the bar.
 const ROW: f64 = 44.0;
 const BAR: f64 = 20.0;
 

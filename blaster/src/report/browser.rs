@@ -1,8 +1,8 @@
 //! Tests of the page in a real browser: it runs, fits a phone, and is readable in light and dark.
 //!
 //! Where: tests.
-//! Invariant: nothing is asked of the network; the browser's folder is the test's own. Without
-//! Chromium the test counts as skipped, in CI as failed.
+//! Invariant: the browser loads nothing from the network, and its profile is in the test's own
+//! folder. Without Chromium the tests are skipped; in CI they fail.
 //! Source: WCAG 2.2, 1.4.3 (contrast), 1.4.10 (reflow) and 1.4.11.
 
 use super::words::escaped;
@@ -16,14 +16,14 @@ use std::process::Command;
 use testing::skip;
 
 const BROWSER_SECONDS_MAX: &str = "120";
-/// Programs that understand these flags; `CHROMIUM` names another.
+/// Programs that understand the flags in `dom`; the variable `CHROMIUM` names another program.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
-/// A small phone, a usual one, and a screen.
+/// Widths in pixels of a small phone, a usual phone, and a screen.
 const WIDTHS: [u32; 3] = [360, 390, 1280];
-/// The height of all three.
+/// The height of all three in pixels.
 const SCREEN_PX: f64 = 800.0;
 
-/// Runs before the page's own script: records errors and copied text.
+/// A script that runs before the page's own script, and records errors and copied text.
 const BEFORE: &str = "<script>window.wrong=[];window.copied=[];\
 addEventListener('error',e=>wrong.push(String(e.message||e.target)),true);\
 addEventListener('securitypolicyviolation',e=>wrong.push('policy: '+e.blockedURI));\
@@ -40,7 +40,7 @@ fn browser() -> Option<PathBuf> {
     named.or_else(|| found.into_iter().find(|program| program.exists()))
 }
 
-/// The probe's findings on a page at each width; none without a browser.
+/// The probe's results for a page at each width; none without a browser.
 fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     let Some(browser) = browser() else {
         skip("no Chromium to look at the page with (make peers)");
@@ -71,7 +71,7 @@ fn probed(entries: &[Entry], name: &str) -> Option<Vec<Value>> {
     Some(serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told:.2000}")))
 }
 
-/// The document after its scripts have run.
+/// The HTML of the page after its scripts have run.
 fn dom(browser: &Path, folder: &Path, page: &Path) -> String {
     let output = Command::new("timeout")
         .args(["-k", "5", BROWSER_SECONDS_MAX])
@@ -109,11 +109,11 @@ fn three_servers_stand_side_by_side_on_a_phone() {
         });
     }
     let Some(told) = probed(&entries, "three") else { return };
-    // The comparison at a glance needs no scrolling sideways.
+    // The table "At a glance" needs no scrolling sideways.
     for (told, width) in told.iter().zip(WIDTHS) {
         assert!(!list(&told["scrolling"]).contains(&"glance".to_owned()), "at {width}");
-        // The conclusion stands on the first screen, whatever the remarks, and the table of figures
-        // begins there.
+        // Whatever the remarks, the conclusion is in the first half of the first screen, and the
+        // table of figures begins on that screen.
         let [top, end] = ["glance_top", "conclusion_end"].map(|at| told[at].as_f64().unwrap());
         assert!(end < SCREEN_PX / 2.0 && top < SCREEN_PX, "at {width}: {end} {top} px");
     }
@@ -150,7 +150,7 @@ fn the_page_runs_fits_and_can_be_read() {
         assert_eq!(list(&told["nameless"]), [""; 0], "without a text at {width}");
         let figures = ["curve-p99", "curve-mean", "percentiles", "time-rate", "time-p99"];
         assert_eq!(list(&told["figures"]), [&figures[..], &["time-hits", "cpu"]].concat());
-        // Each chart has a line per run, that of percentiles two; each line has points.
+        // Five charts have a line per run, the chart of percentiles two; all lines have points.
         assert_eq!(told["lines"], 3 * 5 + 6, "at {width}");
         assert!(told["letter_px"].as_f64().unwrap() >= 11.0, "{} px", told["letter_px"]);
         assert_ne!(told["paper"][0], told["paper"][1], "the theme does not change");

@@ -1,9 +1,9 @@
-//! Charts in SVG: lines in a frame that grows with the page, with the same figures as a table
-//! below, or several frames on a sheet.
+//! Charts in SVG: a chart on the page, which scales with the page and has its figures as a table
+//! below; or several charts on a sheet.
 //!
 //! Where: each figure of the page, and the sheet that `simulate` draws.
-//! Invariant: a line differs from the others in its marks and dashes as well as in its colour;
-//! every drawing can be read as text; there is no script, and no font of its own.
+//! Invariant: lines differ in marks and dashes as well as in colour; the figures of every chart on
+//! the page are also text; a chart contains no script and no font.
 //! Source: WCAG 2.2, 1.1.1 and 1.4.1.
 
 use super::table::Table;
@@ -11,20 +11,22 @@ use super::words::escaped;
 use crate::axis::{Axis, Spread};
 use std::fmt::Write;
 
-/// The frame, in units that are pixels on a small phone.
+/// The size and margins of a chart, in units that are pixels on a small phone.
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 32.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 44.0;
-/// The width of a label's character at its largest: on a phone.
+/// The width of a character of a label on a phone, where labels are largest.
 const LETTER: f64 = 9.0;
 /// Number of kinds of lines in the style sheet.
 pub const KINDS: usize = 8;
-/// On a sheet: the space above a frame, beside it, and from one line's name to the next.
+/// The space above a chart on a sheet, for its title.
 const TITLE: f64 = 24.0;
+/// The space beside a chart on a sheet, for the names of its lines.
 const NAMES: f64 = 130.0;
+/// The height of such a name.
 const NAME: f64 = 17.0;
 const STYLE: &str = include_str!("chart.css");
 /// The file that defines the colours of the style sheet.
@@ -32,29 +34,29 @@ const COLOURS: &str = include_str!("page.css");
 const POINTS_MAX: usize = 2000;
 
 /// Formats a figure.
-pub type Words = fn(f64) -> String;
+pub type Format = fn(f64) -> String;
 
 /// One line.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Its name.
+    /// The line's name.
     pub name: String,
-    /// The number of the run it belongs to: lines of one run look alike.
+    /// The number of the run that the line belongs to: lines of one run have the same colour.
     pub kind: usize,
     /// True for a second line of the same run.
     pub is_dashed: bool,
-    /// Its points, in their order.
+    /// The points, in the order in which the line connects them.
     pub points: Vec<Dot>,
 }
 
 /// One point.
 #[derive(Clone, Debug)]
 pub struct Dot {
-    /// The figure across.
+    /// The figure on the horizontal axis.
     pub x: f64,
-    /// The figure upwards.
+    /// The figure on the vertical axis.
     pub y: f64,
-    /// True if the point is not to be trusted.
+    /// True if the generator was the limit, so that the figure is not the server's.
     pub is_hollow: bool,
 }
 
@@ -65,13 +67,13 @@ pub struct Chart {
     pub id: &'static str,
     /// The heading above the chart.
     pub title: String,
-    /// The instruction how to read it.
+    /// The explanation of the chart.
     pub caption: String,
-    /// The axis across: name, spread, format.
-    pub x: (&'static str, Spread, Words),
-    /// The axis upwards.
-    pub y: (&'static str, Spread, Words),
-    /// Ticks across with their labels, if they are not round figures.
+    /// The horizontal axis: name, spread, format.
+    pub x: (&'static str, Spread, Format),
+    /// The vertical axis: name, spread, format.
+    pub y: (&'static str, Spread, Format),
+    /// Ticks of the horizontal axis with their labels; none if ticks are round figures.
     pub x_ticks: Option<Vec<(f64, String)>>,
     /// All lines.
     pub lines: Vec<Line>,
@@ -103,12 +105,12 @@ impl Chart {
         .html()
     }
 
-    /// Draws the frame and the lines in it.
+    /// Draws the axes and the lines.
     fn drawing(&self) -> String {
         let mut out = String::new();
         let dots = || self.lines.iter().flat_map(|line| &line.points);
-        let x = Axis::of(self.x.1, dots().map(|dot| dot.x));
-        let y = Axis::of(self.y.1, dots().map(|dot| dot.y));
+        let x = Axis::new(self.x.1, dots().map(|dot| dot.x));
+        let y = Axis::new(self.y.1, dots().map(|dot| dot.y));
         self.frame(&mut out, &x, &y);
         for line in &self.lines {
             draw(&mut out, line, &x, &y, (self.x.2, self.y.2));
@@ -165,18 +167,18 @@ impl Chart {
     }
 }
 
-/// A drawing on the page, described for readers who do not see it, with its legend and figures.
+/// A drawing on the page with its legend, its figures as a table, and a text for screen readers.
 pub(super) struct Figure<'a> {
     pub(super) id: &'a str,
     pub(super) title: &'a str,
-    /// The instruction how to read it.
+    /// The explanation of the drawing.
     pub(super) caption: &'a str,
     /// Width and height in the drawing's units.
     pub(super) size: (f64, f64),
     pub(super) drawing: String,
-    /// For each entry a sample of 34 by 12, and its name.
+    /// The entries of the legend: an SVG sample of 34 by 12 units, and a name.
     pub(super) legend: Vec<(String, String)>,
-    /// The same figures as text, and the name of that table.
+    /// The heading of the table of figures, and the table.
     pub(super) table: (&'static str, Table),
 }
 
@@ -208,8 +210,8 @@ impl Figure<'_> {
     }
 }
 
-/// Draws charts side by side, two in a row, as a self-contained SVG. It is light, with its colours
-/// in it, because not only browsers show it.
+/// Draws charts, two in a row, as a self-contained SVG. Colours are written into the SVG, for a
+/// white background, because viewers other than browsers do not know CSS variables.
 #[must_use]
 pub fn sheet(charts: &[Chart]) -> String {
     let mut style = STYLE.to_owned();
@@ -247,13 +249,14 @@ pub fn sheet(charts: &[Chart]) -> String {
     out
 }
 
-/// A sample of a line, 34 by 12.
+/// A sample of a line for a legend, 34 by 12 units.
 fn sample(line: &Line) -> String {
     let mark = if line.is_dashed { String::new() } else { mark(line.kind, 17.0, 6.0, false) };
     format!("<path class=\"line {}\" d=\"M0 6H34\"/>{mark}", class(line))
 }
 
-/// Returns the least step between labelled ticks at which labels fit; the last tick always has one.
+/// Returns the least step between labelled ticks at which labels do not overlap. The last tick is
+/// always labelled.
 fn label_every(ticks: &[(f64, String)]) -> usize {
     let widest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
     let apart = ticks.windows(2).map(|pair| (pair[1].0 - pair[0].0).abs());
@@ -275,7 +278,7 @@ fn class(line: &Line) -> String {
     format!("k{}{dashed}", line.kind % KINDS)
 }
 
-fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Words, Words)) {
+fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Format, Format)) {
     let mut path = String::new();
     let mut marks = String::new();
     for dot in line.points.iter().take(POINTS_MAX) {
@@ -290,8 +293,8 @@ fn draw(out: &mut String, line: &Line, x: &Axis, y: &Axis, words: (Words, Words)
             escaped(&words.0(dot.x)),
             escaped(&words.1(dot.y)),
             if line.is_dashed {
-                // A second line is recognized by its dashes; its points appear only under the
-                // pointer.
+                // A second line is recognized by its dashes. Its points are invisible, and only
+                // show their text under the pointer.
                 format!("<circle class=\"spot\" cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"5\"/>")
             } else {
                 mark(line.kind, at_x, at_y, dot.is_hollow)

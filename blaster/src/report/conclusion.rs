@@ -1,12 +1,12 @@
 //! The head of the page: its title, and the conclusions above all figures.
 //!
 //! Where: the top of the page.
-//! Invariant: a difference is stated only if the rounds show it, and no figure stands without
-//! saying whether it can be trusted.
+//! Invariant: a difference is stated only if the rounds show it; a result whose figures cannot be
+//! trusted is named.
 
 use super::Entry;
 use super::words::{escaped, shortened};
-use crate::measure::steady::told_ns;
+use crate::measure::steady::reliable_quantile_ns;
 use crate::run::compare::Comparison;
 use crate::run::text::compared::{findings as sentences, most_telling};
 use crate::words::{grouped, percent, sentence as whole_sentence, time, whole};
@@ -16,7 +16,7 @@ use std::fmt::Write;
 const NAMED_MAX: usize = 3;
 const TITLE_CHARS: usize = 100;
 
-/// The servers of a comparison, by letter and name.
+/// The letter and the name of each server of a comparison.
 fn servers(one: &Comparison) -> Vec<(String, String)> {
     let letters = ('A'..='Z').map(|letter| letter.to_string());
     letters.zip(one.servers.iter().map(|server| server.manifest.label.clone())).collect()
@@ -38,7 +38,7 @@ pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
-/// The date of the first result, and of the last if that is another day.
+/// The date of the first result, and that of the last result if it was on another day.
 #[must_use]
 pub fn when(entries: &[Entry]) -> String {
     let mut all: Vec<&str> =
@@ -50,77 +50,80 @@ pub fn when(entries: &[Entry]) -> String {
             format!("{first} to {last}")
         }
         (Some(first), _) => (*first).to_owned(),
-        _ => "nobody knows when".to_owned(),
+        _ => "date unknown".to_owned(),
     }
 }
 
 /// The conclusion in a few sentences.
 #[must_use]
 pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
-    let mut told: Vec<String> = compared.iter().flat_map(of_comparison).collect();
+    let mut conclusions: Vec<String> = compared.iter().flat_map(of_comparison).collect();
     if compared.is_empty() {
         // A single result has room for more goals.
         let goals = if entries.len() > 1 { 1 } else { NAMED_MAX };
-        told.extend(entries.iter().take(NAMED_MAX).filter_map(|entry| of_entry(entry, goals)));
+        conclusions
+            .extend(entries.iter().take(NAMED_MAX).filter_map(|entry| of_entry(entry, goals)));
     }
     let doubted: Vec<&str> = entries
         .iter()
-        .filter(|entry| super::said(&entry.result).iter().any(|(class, _)| *class == "invalid"))
+        .filter(|entry| {
+            super::remarks_of(&entry.result).iter().any(|(class, _)| *class == "invalid")
+        })
         .map(|entry| entry.name.as_str())
         .collect();
     if !doubted.is_empty() {
         let names = doubted.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
-        told.push(match doubted.len() == entries.len() && entries.len() > 1 {
-            true => "None of these is to be taken as it is; why stands below.".to_owned(),
+        conclusions.push(match doubted.len() == entries.len() && entries.len() > 1 {
+            true => "None of these is to be used unchecked; the reasons are below.".to_owned(),
             false => {
-                whole_sentence(&format!("{names}: not to be taken as it is; why stands below"))
+                whole_sentence(&format!("{names}: not to be used unchecked; the reasons are below"))
             }
         });
     }
-    if told.is_empty() {
+    if conclusions.is_empty() {
         return "Nothing was measured.".to_owned();
     }
-    told.join(" ")
+    conclusions.join(" ")
 }
 
 fn of_comparison(one: &Comparison) -> Vec<String> {
     let servers = servers(one);
-    let told = servers.iter().enumerate().skip(1).map(|(nth, (letter, label))| {
+    let lines = servers.iter().enumerate().skip(1).map(|(nth, (letter, label))| {
         let none = || {
             let first = servers.first().map_or("A", |(_, label)| label);
             format!("No difference between {first} and {label} is known beyond the noise.")
         };
         most_telling(one, nth, letter).unwrap_or_else(none)
     });
-    told.collect()
+    lines.collect()
 }
 
 fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
     if let Some(search) = &entry.result.search {
-        let told = search.capacities.iter().map(|one| match one.rate_per_s {
+        let parts = search.capacities.iter().map(|one| match one.rate_per_s {
             Some(rate) => format!("{} up to {} requests a second", one.objective, grouped(rate)),
             None => format!("{} at no rate", one.objective),
         });
-        let told: Vec<String> = told.take(goals).collect();
-        return (!told.is_empty()).then(|| format!("{} holds {}.", entry.name, told.join(", ")));
+        let parts: Vec<String> = parts.take(goals).collect();
+        return (!parts.is_empty()).then(|| format!("{} holds {}.", entry.name, parts.join(", ")));
     }
     let all = entry.result.merged.as_ref()?;
     let total = all.tally.total();
-    let mut told = format!("{} answered {} a second", entry.name, grouped(all.achieved_per_s()));
+    let mut text = format!("{} answered {} a second", entry.name, grouped(all.achieved_per_s()));
     if all.asked_per_s.is_some() {
-        let _ = write!(told, " of {} due", grouped(all.offered_per_s()));
+        let _ = write!(text, " of {} due", grouped(all.offered_per_s()));
     }
     if let Some(ns) = total.response_ns.quantile_ns(0.5) {
-        let _ = write!(told, ", half of them within {}", time(ns));
+        let _ = write!(text, ", half of them within {}", time(ns));
     }
-    if let Some(ns) = told_ns(&total.response_ns, 0.99) {
-        let _ = write!(told, ", all but one in a hundred within {}", time(whole(ns)));
+    if let Some(ns) = reliable_quantile_ns(&total.response_ns, 0.99) {
+        let _ = write!(text, ", all but one in a hundred within {}", time(whole(ns)));
     }
     let failed = all.tally.failure_ratio().filter(|ratio| *ratio > 0.0);
     if let Some(ratio) = failed {
-        let _ = write!(told, "; {} failed", percent(ratio));
+        let _ = write!(text, "; {} failed", percent(ratio));
     }
-    Some(told + ".")
+    Some(text + ".")
 }
 
 /// The findings of comparisons, one sentence per figure.
@@ -132,17 +135,17 @@ pub fn findings(compared: &[Comparison]) -> String {
         let names: Vec<&str> = servers.iter().map(|(_, label)| label.as_str()).collect();
         let _ = write!(
             out,
-            "<section class=\"findings\"><h2>What {} rounds in turns say</h2>\n\
-             <p class=\"note\">{}. In brackets stands what a ratio could as well have been, with \
-             {:.0} % confidence.</p>\n",
+            "<section class=\"findings\"><h2>Results of {} rounds in turns</h2>\n\
+             <p class=\"note\">{}. Brackets give the {:.0} % confidence interval of a \
+             ratio.</p>\n",
             one.rounds,
             escaped(&names.join("; ")),
             100.0 * one.confidence
         );
         for (nth, (letter, _)) in servers.iter().enumerate().skip(1) {
             out.push_str("<ul>");
-            for told in sentences(one, nth, letter) {
-                let _ = writeln!(out, "<li>{}</li>", escaped(&told));
+            for finding in sentences(one, nth, letter) {
+                let _ = writeln!(out, "<li>{}</li>", escaped(&finding));
             }
             out.push_str("</ul>\n");
         }

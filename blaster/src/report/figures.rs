@@ -12,7 +12,7 @@ use crate::measure::steady::{BEYOND_MIN, UNSTEADY};
 use crate::measure::{Interval, Times};
 use crate::search::curve::{Point, Row, median, rows};
 
-/// Most marks of a curve of latency against throughput.
+/// Most marks on a curve of latency against throughput.
 const MARKS_MAX: usize = 24;
 /// Points of a percentile curve per factor of ten of its tail.
 const POINTS_A_DECADE: u32 = 8;
@@ -81,9 +81,10 @@ fn curve(
     Chart {
         id,
         title: title.to_owned(),
-        caption: "Each mark is the median of the trials at nearly one rate: what was answered a \
-                  second, and how long it took from the moment it was due. A line that turns back \
-                  is a server that gives up. Hollow marks measured the generator."
+        caption: "Each mark is the median of the trials at about the same rate: requests answered \
+                  per second, and response time from the moment when a request was due. Where a \
+                  line turns back, the server answers fewer requests at a higher rate. At hollow \
+                  marks the generator was the limit."
             .to_owned(),
         x: ("requests answered/s", Spread::Linear, words::count),
         y: ("response time", Spread::Log, words::time),
@@ -99,7 +100,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
         let Some(merged) = &entry.result.merged else { continue };
         let total = merged.tally.total();
         let both = [(&total.response_ns, false), (&total.service_ns, true)];
-        // If both are the same, only one is drawn.
+        // If response and service times are equal, one curve is drawn for both.
         let is_one = total.response_ns == total.service_ns;
         for (times, is_dashed) in both.into_iter().take(if is_one { 1 } else { 2 }) {
             let points = tail(times);
@@ -137,7 +138,7 @@ fn percentiles(entries: &[Entry]) -> Chart {
     }
 }
 
-/// The percentiles of ever rarer times: x is 1 at 90 %, 2 at 99 %.
+/// The points of a percentile curve on a logarithmic axis: x is 1 at 90 %, 2 at 99 %.
 fn tail(times: &Times) -> Vec<Dot> {
     let mut dots = Vec::new();
     for nth in 0..=POINTS_A_DECADE * DECADES_MAX {
@@ -155,12 +156,12 @@ fn tail(times: &Times) -> Vec<Dot> {
     dots
 }
 
-/// Formats a place on that axis: 1 is 90 %, 2 is 99 %.
+/// Formats a place on the axis of a percentile curve: 1 is 90 %, 2 is 99 %.
 fn percent(x: f64) -> String {
     let percent = 100.0 * (1.0 - 10f64.powf(-x));
     let text = format!("{percent:.7}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    // A figure between the nines needs only enough digits to be distinct.
+    // A percentage between 90 %, 99 % and so on needs only enough digits to be distinct.
     let digits = if x.fract() == 0.0 {
         text.len()
     } else {
@@ -181,7 +182,7 @@ fn by_time(
             let x = report.start_s + report.seconds;
             Some(Dot { x, y: figure(report)?, is_hollow: false })
         };
-        // A search's reports are its trials, each with a clock of its own.
+        // The reports of a search are its trials, which have no common clock: none is drawn.
         let is_course = entry.result.merged.is_some();
         let reports = entry.result.reports.iter().filter(|_| is_course);
         let points = reports.filter_map(dot).collect();
@@ -190,7 +191,7 @@ fn by_time(
     Chart {
         id,
         title: title.to_owned(),
-        caption: "A mark is a report, at the time of its end.".to_owned(),
+        caption: "Each mark is one report, at the time when it ended.".to_owned(),
         x: ("seconds of traffic", Spread::Linear, words::plain),
         y: (unit, spread, words),
         x_ticks: None,
@@ -211,9 +212,9 @@ fn processors(entries: &[Entry]) -> String {
     let bars: Vec<Bar> = entries.iter().filter_map(bar).collect();
     bars::html(
         "cpu",
-        "Where the CPUs' time went",
-        "All CPUs of the machine that kvblaster ran on, by category; the server is in it where it \
-         ran there too.",
+        "Use of the CPUs' time",
+        "Time of all CPUs of the machine that kvblaster ran on, by category; a server on the same \
+         machine is included.",
         &bars,
     )
 }
@@ -234,7 +235,7 @@ mod tests {
         let mut times = Times::default();
         (0..1000).for_each(|ns| times.record(1000 + ns));
         let dots = tail(&times);
-        // Ten lie beyond it.
+        // Ten of 1000 samples lie beyond 99 %.
         assert_eq!(dots.last().map(|dot| dot.x), Some(2.0));
         assert!(dots.windows(2).all(|pair| pair[0].y <= pair[1].y));
         assert!(tail(&Times::default()).is_empty());

@@ -1,7 +1,7 @@
 //! The command line of `kvblaster report`.
 //!
 //! Where: called by `flags`.
-//! Invariant: a page is written whole or not at all, and its place is reported.
+//! Invariant: a page is written whole or not at all, and the path of its file is printed.
 
 use super::{ReportError, report};
 use std::fs;
@@ -16,16 +16,16 @@ pub struct Plan {
     /// The folder that --out of run, capacity or compare named
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
-    /// Where the page goes; - is stdout
+    /// File of the page; - is stdout
     #[arg(long, short, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
 }
 
 impl Plan {
-    /// Makes the page. Returns the text to print: the page itself, or its place.
+    /// Makes the page. Returns the text to print: the page itself, or a line with its file's path.
     ///
     /// # Errors
-    /// A result cannot be read, or the page not be written.
+    /// A result cannot be read, or the page cannot be written.
     pub fn run(&self) -> Result<String, ReportError> {
         let page = report(&self.folders)?;
         let path = &self.out;
@@ -45,12 +45,12 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::flags::Verb;
-    use crate::flags::tests::{asked, refused};
+    use crate::flags::tests::{parse_words, refused};
     use crate::result::sample;
 
     #[test]
     fn words_are_understood_or_refused_by_name() {
-        let making = |words: &str| match asked(&format!("report {words}")).unwrap() {
+        let making = |words: &str| match parse_words(&format!("report {words}")).unwrap() {
             Verb::Report(plan) => plan,
             other => panic!("{words}: {other:?}"),
         };

@@ -1,6 +1,6 @@
 'use strict';
 (() => {
-  // Tables as tab-separated values, which spreadsheets take.
+  // Returns a table as tab-separated values, which spreadsheets can paste.
   const text = table => [...table.rows].map(row =>
     [...row.cells].map(cell => cell.textContent.trim().replace(/\s+/g, ' ')).join('\t')).join('\n');
   const byHand = value => {
@@ -28,7 +28,7 @@
         .then(() => say('Copied'), () => say('Not allowed here'));
     });
   }
-  // A table that needs scrolling sideways shows a hint.
+  // Shows a hint above each table that is wider than its frame.
   const hint = () => {
     for (const table of document.querySelectorAll('.table')) {
       const scroll = table.querySelector('.scroll');

@@ -18,7 +18,7 @@
     const window_ = frame.contentWindow;
     const page = frame.contentDocument;
     const root = page.documentElement;
-    // Resolves a colour, whatever its notation.
+    // Returns the computed value of a colour of the style sheet.
     const colour = name => {
       const probe = page.createElement('i');
       probe.style.color = `var(--${name})`;
@@ -67,7 +67,7 @@
     for (const button of page.querySelectorAll('button')) {
       if (!button.textContent.trim() || button.hidden) nameless.push(name(button));
     }
-    // A name that is broken letter by letter makes a row as tall as it is long.
+    // A name that is broken after each letter makes its row as tall as the name is long.
     const tall = [...page.querySelectorAll('th')].filter(one => one.closest('details') === null)
       .filter(one => one.getBoundingClientRect().height > 170).map(name);
     const lines = [...page.querySelectorAll('figure > svg .line')]
@@ -77,7 +77,7 @@
       const size = parseFloat(window_.getComputedStyle(text).fontSize);
       return size * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
     });
-    // Words of our own that stand in two lines, letter by letter.
+    // The page's own words that are broken over two lines.
     const torn = [];
     for (const cell of page.querySelectorAll('tbody th')) {
       if (cell.closest('details') || cell.closest('#types, #cpus, #capacity')) continue;
@@ -87,7 +87,7 @@
         range.setStart(text, word.index);
         range.setEnd(text, word.index + word[0].length);
         const tops = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
-        // Names of settings, with dots and the like, may have to be.
+        // Names of settings, which contain dots and the like, may be broken.
         if (tops.size > 1 && /^[A-Za-zµ/]+$/.test(word[0])) torn.push(word[0]);
       }
     }

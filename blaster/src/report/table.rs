@@ -1,7 +1,7 @@
-//! A table that scrolls by itself, and can be copied.
+//! A table of the page. It scrolls sideways within the page, and can be copied.
 //!
 //! Where: everywhere on the page.
-//! Invariant: a cell is text, escaped here; the first column names the row.
+//! Invariant: a cell is text, which `html` escapes; the first column names the row.
 //! Source: WCAG 2.2, 1.3.1; the page's script copies it as tab-separated values.
 
 use super::words::escaped;
@@ -26,20 +26,20 @@ impl Table {
         self.rows.push((cells.to_vec(), false));
     }
 
-    /// Adds a row, marked if its cells differ.
+    /// Adds a row. The row is marked if its cells after the first differ.
     pub fn compared(&mut self, cells: &[String]) {
         let values = cells.get(1..).unwrap_or_default();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
         self.rows.push((cells.to_vec(), differs));
     }
 
-    /// True if it has no rows.
+    /// True if the table has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Returns the table as HTML; `title` is for readers who do not see it.
+    /// Returns the table as HTML; `title` names the table for screen readers.
     #[must_use]
     pub fn html(&self, title: &str) -> String {
         let mut out = format!(

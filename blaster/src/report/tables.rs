@@ -1,15 +1,15 @@
 //! The tables of the page, in their order.
 //!
 //! Where: around the figures.
-//! Invariant: a table has one row per result, or one column where results are compared field by
-//! field; times and bytes have their units.
+//! Invariant: a table has one or more rows per result, or, where results are compared field by
+//! field, one column per result; times and bytes have their units.
 //! Source: the tables of the paper's section 6.2 and of the thesis's chapter 3.
 
 use super::Entry;
 use super::table::Table;
-use super::words::{UNKNOWN, amid, bytes, number, percent, span};
+use super::words::{UNKNOWN, bytes, elided, number, percent, span};
 use crate::measure::process::ProcessUse;
-use crate::measure::steady::{RATES_NEAR, TIMES_NEAR, apart, told_ns};
+use crate::measure::steady::{RATES_NEAR, TIMES_NEAR, apart, reliable_quantile_ns};
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::machine::Nic;
 use crate::result::manifest::Manifest;
@@ -18,11 +18,11 @@ use crate::search::{Capacity, bracket::Limit};
 use crate::workload::{VERBS, Verb};
 use std::collections::BTreeSet;
 
-/// Number of resamplings for an interval.
+/// Number of resamples for a confidence interval.
 const RESAMPLES: u32 = 2000;
 const CONFIDENCE: f64 = 0.95;
 
-/// A section of one table, with a note on how to read it.
+/// A section with one table and a note on how to read the table; empty without rows.
 fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
     if table.is_empty() {
         return String::new();
@@ -35,13 +35,13 @@ fn section(title: &str, id: &str, table: &Table, note: &str) -> String {
 }
 
 /// The note on the meaning of brackets.
-const BRACKETS: &str = "In brackets stands what the figure could as well have been, with 95 % \
-                        confidence: the reports, or rounds, resampled.";
+const BRACKETS: &str = "Brackets give the 95 % confidence interval of a figure, by resampling the \
+                        reports or rounds.";
 
-/// Formats a figure with the interval that its reports give.
+/// Formats a figure with the confidence interval that the reports give.
 fn spread(
     entry: &Entry,
-    told: fn(Option<f64>) -> String,
+    format: fn(Option<f64>) -> String,
     near: f64,
     of: impl Fn(&Interval) -> Option<f64>,
 ) -> String {
@@ -49,33 +49,33 @@ fn spread(
     let samples: Vec<f64> = entry.result.reports.iter().filter_map(&of).collect();
     let interval = bootstrap::interval(&samples, CONFIDENCE, RESAMPLES, 1);
     let is_unsteady = !apart(&entry.result.reports, near, &of).is_empty();
-    marked(with_interval(of(merged), interval, told), is_unsteady)
+    marked(with_interval(of(merged), interval, format), is_unsteady)
 }
 
-/// Marks a figure that is not to be compared, because some of its reports are far from the others.
+/// Marks a figure as unfit for comparison, if some of its reports are far from the others.
 fn marked(figure: String, is_unsteady: bool) -> String {
     if is_unsteady { figure + " (unsteady)" } else { figure }
 }
 
-/// True if the reports disagree on a percentile of some of their times. A percentile beyond the
-/// 99th, for which a report may have too few answers, is also judged by the 99th.
+/// True if the reports disagree on a percentile of their `times`. One report may have too few
+/// answers for a percentile above the 99th, so then the 99th is compared as well.
 fn is_unsteady(entry: &Entry, share: f64, times: impl Fn(&Interval) -> Times) -> bool {
     let reports = &entry.result.reports;
     [share, share.min(0.99)].into_iter().any(|share| {
-        !apart(reports, TIMES_NEAR, |report| told_ns(&times(report), share)).is_empty()
+        !apart(reports, TIMES_NEAR, |report| reliable_quantile_ns(&times(report), share)).is_empty()
     })
 }
 
 fn with_interval(
     value: Option<f64>,
     interval: Option<(f64, f64)>,
-    told: fn(Option<f64>) -> String,
+    format: fn(Option<f64>) -> String,
 ) -> String {
     match interval {
         Some((low, high)) => {
-            format!("{} [{}, {}]", told(value), told(Some(low)), told(Some(high)))
+            format!("{} [{}, {}]", format(value), format(Some(low)), format(Some(high)))
         }
-        None => told(value),
+        None => format(value),
     }
 }
 
@@ -83,12 +83,12 @@ fn count(value: Option<f64>) -> String {
     number(value, 0)
 }
 
-/// Most characters of a name above a narrow column; a longer name keeps its ends.
+/// Most characters of a name above a narrow column; of a longer name, the ends are shown.
 const NAME_CHARS: usize = 30;
 
-/// A row of the table at a glance: its name, and the text of its cell.
-type Glance = (&'static str, fn(&Entry, &Interval) -> String);
-const GLANCE: [Glance; 19] = [
+/// A row of the table "At a glance": its name, and the function that formats a result's cell.
+type GlanceRow = (&'static str, fn(&Entry, &Interval) -> String);
+const GLANCE: [GlanceRow; 19] = [
     ("answered/s", |entry, _| spread(entry, count, RATES_NEAR, |one| Some(one.achieved_per_s()))),
     ("due/s", |_, all| count(Some(all.offered_per_s()))),
     ("response mean", |entry, _| {
@@ -112,13 +112,13 @@ const GLANCE: [Glance; 19] = [
     ("hits", |_, all| percent(all.tally.total().hit_ratio())),
     ("not found", |_, all| percent(all.tally.not_found_ratio())),
     ("server CPUs", |_, all| {
-        let told = all.usage.server.filter(ProcessUse::is_told);
-        number(told.map(|server| server.cpus()), 2)
+        let server = all.usage.server.filter(ProcessUse::is_measurable);
+        number(server.map(|server| server.cpus()), 2)
     }),
     ("server CPU a request", |_, all| {
         let answered = all.tally.total().answered;
         match all.usage.server {
-            Some(server) if !server.is_told() => "too little to tell".to_owned(),
+            Some(server) if !server.is_measurable() => "too little to measure".to_owned(),
             server => span(server.and_then(|server| server.ns_per_request(answered))),
         }
     }),
@@ -130,22 +130,22 @@ fn responses(report: &Interval) -> Times {
     report.tally.total().response_ns
 }
 
-/// A percentile with enough answers beyond it, or the longest time.
-fn told(times: &Times, share: f64) -> Option<f64> {
+/// A percentile, if enough answers lie beyond it; for a share of 1, the longest time.
+fn shown_ns(times: &Times, share: f64) -> Option<f64> {
     match share < 1.0 {
-        true => told_ns(times, share),
+        true => reliable_quantile_ns(times, share),
         false => times.max_ns().map(|ns| ns as f64),
     }
 }
 
 fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {
-    match span(told(&responses(all), share)) {
+    match span(shown_ns(&responses(all), share)) {
         unknown if unknown == UNKNOWN => unknown,
         figure => marked(figure, is_unsteady(entry, share, responses)),
     }
 }
 
-/// A table with a column per result: side by side on a phone too.
+/// A table of the main figures, with a column per result: it fits a phone's width.
 #[must_use]
 pub fn glance(entries: &[Entry]) -> String {
     let measured: Vec<(&Entry, &Interval)> =
@@ -154,19 +154,19 @@ pub fn glance(entries: &[Entry]) -> String {
         return String::new();
     }
     let names: Vec<String> =
-        measured.iter().map(|(entry, _)| amid(&entry.name, NAME_CHARS)).collect();
+        measured.iter().map(|(entry, _)| elided(&entry.name, NAME_CHARS)).collect();
     let names = names.iter().map(String::as_str);
     let head: Vec<&str> = std::iter::once("figure").chain(names).collect();
     let mut table = Table::new(&head);
-    for (name, tell) in GLANCE {
-        let cells = measured.iter().map(|(entry, all)| tell(entry, all));
+    for (name, cell) in GLANCE {
+        let cells = measured.iter().map(|(entry, all)| cell(entry, all));
         let cells: Vec<String> = std::iter::once(name.to_owned()).chain(cells).collect();
         if cells.iter().skip(1).any(|cell| cell != UNKNOWN) {
             table.row(&cells);
         }
     }
-    let unsteady =
-        "Unsteady: a report's figure is far from the others', and so may the next run's be.";
+    let unsteady = "Unsteady: one report's figure is far from those of the others, and the figure \
+         of the next run may be too.";
     section("At a glance", "glance", &table, &format!("{BRACKETS} {unsteady}"))
 }
 
@@ -207,7 +207,7 @@ fn limit(capacity: &Capacity) -> &'static str {
     }
 }
 
-/// A table of the types of request, with response and service times.
+/// A table with a row per result and type of request, with response and service times.
 #[must_use]
 pub fn types(entries: &[Entry]) -> String {
     let head = [
@@ -242,14 +242,14 @@ pub fn types(entries: &[Entry]) -> String {
         for verb in VERBS {
             let tally = merged.tally.verb(verb);
             if *tally != VerbTally::default() {
-                table.row(&kind(entry, verb, merged));
+                table.row(&verb_cells(entry, verb, merged));
             }
         }
     }
     section("By type of request", "types", &table, "")
 }
 
-fn kind(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
+fn verb_cells(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
     let tally = merged.tally.verb(verb);
     let mut cells = vec![entry.name.clone(), verb.name().to_owned()];
     cells.extend([tally.sent, tally.answered].map(|number| count(Some(number as f64))));
@@ -272,15 +272,17 @@ fn kind(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
         let is_unsteady =
             |share| is_unsteady(entry, share, |report| times(report.tally.verb(verb)).clone());
         cells.push(marked(span(times(tally).mean_ns()), is_unsteady(0.99)));
-        cells.extend([0.5, 0.99, 0.999, 1.0].map(|share| match span(told(times(tally), share)) {
-            unknown if unknown == UNKNOWN => unknown,
-            figure => marked(figure, is_unsteady(share)),
+        cells.extend([0.5, 0.99, 0.999, 1.0].map(|share| {
+            match span(shown_ns(times(tally), share)) {
+                unknown if unknown == UNKNOWN => unknown,
+                figure => marked(figure, is_unsteady(share)),
+            }
         }));
     }
     cells
 }
 
-/// A table of all CPUs.
+/// A table with a row per result and CPU.
 #[must_use]
 pub fn processors(entries: &[Entry]) -> String {
     let mut table = Table::new(&[
@@ -308,9 +310,9 @@ pub fn manifests(entries: &[Entry]) -> String {
     let mut table = Table::new(&head);
     let all: Vec<Vec<(String, String)>> =
         entries.iter().map(|entry| fields(&entry.result.manifest)).collect();
-    let mut told = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (name, _) in all.iter().flatten() {
-        if told.insert(name) {
+        if seen.insert(name) {
             let value = |fields: &Vec<(String, String)>| {
                 let field = fields.iter().find(|(other, _)| other == name);
                 field.map_or_else(|| "–".to_owned(), |(_, value)| value.clone())
@@ -369,7 +371,7 @@ fn fields(manifest: &Manifest) -> Vec<(String, String)> {
                 nic.tx_queues
             ),
         );
-        // Other settings are only in the JSON: they would fill a phone's screen.
+        // The JSON has all settings of an interface: on the page they would fill a phone's screen.
         let is_on = |name: &&str| nic.settings.iter().any(|s| s.name == **name && s.value == "1");
         let on: Vec<&str> = ["tso", "gso", "gro", "lro"].into_iter().filter(is_on).collect();
         if !on.is_empty() {

@@ -1,7 +1,7 @@
-//! Tests of the page as text: its contents, and what must not get into it. `browser.rs` tests its
-//! look.
+//! Tests of the page as text: its contents, and texts that must not get into it. `browser.rs` tests
+//! its look.
 //!
-//! Where: tests. Invariant: like for the page. Source: none.
+//! Where: tests. Invariant: see `report`. Source: none.
 
 use super::{ReportError, named, page, report};
 use crate::result::RunResult;
@@ -47,7 +47,7 @@ fn everything_is_on_the_page() {
     let marked =
         |row: &str| rows.contains(&format!("<tr class=\"differs\"><th scope=\"row\">{row}"));
     assert!(!marked("seed") && !marked("kernel"), "equal fields are marked");
-    // A search whose limit was the generator does not pass for valid.
+    // A search whose limit was the generator is marked invalid.
     assert!(page.contains("Invalid (generator): in 1 of 8 trials"), "{page}");
     assert!(!page.contains("held at no rate tried"));
     // Each report has 200 answers a second.
@@ -56,7 +56,7 @@ fn everything_is_on_the_page() {
 
 #[test]
 fn what_rests_on_reports_that_disagree_is_marked() {
-    // The fourth report of each has a stall, except in the steady one.
+    // The fourth report of each result has a stall, except in `steady`.
     let mut entries = two();
     let steady = &mut entries[0].result;
     steady.reports[3].tally = steady.reports[2].tally.clone();
@@ -110,7 +110,10 @@ fn a_search_whose_marks_are_hollow_is_not_simply_trusted() {
     };
     let hollow = verdict(true, &mut entries);
     assert!(hollow.contains("hollow") && hollow.contains("</b>: yes, with this in mind."));
-    assert!(hollow.contains("kvblaster was behind, and all held nevertheless"), "{hollow:.3000}");
+    assert!(
+        hollow.contains("kvblaster was behind, and all objectives were met nevertheless"),
+        "{hollow:.3000}"
+    );
     assert!(verdict(false, &mut entries).contains("</b>: yes; the self-check"));
 }
 
@@ -142,8 +145,8 @@ fn a_title_says_what_and_when_and_a_sentence_what_came_of_it() {
     let told = page.split_once("<p class=\"conclusion\">").unwrap().1;
     let told = told.split_once("</p>").unwrap().0;
     assert!(told.starts_with("ours answered 200 a second"), "{told}");
-    assert!(told.contains("ours: not to be taken as it is; why stands below."), "{told}");
-    // The reason is shown at once; a mere note is folded away.
+    assert!(told.contains("ours: not to be used unchecked; the reasons are below."), "{told}");
+    // The reason against the figures is shown at once; a note is in a folded list.
     let (seen, folded) =
         page.split_once("id=\"glance\"").unwrap().0.split_once("<details>").unwrap();
     assert!(seen.contains("p99&lt;1ms is not met") && folded.contains("Note (broken)"), "{seen}");

@@ -1,4 +1,4 @@
-//! Figures and texts in the form of the page.
+//! Formats of figures and texts on the page.
 //!
 //! Where: in every cell and label.
 //! Invariant: the output of `escaped` is text in HTML and in quoted attributes, whatever the input.
@@ -18,7 +18,7 @@ pub fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(one),
-            // Other control characters move the cursor, the writing direction or nothing at all.
+            // Other control characters may move the cursor or change the writing direction.
             one if one.is_control() => out.push('\u{fffd}'),
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
             one => out.push(one),
@@ -27,7 +27,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// The first `chars` characters, and an ellipsis if there were more.
+/// The first `chars` characters of a text, and an ellipsis if the text has more.
 #[must_use]
 pub fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
@@ -36,9 +36,9 @@ pub fn shortened(text: &str, chars: usize) -> String {
     }
 }
 
-/// The two ends of a text of more than `chars` characters: names often differ at their ends.
+/// Shortens a text of more than `chars` characters to its two ends: names often differ at the ends.
 #[must_use]
-pub fn amid(text: &str, chars: usize) -> String {
+pub fn elided(text: &str, chars: usize) -> String {
     let count = text.chars().count();
     if count <= chars {
         return text.to_owned();
@@ -126,7 +126,10 @@ mod tests {
         );
         assert_eq!(shortened("añb", 2), "añ…");
         assert_eq!(shortened("añ", 2), "añ");
-        assert_eq!((amid("añbcdefg", 6), amid("añbcde", 6)), ("añbc…fg".into(), "añbcde".into()));
+        assert_eq!(
+            (elided("añbcdefg", 6), elided("añbcde", 6)),
+            ("añbc…fg".into(), "añbcde".into())
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The part of one of several generators in a result.
+//! The part of a result that one of several generators measured.
 //!
-//! Where: in a result, beside the whole.
-//! Invariant: the counts and histograms of all agents add up to those of the whole.
+//! Where: in a result, in addition to the figures of the whole run.
+//! Invariant: the counts and histograms of all agents add up to those of the whole run.
 
 use super::machine::Machine;
 use crate::measure::Interval;
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 /// The part of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentPart {
-    /// Its command.
+    /// The command that starts the agent.
     pub name: String,
-    /// The machine on which it ran.
+    /// The machine on which the agent ran.
     pub machine: Machine,
-    /// Number of its threads.
+    /// Number of the agent's threads.
     pub threads: u32,
-    /// Number of its connections to each server.
+    /// Number of the agent's connections to each server.
     pub connections: u32,
-    /// Time from the order to begin until its answer was back: it began within that time.
+    /// The time from the command to begin to the agent's answer. The agent began within this time.
     pub round_trip_ns: Option<u64>,
-    /// The reason why it was lost, if it was.
+    /// The reason why the agent was lost; none if it was not lost.
     pub lost: Option<String>,
-    /// The self-check of its part; empty for a search's trials together.
+    /// The self-check of the agent's part; empty in a search.
     pub verdict: Verdict,
-    /// All reports together; in a search, all trials.
+    /// All reports of the agent merged; in a search, all trials.
     pub merged: Option<Interval>,
 }

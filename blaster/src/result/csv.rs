@@ -1,8 +1,8 @@
-//! The figures as tables for spreadsheets and scripts.
+//! The figures of a result as CSV tables for spreadsheets and scripts.
 //!
-//! Where: beside the JSON.
-//! Invariant: one row per report and type of request, `all` last; the columns of a schema keep
-//! their order; an unknown figure is empty.
+//! Where: in the result's folder.
+//! Invariant: `reports.csv` has one row per report and type of request, and then one for `all`; the
+//! columns of a schema keep their order; the cell of an unknown figure is empty.
 //! Source: RFC 4180.
 
 use crate::measure::times::{FIGURES, Figure};
@@ -34,7 +34,7 @@ pub(crate) fn reports(reports: &[Interval]) -> String {
     std::iter::once(REPORTS.to_owned()).chain(rows).collect()
 }
 
-/// Writes one report, with a row per type of request.
+/// Returns the rows of one report: one per type of request, and then `all`.
 pub(crate) fn rows(nth: usize, report: &Interval) -> String {
     let mut out = String::new();
     for verb in VERBS {
@@ -90,7 +90,8 @@ fn row(out: &mut String, nth: usize, report: &Interval, verb: &str, tally: &Verb
     );
 }
 
-/// Writes this machine's CPUs, report by report: all of them together, then each.
+/// Returns the table of this machine's CPUs. Each report has a row for all CPUs together, then one
+/// for each CPU.
 pub(crate) fn cpus(reports: &[Interval]) -> String {
     let mut out = format!("{CPUS}\r\n");
     for (nth, report) in reports.iter().enumerate() {
@@ -108,7 +109,7 @@ pub(crate) fn cpus(reports: &[Interval]) -> String {
     out
 }
 
-/// Writes latency against throughput, trial by trial.
+/// Returns the table of latency against throughput, with a row per trial.
 pub(crate) fn curve(curve: &[Point]) -> String {
     let mut out = format!("{CURVE}\r\n");
     for (nth, point) in curve.iter().enumerate() {

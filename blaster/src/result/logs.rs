@@ -1,9 +1,9 @@
 //! Times as HdrHistogram interval logs, which HistogramLogProcessor, hdr-plot and others read.
 //!
-//! Where: beside the JSON.
-//! Invariant: one interval per report and type of request, tagged with the type, and one without a
-//! tag for all types together, which tools read unless they are given a tag; times are in
-//! nanoseconds, the interval's longest in milliseconds, like the Java tools print it.
+//! Where: in the result's folder.
+//! Invariant: each report has one interval per type of request, tagged with the type, and one
+//! interval without a tag for all types, which tools read unless a tag is given. Times are in
+//! nanoseconds, but the longest time of an interval is in milliseconds, as the Java tools print it.
 //! Source: HdrHistogram's interval log format 1.3.
 
 use super::{ResultError, RunResult};
@@ -19,9 +19,9 @@ const DIVISOR: f64 = 1e6;
 /// The kind of times in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// From the intended time.
+    /// Times from when a request was due.
     Response,
-    /// From the sending.
+    /// Times from when a request was sent.
     Service,
 }
 

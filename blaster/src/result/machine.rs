@@ -34,8 +34,8 @@ const FILES: [(&str, &str); 18] = [
     ("net.ipv4.tcp_rmem", "/proc/sys/net/ipv4/tcp_rmem"),
     ("net.ipv4.tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
 ];
-/// Words of the kernel's command line that change its speed; the others may be private, so they are
-/// left out.
+/// Parameters of the kernel's command line that change its speed. Other parameters are left out,
+/// because they may be private.
 const BOOT_WORDS: [&str; 8] = [
     "mitigations",
     "isolcpus",
@@ -54,7 +54,7 @@ pub struct Machine {
     pub kernel: String,
     /// The architecture.
     pub architecture: String,
-    /// The model of its CPUs.
+    /// The model of the machine's CPUs.
     pub cpu_model: Option<String>,
     /// CPUs that this process may run on.
     pub cpus: u32,
@@ -72,7 +72,7 @@ pub struct Machine {
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
-    /// Its name.
+    /// The interface's name, such as `eth0`.
     pub name: String,
     /// `up`, `down` or `unknown`.
     pub state: Option<String>,
@@ -80,19 +80,19 @@ pub struct Nic {
     pub mtu: Option<u32>,
     /// Speed in megabits per second.
     pub speed_mbps: Option<u32>,
-    /// Its driver.
+    /// The interface's driver.
     pub driver: Option<String>,
     /// Receive queues.
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// Nanoseconds for which merging of received packets waits.
+    /// Nanoseconds for which the kernel (GRO) waits for more packets to merge.
     pub gro_flush_timeout: Option<u64>,
     /// Polls without packets before interrupts are enabled again.
     pub napi_defer_hard_irqs: Option<u64>,
-    /// True if threads of its own poll it.
+    /// True if the kernel polls the interface in threads of its own.
     pub threaded: Option<bool>,
-    /// Offloads (1: on), coalescing, rings and channels with ethtool's names; steering of packets.
+    /// Offloads (1 is on), coalescing, rings and channels by ethtool's names; packet steering.
     #[serde(default)]
     pub settings: Vec<Setting>,
 }
@@ -117,7 +117,7 @@ impl Machine {
     }
 }
 
-/// The settings of the system, without its interfaces.
+/// The settings of the system, except those of its interfaces.
 fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -141,7 +141,7 @@ fn setting(name: &str, value: &str) -> Setting {
     Setting { name: name.to_owned(), value }
 }
 
-/// The words of the kernel's command line that change its speed.
+/// The parameters of the kernel's command line that are in `BOOT_WORDS`.
 fn boot(words: &[String]) -> Option<String> {
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
     let is_known = |word: &&String| BOOT_WORDS.contains(&name(word).as_str());
@@ -149,7 +149,7 @@ fn boot(words: &[String]) -> Option<String> {
     (!known.is_empty()).then(|| known.join(" "))
 }
 
-/// The processor's vulnerabilities and their mitigations; those it does not have are left out.
+/// The vulnerabilities that affect the processor, and their mitigations.
 fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<(String, String)> = entries
@@ -163,12 +163,12 @@ fn vulnerabilities(folder: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// Reads /proc/cpuinfo here: the procfs crate panics if it lists no CPU, and omits ARM's model.
+/// Reads /proc/cpuinfo without the procfs crate, which panics if the file lists no CPU, and omits
+/// the model of ARM processors.
 fn cpuinfo() -> String {
     fs::read_to_string("/proc/cpuinfo").unwrap_or_default()
 }
 
-/// The first model that is named.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let line = cpuinfo.lines().find(|line| {
         ["model name", "Model", "cpu model", "Processor"].iter().any(|name| line.starts_with(name))
@@ -194,9 +194,9 @@ fn nic(path: &Path) -> Nic {
     let driver = fs::read_link(path.join("device/driver")).ok();
     let number = |name: &str| word(&path.join(name)).and_then(|text| text.parse().ok());
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let told = net::nic_settings(&name).into_iter();
+    let ethtool = net::nic_settings(&name).into_iter();
     let mut settings: Vec<Setting> =
-        told.map(|(name, value)| setting(name, &value.to_string())).collect();
+        ethtool.map(|(name, value)| setting(name, &value.to_string())).collect();
     for (name, file) in [
         ("tx-queue-length", "tx_queue_len"),
         ("rx-0 rps-cpus", "queues/rx-0/rps_cpus"),
@@ -208,7 +208,7 @@ fn nic(path: &Path) -> Nic {
         name,
         state: word(&path.join("operstate")),
         mtu: word(&path.join("mtu")).and_then(|text| text.parse().ok()),
-        // -1 means unknown, and is not parsed.
+        // The kernel gives -1 for an unknown speed, which does not parse as u32.
         speed_mbps: word(&path.join("speed")).and_then(|text| text.parse().ok()),
         driver: driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
         rx_queues: queues("rx-"),
@@ -220,7 +220,7 @@ fn nic(path: &Path) -> Nic {
     }
 }
 
-/// Returns a file's text without surrounding space; none if there is none.
+/// Returns a file's text without surrounding space; none if the file is missing or empty.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -257,7 +257,7 @@ mod tests {
         }
         fs::write(eth.join("queues/rx-0/rps_cpus"), "3\n").unwrap();
         let mut found = nics(&folder);
-        // If the machine has an interface of this name, ethtool adds its settings.
+        // If this machine has an interface eth7, ethtool's settings of it are added.
         found[0].settings.retain(|setting| setting.name.contains("rps"));
         fs::remove_dir_all(&folder).unwrap();
         let expected = Nic {

@@ -1,9 +1,9 @@
 //! The conditions of a result: command line, workload, servers, machine and settings.
 //!
 //! Where: made before the traffic.
-//! Invariant: the run can be repeated from the manifest alone: the command line, the seed and the
-//! whole workload are in it.
-//! Source: the thesis's section 2.3 (the same seed), and the gaps of published figures.
+//! Invariant: the run can be repeated from the manifest alone: it has the command line, the seed
+//! and the whole workload.
+//! Source: the thesis's section 2.3 (the same seed); published figures often lack such conditions.
 
 use super::machine::Machine;
 use serde::{Deserialize, Serialize};
@@ -22,9 +22,9 @@ pub struct Manifest {
     pub started: String,
     /// The command line, word by word.
     pub command_line: Vec<String>,
-    /// The machine on which the command was given.
+    /// The machine on which the command was run.
     pub machine: Machine,
-    /// The seed of everything that was drawn.
+    /// The seed of all random choices of the run.
     pub seed: u64,
     /// The workload, as a file that can be read back.
     pub workload_toml: String,
@@ -38,7 +38,7 @@ pub struct Manifest {
     pub schedule: String,
     /// Number of driving threads.
     pub threads: u32,
-    /// Answers later than this are late.
+    /// The response time in ns above which an answer counts as late.
     pub late_limit_ns: u64,
     /// All other settings by name: connections, depth, rate, timeout.
     pub settings: Vec<Setting>,
@@ -47,9 +47,9 @@ pub struct Manifest {
 /// A setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The setting's name, like the flag's.
+    /// The setting's name, like that of the flag.
     pub name: String,
-    /// Its value.
+    /// The setting's value.
     pub value: String,
 }
 
@@ -60,11 +60,11 @@ pub struct TargetRecord {
     pub name: String,
     /// The address: `tcp 127.0.0.1:11211`.
     pub place: String,
-    /// Its share of the keys.
+    /// The server's weight in the distribution of keys over servers.
     pub weight: u32,
-    /// The version that it reports; none if it reports none.
+    /// The version that the server reports; none if it reports no version.
     pub version: Option<String>,
-    /// Its processes, if it is on this machine.
+    /// The server's process ids, if it is on this machine.
     pub pids: Vec<u32>,
     /// The command line of the first process.
     pub command_line: Option<String>,
@@ -74,8 +74,8 @@ pub struct TargetRecord {
 }
 
 impl Manifest {
-    /// Begins a manifest of this machine, this moment and this command line; the caller adds the
-    /// rest.
+    /// Returns a manifest with this machine, the current time and this command line. The caller
+    /// adds the other fields.
     #[must_use]
     pub fn here() -> Manifest {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -9,11 +9,12 @@ use super::{RunResult, SCHEMA};
 use crate::measure::check::{Loop, check};
 use crate::measure::cpu::{Categories, Core, CpuShares};
 use crate::measure::process::ProcessUse;
-use crate::measure::{Finding, Interval, Tally, steady};
-use crate::search::{Capacity, Found, bracket::Limit, curve::Point};
+use crate::measure::{Interval, KeyAnswer, Tally, steady};
+use crate::search::{Capacity, SearchResult, bracket::Limit, curve::Point};
 use crate::workload::Verb;
 
-/// Six reports of a server that takes about `us` µs, with hostile text in the names.
+/// Returns a result of six reports of a server that answers in about `us` µs. Some texts in the
+/// result contain HTML, CSV and shell syntax.
 pub(crate) fn result(label: &str, us: u64) -> RunResult {
     let reports: Vec<Interval> = (0..6).map(|nth| report(nth, us)).collect();
     let merged = Interval::merged(&reports);
@@ -82,8 +83,8 @@ fn report(nth: u64, us: u64) -> Interval {
         let ns = us * 1000 * (100 + request % 100) / 100 + us * 20_000_000 / (request + 1) + stall;
         tally.offered += 1;
         tally.sent(verb, 1, intended, sent);
-        let finding = if request % 20 == 0 { Finding::Miss } else { Finding::Hit };
-        tally.found(verb, if verb == Verb::Get { finding } else { Finding::Done });
+        let finding = if request % 20 == 0 { KeyAnswer::Miss } else { KeyAnswer::Hit };
+        tally.found(verb, if verb == Verb::Get { finding } else { KeyAnswer::Done });
         tally.answered(verb, request == 7, intended, sent, intended + ns);
     }
     tally.broken += 1;
@@ -107,7 +108,7 @@ fn report(nth: u64, us: u64) -> Interval {
     interval
 }
 
-fn found(us: u64) -> Found {
+fn found(us: u64) -> SearchResult {
     let point = |nth: u64| {
         let rate = 10_000.0 * (nth + 1) as f64;
         let load = rate * us as f64 / 2e7;
@@ -138,7 +139,7 @@ fn found(us: u64) -> Found {
         limit,
     };
     let rate = 1e7 / us as f64;
-    Found {
+    SearchResult {
         capacities: vec![
             capacity("avg", Some(rate), Limit::Server),
             capacity("p99", Some(0.7 * rate), Limit::Generator),

@@ -137,7 +137,7 @@ fn cpus_have_a_row_each_and_their_shares_are_the_categories() {
     assert!(lines.iter().all(|line| line.len() == header.len()), "{cpus}");
 }
 
-/// Collects every name of an object, however deep; an encoded histogram is no object.
+/// Collects the names of all fields, however deep.
 fn names(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

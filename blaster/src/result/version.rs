@@ -1,9 +1,9 @@
-//! A server's description of itself: version, process, items and memory.
+//! A server's own information: version, process, items and memory.
 //!
-//! Where: first of all, and in the manifest.
-//! Invariant: asking takes seconds at most, whatever is there. An answer that is missing or lacks a
-//! field leaves it unknown, which fails nothing.
-//! Source: memcached's `version` and `stats`, over UDP `version` in its frame; Redis's `INFO`.
+//! Where: queried before the traffic; the manifest records it.
+//! Invariant: a query takes seconds at most, whatever listens there. If an answer or a field of it
+//! is missing, the field is unknown, which is no error.
+//! Source: memcached's `version` and `stats` (over UDP after an 8-byte header); Redis's `INFO`.
 
 use crate::target::{Place, Target};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -18,7 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time that a server has to take a connection.
+/// Time that a server has to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// Time that a server has to answer.
 const WAIT: Duration = Duration::from_secs(1);
@@ -26,35 +26,35 @@ const WAIT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 const VERSION_CHARS_MAX: usize = 100;
 const DATAGRAMS_MAX: usize = 64;
-/// memcached's UDP frame: request 1, datagram 0 of 1.
-const FRAME: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
+/// memcached's header in each datagram: request 1, datagram 0 of 1.
+const HEADER: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
-/// A server's description of itself.
+/// A server's information about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
-    /// Its version.
+pub struct ServerInfo {
+    /// The server's version.
     pub version: Option<String>,
-    /// Bytes that it may use for items.
+    /// Bytes that the server may use for items.
     pub limit_bytes: Option<u64>,
-    /// Its process id, on its own machine.
+    /// The process id of the server, on the server's machine.
     #[serde(default)]
     pub pid: Option<u64>,
-    /// Seconds since it was started.
+    /// Seconds since the server was started.
     #[serde(default)]
     pub uptime_s: Option<u64>,
-    /// Number of items that it holds.
+    /// Number of items that the server holds.
     #[serde(default)]
     pub items: Option<u64>,
-    /// Bytes of those items.
+    /// Bytes of the items that the server holds.
     #[serde(default)]
     pub items_bytes: Option<u64>,
 }
 
-impl Said {
+impl ServerInfo {
     /// Reads an answer: memcached's lines, or those of Redis's `INFO`.
-    fn read(answer: &str) -> Said {
+    fn read(answer: &str) -> ServerInfo {
         let is_redis = answer.contains("redis_version:") || answer.contains("valkey_version:");
-        Said {
+        ServerInfo {
             version: version(answer),
             limit_bytes: figure(answer, &["STAT limit_maxbytes ", "maxmemory:"])
                 .filter(|bytes| *bytes > 0),
@@ -69,29 +69,29 @@ impl Said {
     }
 }
 
-/// Asks a server; `is_resp` if it speaks Redis's protocol.
+/// Queries a server. `is_resp` is true if the server speaks Redis's protocol.
 ///
 /// # Errors
-/// Nothing takes connections there. Over UDP that may go unnoticed.
-pub fn ask(target: &Target, is_resp: bool) -> io::Result<Said> {
+/// Nothing accepts connections there. Over UDP that may go unnoticed.
+pub fn query(target: &Target, is_resp: bool) -> io::Result<ServerInfo> {
     let question = match (&target.place, is_resp) {
         (Place::Udp(_) | Place::Xdp(..), _) => "version\r\n",
         (_, true) => "*1\r\n$4\r\nINFO\r\n",
         (_, false) => "version\r\nstats\r\n",
     };
     let mut all = answer(target, question)?;
-    // One datagram carries one request, so `stats` is asked in another.
+    // One datagram carries one request, so `stats` is sent in a second datagram.
     if target.place.datagrams().is_some() && version(&all).is_some() {
         all += &answer(target, "stats\r\n").unwrap_or_default();
     }
-    Ok(Said::read(&all))
+    Ok(ServerInfo::read(&all))
 }
 
-/// Asks a server at a UDP port for its number of threads, over TCP at the same port; none if the
-/// answer does not say it.
+/// Queries a server with a UDP port for its number of threads, over TCP at the same port; none if
+/// the answer lacks the number.
 ///
 /// # Errors
-/// Nothing takes connections there.
+/// Nothing accepts connections there.
 pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     let place = match &target.place {
         Place::Udp(address) | Place::Xdp(_, address) => Place::Tcp(*address),
@@ -103,16 +103,18 @@ pub(crate) fn threads(target: &Target) -> io::Result<Option<NonZeroU16>> {
     Ok(threads.and_then(|threads| threads.parse().ok()))
 }
 
-/// Returns the answer to a question, `is_whole` or as much as came in time.
+/// Returns the answer to a question: the complete answer, or the part that arrived in time.
 ///
 /// # Errors
-/// Like `ask`.
+/// Like `query`.
 pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<String> {
     let question = question.as_ref();
     let answer = match &target.place {
-        Place::Tcp(address) => said(TcpStream::connect_timeout(address, CONNECT_MAX)?, question),
-        Place::Unix(path) => said(unix(path)?, question),
-        Place::Udp(address) | Place::Xdp(_, address) => match udp(*address, question) {
+        Place::Tcp(address) => {
+            query_stream(TcpStream::connect_timeout(address, CONNECT_MAX)?, question)
+        }
+        Place::Unix(path) => query_stream(connect_unix(path)?, question),
+        Place::Udp(address) | Place::Xdp(_, address) => match query_udp(*address, question) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             answer => answer,
         },
@@ -120,9 +122,9 @@ pub(crate) fn answer(target: &Target, question: impl AsRef<[u8]>) -> io::Result<
     Ok(String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
 }
 
-/// Connects to a Unix socket, with a time limit: without one it would wait for ever if the server's
-/// backlog is full.
-fn unix(path: &Path) -> io::Result<UnixStream> {
+/// Connects to a Unix socket with a time limit. Without a limit, connecting would wait for ever if
+/// the server's backlog is full.
+fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&fd, Timeout::Send, Some(CONNECT_MAX))?;
     match connect(&fd, &SocketAddrUnix::new(path)?) {
@@ -131,7 +133,7 @@ fn unix(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-fn said(mut stream: impl Read + Write + AsFd, question: &[u8]) -> io::Result<Vec<u8>> {
+fn query_stream(mut stream: impl Read + Write + AsFd, question: &[u8]) -> io::Result<Vec<u8>> {
     for side in [Timeout::Recv, Timeout::Send] {
         set_socket_timeout(&stream, side, Some(WAIT))?;
     }
@@ -139,17 +141,18 @@ fn said(mut stream: impl Read + Write + AsFd, question: &[u8]) -> io::Result<Vec
     Ok(until_whole(&mut stream))
 }
 
-fn udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
+fn query_udp(address: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(WAIT))?;
     socket.connect(address)?;
-    socket.send(&[&FRAME, question].concat())?;
+    socket.send(&[&HEADER, question].concat())?;
     let mut parts = BTreeMap::new();
     let (end, mut datagram) = (Instant::now() + WAIT, [0; ANSWER_BYTES_MAX]);
     loop {
         let bytes = socket.recv(&mut datagram)?;
-        // The request's number, the datagram's number, their total, zero: two bytes each.
+        // The header: number of the request, number of the datagram, number of datagrams, zero; two
+        // bytes each.
         let [_, _, a, b, c, d, _, _, part @ ..] = &datagram[..bytes] else { continue };
         let (number, all) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
         parts.insert(number, part.to_vec());
@@ -177,8 +180,8 @@ fn until_whole(stream: &mut impl Read) -> Vec<u8> {
     answer
 }
 
-/// True if the answer is complete: it ends with the last line of stats, with an error, or after as
-/// many bytes as Redis announces.
+/// True if the answer is complete: it ends with the last line of an answer or with an error, or has
+/// all bytes that Redis announces.
 fn is_whole(answer: &str) -> bool {
     let errors = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "-"];
     let last = answer.strip_suffix("\r\n").map(|lines| lines.rsplit('\n').next());
@@ -191,14 +194,15 @@ fn is_whole(answer: &str) -> bool {
     announced.is_some_and(is_all) || last.flatten().is_some_and(is_last)
 }
 
-/// The number in the first complete line that begins with one of these.
+/// The number after the prefix, in the first complete line that begins with one of `begins`.
 fn figure(answer: &str, begins: &[&str]) -> Option<u64> {
     let mut lines = answer.split_inclusive('\n').filter_map(|line| line.strip_suffix("\r\n"));
     let figure = lines.find_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
     figure?.trim().parse().ok()
 }
 
-/// Number of keys in all of Redis's databases: `db0:keys=3,expires=0`. An empty one has no line.
+/// Number of keys in all of Redis's databases, from lines like `db0:keys=3,expires=0`. An empty
+/// database has no line.
 fn redis_keys(answer: &str) -> u64 {
     let keys = |line: &str| {
         let (name, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
@@ -208,7 +212,7 @@ fn redis_keys(answer: &str) -> u64 {
     answer.lines().filter_map(keys).sum()
 }
 
-/// The version in an answer, once its line is complete.
+/// The version in an answer; none unless the line with the version is complete.
 fn version(answer: &str) -> Option<String> {
     let mut lines = answer.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| {
@@ -262,13 +266,16 @@ mod tests {
             assert!((1..whole.len() - 1).all(|part| !is_whole(&whole[..part])), "{whole:?}");
         }
         let redis = "$9\r\nredis_version:8\r\nmaxmemory:1048576\r\nmaxmemory_human:1M\r\n";
-        assert_eq!(Said::read(redis).limit_bytes, Some(1 << 20));
+        assert_eq!(ServerInfo::read(redis).limit_bytes, Some(1 << 20));
         for none in ["maxmemory:0\r\n", "STAT limit_maxbytes 67", "STAT limit_maxbytes x\r\n"] {
-            assert_eq!(Said::read(none).limit_bytes, None, "{none:?}");
+            assert_eq!(ServerInfo::read(none).limit_bytes, None, "{none:?}");
         }
         let keyspace = format!("{redis}process_id:7\r\ndb0:keys=3,expires=0\r\ndb2:keys=2\r\n");
-        let said = Said::read(&keyspace);
-        assert_eq!((said.items, said.pid, Said::read(redis).items), (Some(5), Some(7), Some(0)));
+        let info = ServerInfo::read(&keyspace);
+        assert_eq!(
+            (info.items, info.pid, ServerInfo::read(redis).items),
+            (Some(5), Some(7), Some(0))
+        );
     }
 
     #[test]
@@ -285,13 +292,13 @@ mod tests {
             question
         });
         let target = parse(&address, Family::Any).unwrap();
-        let said = Said {
+        let info = ServerInfo {
             version: Some("1.2.3".to_owned()),
             limit_bytes: Some(67_108_864),
             pid: Some(1),
-            ..Said::default()
+            ..ServerInfo::default()
         };
-        assert_eq!(ask(&target, false).unwrap(), said);
+        assert_eq!(query(&target, false).unwrap(), info);
         assert_eq!(&server.join().unwrap(), b"version\r\nstats\r\n");
     }
 
@@ -303,9 +310,9 @@ mod tests {
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         // One connection may wait in the backlog.
         rustix::net::listen(&listener, 0).unwrap();
-        let _waiting = unix(&path).unwrap();
+        let _waiting = connect_unix(&path).unwrap();
         let target = parse(&format!("unix:{}", path.display()), Family::Any).unwrap();
-        assert_eq!(ask(&target, false).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(query(&target, false).unwrap_err().kind(), io::ErrorKind::TimedOut);
         std::fs::remove_file(&path).unwrap();
     }
 
@@ -339,7 +346,7 @@ mod tests {
         let name = format!("udp://{}", socket.local_addr().unwrap());
         let server = thread::spawn(move || {
             let mut questions = Vec::new();
-            // The second answer comes in two datagrams, the last one first.
+            // The second answer consists of two datagrams, of which the second is sent first.
             let answers: [&[(u8, u8, &[u8])]; 2] = [
                 &[(0, 1, b"VERSION 1.6.45\r\n")],
                 &[(1, 2, b"rr_items 7\r\nEND\r\n"), (0, 2, b"STAT pid 5\r\nSTAT cu")],
@@ -356,9 +363,9 @@ mod tests {
             questions
         });
         let target = parse(&name, Family::Any).unwrap();
-        let said = ask(&target, false).unwrap();
+        let info = query(&target, false).unwrap();
         assert_eq!(
-            (said.version.as_deref(), said.pid, said.items),
+            (info.version.as_deref(), info.pid, info.items),
             (Some("1.6.45"), Some(5), Some(7))
         );
         assert_eq!(server.join().unwrap(), b"version\r\nstats\r\n");

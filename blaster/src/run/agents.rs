@@ -1,13 +1,13 @@
-//! Several generators: processes that drive in place of this one, wherever a command reaches.
+//! Agents: other processes, often on other machines, that drive in place of this one.
 //!
 //! ```text
-//! course -> Crew -> Agents ==stdin/stdout of `ssh HOST kvblaster agent`==> host -> Threads
+//! course -> Workers -> Agents ==stdin/stdout of `ssh HOST kvblaster agent`==> host -> Threads
 //! ```
 //!
-//! Where: behind `Crew`.
-//! Invariant: whatever an agent does or fails to do, the controller goes on or names the agent; no
-//! agent outlives the controller, because its standard input ends.
-//! Source: the paper's section 5.2: traffic generators and their controller.
+//! Where: `Workers` uses `Agents` in place of `Threads`.
+//! Invariant: if an agent fails or misbehaves, the controller goes on or reports which agent it
+//! was. No agent outlives the controller, because then the agent's standard input ends.
+//! Source: the KV-Cache paper, section 5.2: traffic generators and their controller.
 
 mod host;
 pub(crate) mod parts;
@@ -15,15 +15,15 @@ mod talk;
 #[cfg(test)]
 mod tests;
 
-pub use host::{Place, run as host};
+pub use host::{HostFlags, run as host};
 pub(crate) use parts::{Part, Parts};
 
-use super::crew::{Handed, Hands, Task};
 use super::servers::Servers;
+use super::workers::{EpochTally, Task, WorkerGroup};
 use super::{Plan, RunError, live};
-use crate::drive::pulse::Sight;
+use crate::drive::live_counts::LiveSnapshot;
 use crate::drive::{Mode, Pace};
-use crate::launch::becoming;
+use crate::launch::exec_text;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop};
 use crate::result::agent::AgentPart;
@@ -35,23 +35,23 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
-use talk::{Found, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
+use talk::{AgentFacts, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
 
 /// Most agents of one run.
 pub const AGENTS_MAX: usize = 256;
-/// Time that a command has until its agent greets, for connecting and logging in.
+/// Longest wait for an agent's `Hello`; a command such as ssh connects and logs in before it.
 const GREETING_MAX: Duration = Duration::from_secs(10);
-/// Silence before the greeting after which the agent is named to the user.
+/// Wait for `Hello` after which the user is told which agent is silent.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
-/// Time between two looks for Ctrl-C.
+/// Time between two checks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(100);
-/// Time that a process has to end once it is no longer wanted, and its last words to arrive.
+/// Longest wait for the end of a process, and for the last line of its standard error.
 const END_MAX: Duration = Duration::from_secs(2);
-/// Time between two looks whether a process has ended.
+/// Time between two checks whether a process has ended.
 const END_TICK: Duration = Duration::from_millis(2);
-/// Most bytes of a line of an agent's standard error that is passed on whole.
+/// A longer line of an agent's standard error is passed on in pieces.
 const WORDS_BYTES_MAX: u64 = 4096;
-/// Most characters shown of such a line, or of an agent's reason for a failure.
+/// Most characters shown of a line of standard error, or of an agent's reason for a failure.
 const WORDS_CHARS_MAX: usize = 4096;
 
 /// Checks that each agent has something to do.
@@ -64,15 +64,15 @@ pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
         return Err(format!("--agent: more than {AGENTS_MAX}"));
     }
     if agents > 0 && !(plan.cpus.is_empty() && plan.receive_cpus.is_empty()) {
-        let why = "--cpus: of which machine? Give it to the agents: 'kvblaster agent --cpus 0-3'";
+        let why = "--cpus: with --agent, give it to each agent: 'kvblaster agent --cpus 0-3'";
         return Err(why.to_owned());
     }
     if plan.agents.iter().any(|command| command.trim().is_empty()) {
-        return Err("--agent: which command? For instance 'ssh HOST kvblaster agent'".to_owned());
+        return Err("--agent: empty; give a command, as 'ssh HOST kvblaster agent'".to_owned());
     }
     if plan.threads < agents {
         if plan.given.iter().any(|given| given.long == "threads") {
-            let why = "is the number of all agents' threads together: give one at least to each";
+            let why = "that is the number of all agents' threads together; each agent needs one";
             return Err(format!("--threads {}: {why}", plan.threads));
         }
         plan.threads = agents;
@@ -83,13 +83,13 @@ pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
 #[derive(Debug)]
 pub(crate) struct Agents {
     each: RefCell<Vec<Agent>>,
-    mail: Receiver<Mail>,
-    handed: RefCell<VecDeque<Handed>>,
+    arrivals: Receiver<Arrival>,
+    tallies: RefCell<VecDeque<EpochTally>>,
     epoch: Cell<u32>,
 }
 
-/// The agent, the time of arrival, and the message; or the reason why no more will come.
-type Mail = (usize, Instant, Result<FromAgent, String>);
+/// The agent's index, the time of arrival, and the message, or the reason why it was the last.
+type Arrival = (usize, Instant, Result<FromAgent, String>);
 
 #[derive(Debug)]
 struct Agent {
@@ -98,31 +98,32 @@ struct Agent {
     command: String,
     task: Task,
     child: Child,
-    /// The queue of messages to it; none once it is lost.
+    /// The queue of messages to the agent; none once the agent is lost.
     to: Option<SyncSender<ToAgent>>,
-    /// The last line of its standard error, sent when that ends.
+    /// Receives the last line of the agent's standard error, once that has ended.
     words: Receiver<String>,
     phase: Phase,
-    found: Option<Found>,
-    said: Said,
-    /// The servers that do not answer it, once it was asked and has replied.
+    facts: Option<AgentFacts>,
+    traffic: TrafficState,
+    /// The servers that do not answer the agent: its reply to `Ask`.
     silent: Option<Vec<String>>,
-    /// The servers that went away or were restarted, likewise.
+    /// The servers that went away or were restarted: the reply to `Compare`.
     changed: Option<Vec<String>>,
     lost: Option<String>,
-    /// The time at which `Go` was sent; `round_trip` is the time until `Gone` came.
-    went: Option<Instant>,
+    /// The time at which `Go` was sent.
+    go_sent: Option<Instant>,
+    /// The time from `Go` until `Gone` arrived.
     round_trip: Option<Duration>,
 }
 
-/// An agent's messages about the traffic under way.
+/// The state of the traffic, as an agent reports it.
 #[derive(Debug, Default)]
-struct Said {
+struct TrafficState {
     epochs: BTreeSet<u32>,
     is_unheard: bool,
     is_over: bool,
-    sight: Sight,
-    /// The reason why it did not do its task, though it still speaks.
+    snapshot: LiveSnapshot,
+    /// The reason why the agent did not do its task, though it still sends messages.
     failed: Option<String>,
 }
 
@@ -130,99 +131,103 @@ struct Said {
 enum Phase {
     Started,
     Greeted,
-    /// It has found the servers, or cannot do its share.
+    /// The agent has found the servers, or cannot do its share.
     Prepared,
-    /// Its threads have connected.
+    /// The agent's threads have connected.
     Ready,
     Ended,
 }
 
 impl Agents {
-    /// Starts the plan's agents and gives each its share; the servers are those that the first
-    /// sees.
+    /// Starts the plan's agents and gives each its share. Returns the servers as the first agent
+    /// reports them.
     ///
     /// # Errors
-    /// One does not start, is another version, or cannot do its share; or Ctrl-C.
+    /// An agent does not start, is another version, or cannot do its share; or Ctrl-C was pressed.
     pub(crate) fn gather(plan: &Plan, stop: &AtomicBool) -> Result<(Agents, Servers), RunError> {
-        let (sender, mail) = mailbox();
+        let (sender, arrivals) = arrival_channel();
         let count = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
         let agents = Agents {
             each: RefCell::default(),
-            mail,
-            handed: RefCell::default(),
+            arrivals,
+            tallies: RefCell::default(),
             epoch: Cell::new(0),
         };
         for (nth, command) in (0..count).zip(&plan.agents) {
             let name = format!("agent {} ({command})", nth + 1);
-            let task = Task::of(plan).share(nth, count);
-            let mail = (nth as usize, sender.clone());
-            let agent = Agent::start((name.clone(), command, plan.quiet), task, mail);
+            let task = Task::whole(plan).share(nth, count);
+            let arrivals = (nth as usize, sender.clone());
+            let agent = Agent::start((name.clone(), command, plan.quiet), task, arrivals);
             let agent = agent.map_err(|error| RunError::Agent(name, error.to_string()))?;
             agents.each.borrow_mut().push(agent);
         }
-        agents.name_silent(plan, stop);
-        agents.begun(stop, Phase::Greeted)?;
+        agents.report_silent(plan, stop);
+        agents.wait_for_phase(stop, Phase::Greeted)?;
         let workload = plan.workload.to_toml();
         agents.send(|agent| ToAgent::Task(Box::new(agent.task.clone()), workload.clone()));
-        agents.begun(stop, Phase::Prepared)?;
+        agents.wait_for_phase(stop, Phase::Prepared)?;
         let servers = agents.each.borrow_mut().iter_mut().find_map(|agent| {
-            let Found { targets, said, speech, .. } = agent.found.as_ref()?;
-            Some(Servers::known(targets.clone(), said.clone(), *speech))
+            let AgentFacts { targets, infos, protocol, .. } = agent.facts.as_ref()?;
+            Some(Servers::known(targets.clone(), infos.clone(), *protocol))
         });
         let servers = servers.ok_or(RunError::Stopped)?;
         Ok((agents, servers))
     }
 
-    /// Waits a while for greetings, and then names the agents whose greeting has not come.
-    fn name_silent(&self, plan: &Plan, stop: &AtomicBool) {
+    /// Waits for `NAMED_AFTER`, and then tells the user which agents have not sent `Hello`.
+    fn report_silent(&self, plan: &Plan, stop: &AtomicBool) {
         let ends = Instant::now() + NAMED_AFTER;
         let is_silent = |agent: &Agent| agent.to.is_some() && agent.phase < Phase::Greeted;
         self.wait(stop, |agent| is_silent(agent) && Instant::now() < ends);
         for agent in self.each.borrow().iter().filter(|agent| is_silent(agent)) {
-            let told = format!(
-                "{} has said nothing for {} s; it is waited for {} s in all",
+            let text = format!(
+                "{} has sent nothing for {} s; kvblaster waits for {} s in all",
                 agent.name,
                 NAMED_AFTER.as_secs(),
                 GREETING_MAX.as_secs()
             );
-            live::tell(plan, &told);
+            live::tell(plan, &text);
         }
     }
 
-    /// Waits until all agents have reached `phase`; fails if one cannot do its share.
-    fn begun(&self, stop: &AtomicBool, phase: Phase) -> Result<(), RunError> {
-        self.until(stop, phase);
+    /// Waits until all agents have reached `phase`.
+    ///
+    /// # Errors
+    /// An agent cannot do its share, or Ctrl-C was pressed.
+    fn wait_for_phase(&self, stop: &AtomicBool, phase: Phase) -> Result<(), RunError> {
+        self.wait_for(stop, phase);
         if let Some(failed) = self.failed() {
             return Err(failed);
         }
-        // Relaxed: a flag by itself.
+        // Relaxed: the flag guards no other data.
         if stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
     }
 
-    /// The first agent that is lost or could not do its task, and why.
+    /// The error of the first agent that is lost or could not do its task.
     fn failed(&self) -> Option<RunError> {
         self.each.borrow().iter().find_map(|agent| {
-            let why = agent.lost.as_ref().or(agent.said.failed.as_ref())?;
+            let why = agent.lost.as_ref().or(agent.traffic.failed.as_ref())?;
             Some(RunError::Agent(agent.name.clone(), why.clone()))
         })
     }
 
-    /// Has all agents connect for `pace`, and lets them begin together.
+    /// Makes all agents connect, and lets them begin together; `pace` is that of all agents
+    /// together.
     pub(crate) fn start(&self, (mode, pace): (Mode, Pace), is_watched: bool, stop: &AtomicBool) {
         for agent in self.each.borrow_mut().iter_mut() {
-            (agent.phase, agent.said) = (Phase::Prepared, Said::default());
+            (agent.phase, agent.traffic) = (Phase::Prepared, TrafficState::default());
         }
         self.epoch.set(0);
         self.send(|_| ToAgent::Start { mode, pace, is_watched });
-        self.until(stop, Phase::Ready);
+        self.wait_for(stop, Phase::Ready);
         for agent in self.each.borrow_mut().iter_mut() {
-            agent.went = Some(Instant::now());
+            agent.go_sent = Some(Instant::now());
             agent.send(ToAgent::Go);
         }
     }
 
     fn hosts(&self) -> Vec<String> {
-        let host = |agent: &Agent| agent.found.as_ref().map(|found| found.host.clone());
+        let host = |agent: &Agent| agent.facts.as_ref().map(|facts| facts.host.clone());
         self.each.borrow().iter().map(|agent| host(agent).unwrap_or_default()).collect()
     }
 
@@ -230,15 +235,15 @@ impl Agents {
         self.each.borrow().iter().any(|agent| agent.lost.is_some())
     }
 
-    /// The servers that do not answer each agent, by its number; all of them for an agent that has
-    /// heard nothing.
+    /// For each agent, its number and the servers that do not answer it: all servers for an agent
+    /// that has had no answer at all.
     pub(crate) fn silent(&self, servers: &Servers, stop: &AtomicBool) -> Vec<(u32, Vec<String>)> {
         self.send(|_| ToAgent::Ask);
         let ends = Instant::now() + SILENCE_MAX;
         self.wait(stop, |agent| agent.silent.is_none() && Instant::now() < ends);
         let silent = |(number, agent): (u32, &mut Agent)| {
             let silent = agent.silent.take()?;
-            let is_deaf = silent.is_empty() && agent.said.is_unheard;
+            let is_deaf = silent.is_empty() && agent.traffic.is_unheard;
             Some((number, if is_deaf { servers.names() } else { silent }))
         };
         (1..).zip(self.each.borrow_mut().iter_mut()).filter_map(silent).collect()
@@ -251,16 +256,17 @@ impl Agents {
         // Ctrl-C may be the reason for this call, so it is not obeyed here.
         let stop = AtomicBool::new(false);
         self.wait(&stop, |agent| agent.changed.is_none() && Instant::now() < ends);
-        let mut told: Vec<String> = Vec::new();
+        let mut changes: Vec<String> = Vec::new();
         for agent in self.each.borrow_mut().iter_mut() {
             let new = agent.changed.take().unwrap_or_default();
-            told.extend(new.into_iter().filter(|one| !told.contains(one)).collect::<Vec<_>>());
+            changes
+                .extend(new.into_iter().filter(|one| !changes.contains(one)).collect::<Vec<_>>());
         }
-        told
+        changes
     }
 
-    /// The part of each agent; `rate` was asked of all together.
-    pub(crate) fn told(&self, merged: Parts, plan: &Plan, rate: Option<f64>) -> Vec<AgentPart> {
+    /// Each agent's part of the result; `rate` is the rate of all agents together.
+    pub(crate) fn parts(&self, merged: Parts, plan: &Plan, rate: Option<f64>) -> Vec<AgentPart> {
         let driven = if plan.is_open() { Loop::Open } else { Loop::Closed };
         let part = |(agent, merged): (&Agent, Option<Interval>)| {
             let task = &agent.task;
@@ -271,7 +277,7 @@ impl Agents {
             let ns = |span: Duration| u64::try_from(span.as_nanos()).ok();
             AgentPart {
                 name: agent.command.clone(),
-                machine: agent.found.as_ref().map(|one| one.machine.clone()).unwrap_or_default(),
+                machine: agent.facts.as_ref().map(|one| one.machine.clone()).unwrap_or_default(),
                 threads: task.count,
                 connections: threads.map(|thread| task.part(thread, plan.connections)).sum(),
                 round_trip_ns: agent.round_trip.and_then(ns),
@@ -290,49 +296,49 @@ impl Agents {
         }
     }
 
-    /// Takes mail until all agents that are not lost have reached `phase`, or Ctrl-C. For a phase
-    /// before the end, one failed agent ends the waiting: nothing begins without it.
-    fn until(&self, stop: &AtomicBool, phase: Phase) {
+    /// Receives messages until all agents that are not lost have reached `phase`, or Ctrl-C. For a
+    /// phase before `Ended`, one failed agent ends the wait, because nothing begins without it.
+    fn wait_for(&self, stop: &AtomicBool, phase: Phase) {
         let is_vain = || phase < Phase::Ended && self.failed().is_some();
         self.wait(stop, |agent| agent.phase < phase && !is_vain());
     }
 
-    /// Takes mail while any agent that is not lost `is_waiting`, or until Ctrl-C.
+    /// Receives messages while `is_waiting` holds for any agent that is not lost, or until Ctrl-C.
     fn wait(&self, stop: &AtomicBool, is_waiting: impl Fn(&Agent) -> bool) {
         let is_any = || {
             let each = self.each.borrow();
             each.iter().any(|agent| agent.to.is_some() && is_waiting(agent))
         };
-        // Relaxed: a flag by itself.
+        // Relaxed: the flag guards no other data.
         while is_any() && !stop.load(Ordering::Relaxed) {
             self.take(TICK);
         }
     }
 
-    /// Takes one message that comes within `patience`; false if none does.
+    /// Receives one message within `patience`; false if none arrives.
     fn take(&self, patience: Duration) -> bool {
-        let Ok((nth, at, message)) = self.mail.recv_timeout(patience) else { return false };
+        let Ok((nth, at, message)) = self.arrivals.recv_timeout(patience) else { return false };
         let mut each = self.each.borrow_mut();
         let Some(agent) = each.get_mut(nth) else { return true };
         match message {
             Ok(FromAgent::Epoch { epoch, .. }) if epoch > self.epoch.get() => {
-                agent.lose(&format!("it tells of epoch {epoch}, which is yet to come"));
+                agent.lose(&format!("it reports epoch {epoch}, which has not begun"));
             }
-            Ok(FromAgent::Epoch { epoch, .. }) if !agent.said.epochs.insert(epoch) => {
-                agent.lose(&format!("it tells of epoch {epoch} twice"));
+            Ok(FromAgent::Epoch { epoch, .. }) if !agent.traffic.epochs.insert(epoch) => {
+                agent.lose(&format!("it reports epoch {epoch} twice"));
             }
             Ok(FromAgent::Epoch { epoch, tally, busiest, usage, seconds }) => {
                 let part = Some(Part { agent: nth, busiest, usage: *usage, seconds });
-                self.handed.borrow_mut().push_back(Handed { epoch, tally: *tally, part });
+                self.tallies.borrow_mut().push_back(EpochTally { epoch, tally: *tally, part });
             }
-            Ok(message) => agent.hear(message, at),
+            Ok(message) => agent.receive(message, at),
             Err(why) => agent.lose(&why),
         }
         true
     }
 }
 
-impl Hands for &Agents {
+impl WorkerGroup for &Agents {
     fn reporters(&self) -> u32 {
         u32::try_from(self.each.borrow().len()).unwrap_or(u32::MAX)
     }
@@ -342,40 +348,40 @@ impl Hands for &Agents {
         self.send(|_| ToAgent::Epoch(epoch));
     }
 
-    fn next(&self, patience: Duration) -> Option<Handed> {
+    fn next(&self, patience: Duration) -> Option<EpochTally> {
         let ends = Instant::now() + patience;
         loop {
-            // Agents that are over are not waited for: `end` takes the rest.
-            let handed = self.handed.borrow_mut().pop_front();
+            // Once all agents are over there is no wait: `end` receives the remaining tallies.
+            let handed = self.tallies.borrow_mut().pop_front();
             let left = ends.saturating_duration_since(Instant::now());
-            if handed.is_some() || Hands::is_over(self) || !self.take(left) {
+            if handed.is_some() || WorkerGroup::is_over(self) || !self.take(left) {
                 return handed;
             }
         }
     }
 
-    fn sight(&self) -> Sight {
-        let mut sum = Sight::default();
+    fn snapshot(&self) -> LiveSnapshot {
+        let mut sum = LiveSnapshot::default();
         for agent in self.each.borrow_mut().iter_mut() {
-            sum.add(&agent.said.sight);
-            agent.said.sight.longest_ns = 0;
+            sum.add(&agent.traffic.snapshot);
+            agent.traffic.snapshot.longest_ns = 0;
         }
         sum
     }
 
     fn is_unheard(&self) -> bool {
-        self.each.borrow().iter().any(|agent| agent.said.is_unheard)
+        self.each.borrow().iter().any(|agent| agent.traffic.is_unheard)
     }
 
     fn is_over(&self) -> bool {
-        self.failed().is_some() || self.each.borrow().iter().all(|agent| agent.said.is_over)
+        self.failed().is_some() || self.each.borrow().iter().all(|agent| agent.traffic.is_over)
     }
 
-    fn end(&mut self) -> (Vec<Handed>, Option<RunError>) {
+    fn end(&mut self) -> (Vec<EpochTally>, Option<RunError>) {
         self.send(|_| ToAgent::End);
         // Ctrl-C may be the reason for this call, so it is not obeyed here.
-        self.until(&AtomicBool::new(false), Phase::Ended);
-        (self.handed.borrow_mut().drain(..).collect(), self.failed())
+        self.wait_for(&AtomicBool::new(false), Phase::Ended);
+        (self.tallies.borrow_mut().drain(..).collect(), self.failed())
     }
 }
 
@@ -383,12 +389,12 @@ impl Agent {
     fn start(
         (name, command, is_quiet): (String, &str, bool),
         task: Task,
-        (nth, mail): (usize, SyncSender<Mail>),
+        (nth, arrivals): (usize, SyncSender<Arrival>),
     ) -> io::Result<Agent> {
         // The agent ignores Ctrl-C: the controller still wants its counts.
         let mut child = Command::new("sh")
             .arg("-c")
-            .arg(format!("trap '' INT; {}", becoming(command)))
+            .arg(format!("trap '' INT; {}", exec_text(command)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -403,7 +409,7 @@ impl Agent {
         thread().spawn(move || talk::write(&messages, stdin))?;
         let number = (!is_quiet).then_some(nth + 1);
         thread().spawn(move || pass_on(stderr, number, &last))?;
-        thread().spawn(move || listen(Lines::new(stdout, GREETING_MAX), nth, &mail))?;
+        thread().spawn(move || listen(Lines::new(stdout, GREETING_MAX), nth, &arrivals))?;
         Ok(Agent {
             name,
             command: command.to_owned(),
@@ -412,25 +418,25 @@ impl Agent {
             to: Some(to),
             words,
             phase: Phase::Started,
-            found: None,
-            said: Said::default(),
+            facts: None,
+            traffic: TrafficState::default(),
             silent: None,
             changed: None,
             lost: None,
-            went: None,
+            go_sent: None,
             round_trip: None,
         })
     }
 
-    /// Sends a message. An agent whose queue is full does not read, so it is lost.
+    /// Sends a message. An agent whose queue is full does not read, so it counts as lost.
     fn send(&mut self, message: ToAgent) {
         let sent = self.to.as_ref().map_or(Ok(()), |to| to.try_send(message));
         if let Err(TrySendError::Full(_)) = sent {
-            self.lose("it does not read what it is told");
+            self.lose("it does not read its standard input");
         }
     }
 
-    fn hear(&mut self, message: FromAgent, at: Instant) {
+    fn receive(&mut self, message: FromAgent, at: Instant) {
         match message {
             FromAgent::Hello(version) if version != env!("CARGO_PKG_VERSION") => {
                 let ours = env!("CARGO_PKG_VERSION");
@@ -440,38 +446,40 @@ impl Agent {
             FromAgent::Hello(_) => self.phase = Phase::Greeted,
             FromAgent::Found(found) => {
                 self.phase = Phase::Prepared;
-                self.found = Some(*found);
+                self.facts = Some(*found);
             }
             FromAgent::Refused(why) => {
                 self.phase = Phase::Prepared;
-                self.said.failed = Some(talk::harmless(&why, WORDS_CHARS_MAX));
+                self.traffic.failed = Some(talk::harmless(&why, WORDS_CHARS_MAX));
             }
             FromAgent::Ready => self.phase = Phase::Ready,
-            FromAgent::Gone => self.round_trip = self.went.map(|went| at.duration_since(went)),
-            FromAgent::State { sight, is_unheard, is_over } => {
-                if let Some(mut sight) = sight {
-                    sight.longest_ns = sight.longest_ns.max(self.said.sight.longest_ns);
-                    self.said.sight = sight;
+            FromAgent::Gone => {
+                self.round_trip = self.go_sent.map(|go_sent| at.duration_since(go_sent))
+            }
+            FromAgent::State { snapshot, is_unheard, is_over } => {
+                if let Some(mut snapshot) = snapshot {
+                    snapshot.longest_ns = snapshot.longest_ns.max(self.traffic.snapshot.longest_ns);
+                    self.traffic.snapshot = snapshot;
                 }
-                (self.said.is_unheard, self.said.is_over) = (is_unheard, is_over);
+                (self.traffic.is_unheard, self.traffic.is_over) = (is_unheard, is_over);
             }
             FromAgent::Ended(why) => {
-                (self.phase, self.said.is_over) = (Phase::Ended, true);
+                (self.phase, self.traffic.is_over) = (Phase::Ended, true);
                 let why = why.map(|why| talk::harmless(&why, WORDS_CHARS_MAX));
-                self.said.failed = self.said.failed.take().or(why);
+                self.traffic.failed = self.traffic.failed.take().or(why);
             }
             FromAgent::Silent(names) => self.silent = Some(all_harmless(&names)),
-            FromAgent::Changed(told) => self.changed = Some(all_harmless(&told)),
+            FromAgent::Changed(changes) => self.changed = Some(all_harmless(&changes)),
             FromAgent::Epoch { .. } => {}
         }
     }
 
-    /// Gives the agent up because of `why`, or because its output ended if that is empty.
+    /// Marks the agent as lost because of `why`; if `why` is empty, because its output ended.
     fn lose(&mut self, why: &str) {
         if self.to.take().is_none() {
             return;
         }
-        // An agent that misbehaves is not waited for.
+        // An agent that misbehaves is killed at once.
         let status = if why.is_empty() { self.reap(END_MAX) } else { self.reap(Duration::ZERO) };
         let words = self.words.recv_timeout(END_MAX).unwrap_or_default();
         let why = match (why, status) {
@@ -483,7 +491,8 @@ impl Agent {
         self.lost = Some(why + &words);
     }
 
-    /// Waits for the process to end, and kills it after `patience`; its status if it ended itself.
+    /// Waits for the process to end, and kills it after `patience`. Returns its exit status if it
+    /// was not killed.
     fn reap(&mut self, patience: Duration) -> Option<ExitStatus> {
         let began = Instant::now();
         while began.elapsed() < patience {
@@ -492,7 +501,7 @@ impl Agent {
             }
             std::thread::sleep(END_TICK);
         }
-        // It may have ended meanwhile, so errors are ignored.
+        // Errors are ignored: the process may have ended meanwhile.
         let _ = self.child.kill();
         let _ = self.child.wait();
         None
@@ -515,31 +524,31 @@ fn all_harmless(words: &[String]) -> Vec<String> {
     words.iter().map(|word| talk::harmless(word, WORDS_CHARS_MAX)).collect()
 }
 
-/// Makes the channel for agents' messages. It has no queue: one message of each agent waits, of
-/// `LINE_BYTES_MAX` at most, and the agent behind it.
-fn mailbox() -> (SyncSender<Mail>, Receiver<Mail>) {
+/// Makes the channel for agents' messages. It has no queue: at most one message of each agent, of
+/// at most `LINE_BYTES_MAX` bytes, waits in memory, and the agent waits with its next one.
+fn arrival_channel() -> (SyncSender<Arrival>, Receiver<Arrival>) {
     mpsc::sync_channel(0)
 }
 
-/// Forwards an agent's messages, and at last the reason why there are no more.
-fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, mail: &SyncSender<Mail>) {
+/// Forwards an agent's messages, and finally the reason why no more will come.
+fn listen<F: AsFd>(mut lines: Lines<F>, nth: usize, arrivals: &SyncSender<Arrival>) {
     loop {
         let message = lines.next().and_then(|message| message.ok_or(String::new()));
         let is_last = message.is_err();
-        // The receiver is gone: nobody wants the message.
-        if mail.send((nth, Instant::now(), message)).is_err() || is_last {
+        // An error means that the receiver is gone.
+        if arrivals.send((nth, Instant::now(), message)).is_err() || is_last {
             return;
         }
     }
 }
 
-/// Passes standard error on line by line, marked with the agent's `number` unless none, and sends
-/// the last line to `last`.
+/// Copies an agent's standard error to that of this process, line by line, marked with the agent's
+/// `number`; without a number nothing is copied. Sends the last line to `last`.
 fn pass_on(stderr: ChildStderr, number: Option<usize>, last: &SyncSender<String>) {
     let _ = last.send(copy_words(stderr, number, &mut io::stderr()));
 }
 
-/// Like `pass_on`, but to any writer; returns the last line.
+/// Copies like `pass_on`, but to any writer. Returns the last line.
 fn copy_words(stderr: impl Read, number: Option<usize>, to: &mut impl Write) -> String {
     let (mut from, mut kept) = (BufReader::new(stderr), String::new());
     let mut line = Vec::new();
@@ -547,7 +556,7 @@ fn copy_words(stderr: impl Read, number: Option<usize>, to: &mut impl Write) -> 
         let text = talk::harmless(&String::from_utf8_lossy(&line), WORDS_CHARS_MAX);
         if !text.is_empty() {
             let _ = number.map(|number| writeln!(to, "agent {number}: {text}"));
-            kept = talk::told(&line);
+            kept = talk::excerpt(&line);
         }
         line.clear();
     }

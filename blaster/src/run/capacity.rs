@@ -3,14 +3,14 @@
 //! Where: called by `main`; each trial is a `course` at one rate.
 //! Invariant: the servers are populated before each trial, unless `--populate-once` was given;
 //! Ctrl-C ends the search and keeps what it found.
-//! Source: the paper's section 6: the highest rate that keeps the objective, populated anew for
-//! each run.
+//! Source: the KV-Cache paper, section 6: the highest rate that meets the objective, with servers
+//! populated again for each trial.
 
 use super::agents::parts;
 use super::course;
-use super::crew::Ground;
 use super::live::Live;
-use super::{Plan, RunError, ground, hold, record, watch};
+use super::workers::RunContext;
+use super::{Plan, RunError, items, prepare_context, record, watch};
 use crate::drive::Pace;
 use crate::measure::Interval;
 use crate::measure::check::{Loop, Remark, Severity, Verdict, check};
@@ -18,19 +18,19 @@ use crate::measure::watch::Watch;
 use crate::result::agent::AgentPart;
 use crate::result::{RunResult, SCHEMA};
 use crate::search::curve::Point;
-use crate::search::{Aim, Outcome, Trial, search};
-use crate::words::{clock, grouped, some_time};
+use crate::search::{Outcome, SearchPlan, Trial, search};
+use crate::words::{clock, grouped, time_or_dash};
 use std::time::Instant;
 
-/// Rules of the self-check that apply to all trials alike. The others apply to what the search
-/// itself finds out.
+/// Rules of the self-check whose remarks are reported for a search. Other rules concern the limits
+/// that the search itself finds.
 const DISTURBANCES: [&str; 5] =
     ["machine-full", "generator-waited", "server-waited", "steal", "broken"];
 
 /// Trials against the servers of a plan.
 struct Trials<'p> {
     plan: &'p Plan,
-    ground: &'p Ground,
+    context: &'p RunContext,
     watch: Watch,
     live: &'p Live,
     intervals: Vec<Interval>,
@@ -39,24 +39,24 @@ struct Trials<'p> {
     failed: Option<RunError>,
 }
 
-/// Searches for the capacities that `plan` asks for.
+/// Searches for the capacities of the servers: for each objective of `aim`, the highest rate.
 ///
 /// # Errors
-/// A server is not there, or a trial could not be made.
-pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
-    let ground = ground(plan)?;
+/// A server does not answer, or the first trial failed.
+pub fn run(plan: &Plan, aim: &SearchPlan) -> Result<RunResult, RunError> {
+    let context = prepare_context(plan)?;
     let live = Live::new(plan);
-    let watch = watch(plan, &ground);
+    let watch = watch(plan, &context);
     let mut trials = Trials {
         plan,
-        ground: &ground,
+        context: &context,
         watch,
         live: &live,
         intervals: Vec::new(),
         agents: Vec::new(),
         failed: None,
     };
-    hold::announce(plan, &ground);
+    items::announce(plan, &context);
     let (begin, mut done) = (Instant::now(), 0_u32);
     let found = search(aim, &mut trials, |point, left| {
         done += 1;
@@ -69,10 +69,10 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
         };
         live.note(&(noted(point, aim.goals.len()) + &left));
     });
-    let gone = super::gone(&ground);
-    let left_behind = hold::leave(plan, &ground, &live);
+    let gone = super::changed_servers(&context);
+    let left_behind = items::clean_up(plan, &context, &live);
     if found.is_err() {
-        left_behind.iter().for_each(|told| live.note(told));
+        left_behind.iter().for_each(|message| live.note(message));
     }
     let found = found?;
     let mut verdict = Verdict::default();
@@ -85,7 +85,7 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
     Ok(RunResult {
         schema: SCHEMA,
         verdict,
-        manifest: record::manifest(plan, &ground),
+        manifest: record::manifest(plan, &context),
         is_interrupted: !found.is_complete,
         reports: trials.intervals,
         agents: trials.agents,
@@ -95,14 +95,14 @@ pub fn run(plan: &Plan, aim: &Aim) -> Result<RunResult, RunError> {
     })
 }
 
-/// Remarks on what disturbed trials, server or generator: for each rule its first remark, with the
-/// number of trials that it disturbed.
+/// Returns remarks on disturbances of trials: for each rule, its first remark with the number of
+/// trials that have it.
 fn disturbed(trials: &[Interval]) -> Vec<Remark> {
-    let mut told: Vec<(Remark, usize)> = Vec::new();
+    let mut remarks: Vec<(Remark, usize)> = Vec::new();
     for one in trials.iter().flat_map(|trial| check(trial, Loop::Open).remarks) {
-        match told.iter_mut().find(|(other, _)| other.rule == one.rule) {
+        match remarks.iter_mut().find(|(other, _)| other.rule == one.rule) {
             Some((_, count)) => *count += 1,
-            None if DISTURBANCES.contains(&one.rule.as_str()) => told.push((one, 1)),
+            None if DISTURBANCES.contains(&one.rule.as_str()) => remarks.push((one, 1)),
             None => {}
         }
     }
@@ -111,7 +111,7 @@ fn disturbed(trials: &[Interval]) -> Vec<Remark> {
         let sentence = format!("in {count} of {all} trials {}", one.sentence);
         Remark { severity: Severity::Warning, sentence, ..one }
     };
-    told.into_iter().map(sentence).collect()
+    remarks.into_iter().map(sentence).collect()
 }
 
 impl Trial for Trials<'_> {
@@ -132,15 +132,15 @@ impl Trial for Trials<'_> {
 
 impl Trials<'_> {
     fn trial(&mut self, rate_per_s: f64) -> Result<Outcome, RunError> {
-        if self.ground.is_stopped() {
+        if self.context.is_stopped() {
             return Err(RunError::Stopped);
         }
         let once = self.plan.capacity.as_ref().is_some_and(|search| search.populate_once);
         if self.plan.populate && (self.intervals.is_empty() || !once) {
             let live = (&self.watch, self.live);
-            let not_stored = course::populate(self.plan, self.ground, live)?;
-            if let Some(told) = not_stored {
-                self.live.note(&told);
+            let not_stored = course::populate(self.plan, self.context, live)?;
+            if let Some(message) = not_stored {
+                self.live.note(&message);
             }
         }
         let nth = self.intervals.len() + 1;
@@ -151,10 +151,10 @@ impl Trials<'_> {
             outstanding_max: self.plan.outstanding_max,
         };
         let live = (&self.watch, self.live);
-        let course = course::drive(self.plan, self.ground, pace, live);
+        let course = course::drive(self.plan, self.context, pace, live);
         self.live.done();
         let course = course?;
-        if self.ground.is_stopped() {
+        if self.context.is_stopped() {
             return Err(RunError::Stopped);
         }
         let interval = match (Interval::merged(&course.intervals), course.cut_short) {
@@ -187,14 +187,14 @@ impl Trials<'_> {
     }
 }
 
-/// Formats a trial as a line.
+/// Formats a trial as a line of progress.
 fn noted(point: &Point, goals: usize) -> String {
     format!(
         "{:>9.0}/s asked {:>9.0} answered: mean {:>7} p99 {:>7}; {}",
         point.asked_per_s,
         point.achieved_per_s,
-        some_time(point.mean_ns),
-        some_time(point.p99_ns.map(|ns| ns as f64)),
+        time_or_dash(point.mean_ns),
+        time_or_dash(point.p99_ns.map(|ns| ns as f64)),
         match point.met.as_slice() {
             [] => "nothing holds".to_owned(),
             met => format!("holds: {}", met.join(" ")),

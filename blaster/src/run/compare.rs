@@ -1,24 +1,24 @@
 //! A comparison: runs several servers under the same work in turns, and compares their figures.
 //!
 //! ```text
-//! servers, started or there -> rounds: a run of each -> figures: ratios by round -> text, results
+//! targets, started servers -> rounds: a run of each -> figures: ratios by round -> text, results
 //! ```
 //!
 //! Where: called by `main`; each server's part of a round is a `run`.
-//! Invariant: within a round all servers get the same requests, in the next round others; only
-//! whole rounds count; servers started here are paused while another is measured, and are gone
-//! afterwards.
+//! Invariant: in one round all servers get the same requests, which differ from round to round;
+//! only complete rounds count. Servers started here are paused while another is measured, and are
+//! killed at the end.
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation":
 //! repeated, interleaved, with intervals.
 
 pub mod figures;
 
-use super::course::Course;
-use super::crew::Ground;
-use super::flags::{Asserted, Kept, Paced};
+use super::course::TrafficResult;
+use super::flags::{AssertFlags, OutFlags, PaceFlags};
 use super::live::Live;
-use super::{GONE, RunError, ServersError, has_cpus, hold, judged, live, record, served};
-use crate::flags::{Given, NUMBERS, cpus, number, or};
+use super::workers::RunContext;
+use super::{GONE, RunError, ServersError, has_cpus, items, judged, live, record, server_address};
+use crate::flags::{CliOption, NUMBERS, cpus, number, or};
 use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
 use crate::measure::Interval;
 use crate::measure::check::{self, Remark, Severity};
@@ -27,7 +27,7 @@ use crate::reflect;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::result::{self, ResultError, RunResult};
 use crate::target;
-use crate::words::{grouped, percent, some_time};
+use crate::words::{grouped, percent, time_or_dash};
 use figures::{CONFIDENCE, Row, Series};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -39,22 +39,21 @@ const COMPARED: &str = "What is compared";
 const ROUNDS_MAX: u32 = 1000;
 /// Most servers: each is named by a letter.
 pub const SERVERS_MAX: usize = 26;
-/// Share of the servers' CPUs that other programs may take without a remark.
+/// Share of the servers' CPUs that other programs may use without a remark.
 const OTHERS_MAX: f64 = 0.05;
-/// Time that a server has to end once it stops answering.
+/// Wait for the end of a server that stopped answering.
 const END_PATIENCE: Duration = Duration::from_millis(200);
-/// The name of a comparison's file in its folder, beside a folder for each server.
+/// The name of a comparison's file; its folder also has a folder for each server.
 const FILE: &str = "comparison.json";
-/// Rules whose remarks belong to single rounds, and are lost when rounds are merged.
+/// Rules whose remarks are kept for each round, because a merged result does not have them.
 const CARRIED: [&str; 4] = ["not-populated", "not-warm", "cut-short", GONE];
 
 const ABOUT: &str = "\
-Has servers do the same work in turns, and tells which of them is better at
-what, or that there is no difference: requests, CPU, times, hits, memory, each
-as a ratio to the first server's with its interval. Targets and workloads are
-those of kvblaster run. What --start names is started with a free port for
-{port} in it, or a path for {socket}, stands still while another is measured,
-and is killed at the end.
+Gives servers the same work in turns, and reports how each differs from the
+first: requests, CPU, times, hits and memory, each as a ratio with its interval,
+or that no difference is known. Targets and workloads are those of kvblaster
+run. A server of --start gets a free port for {port}, or a path for {socket}; it
+is paused while another is measured, and killed at the end.
 
   kvblaster compare old:11211 new:11211
   kvblaster compare --server-cpus 0 --start 'memcached -p {port}' --start \\
@@ -67,33 +66,33 @@ and is killed at the end.
 #[group(skip)]
 #[command(mut_arg("schedule", |arg| arg.default_value("500ms+1x2s")))]
 pub struct Plan {
-    /// Start a server with these words, as a shell reads them; may be given often. They come behind
-    /// those that are there already
+    /// Start a server with this shell command; may be given several times. Started servers come
+    /// after the targets
     #[arg(long = "start", help_heading = COMPARED, value_name = "CMD")]
-    #[arg(value_parser = |text: &str| placed(text))]
+    #[arg(value_parser = |text: &str| checked_start(text))]
     pub starts: Vec<String>,
-    /// Runs of each, in turns
+    /// Number of runs of each server, in turns
     #[arg(long, help_heading = COMPARED, value_name = "N")]
     #[arg(value_parser = number(1..=ROUNDS_MAX), default_value = "10")]
     pub rounds: u32,
-    /// The servers' CPUs: those that are started are pinned to them, kvblaster keeps off them, and
-    /// all that is spent there is the servers', interrupts included
+    /// The servers' CPUs: started servers are pinned to them, kvblaster avoids them, and all CPU
+    /// time there counts as the servers', also that of interrupts
     #[arg(long, help_heading = COMPARED, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub server_cpus: std::vec::Vec<usize>,
-    /// The run of each.
+    /// The plan of each run.
     #[command(flatten)]
     pub run: super::Plan,
     #[command(flatten)]
-    paced: Paced,
+    paced: PaceFlags,
     #[command(flatten)]
-    asserted: Asserted,
+    asserted: AssertFlags,
     #[command(flatten)]
-    kept: Kept,
+    kept: OutFlags,
 }
 
-/// Checks that a command says where the server listens.
-pub(crate) fn placed(text: &str) -> Result<String, String> {
+/// Checks that a command contains a placeholder for the address on which the server listens.
+pub(crate) fn checked_start(text: &str) -> Result<String, String> {
     match [PORT, SOCKET].iter().any(|place| text.contains(place)) {
         true => Ok(text.to_owned()),
         false => Err(format!("where is it to listen? Write {PORT} in it, or {SOCKET}: {text}")),
@@ -101,10 +100,10 @@ pub(crate) fn placed(text: &str) -> Result<String, String> {
 }
 
 impl Plan {
-    /// Checks what only shows when all flags are known.
-    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+    /// Completes the plan, and checks flags against each other.
+    pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         match self.run.targets.len() + self.starts.len() {
-            0 | 1 => Err("two servers at least: name them, or --start them".to_owned()),
+            0 | 1 => Err("two servers at least: give targets, or --start servers".to_owned()),
             2..=SERVERS_MAX => {
                 self.paced.give(&mut self.run);
                 self.asserted.give(&mut self.run);
@@ -119,13 +118,13 @@ impl Plan {
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The schema of the results in it.
+    /// The schema number of the results in `servers`.
     pub schema: u32,
     /// Number of whole rounds.
     pub rounds: usize,
-    /// True if it was ended before its last round.
+    /// True if the comparison ended before its last round.
     pub is_interrupted: bool,
-    /// The error that ended it, if one did.
+    /// The error that ended the comparison early, if any.
     pub failed: Option<String>,
     /// The confidence of the intervals.
     pub confidence: f64,
@@ -135,7 +134,7 @@ pub struct Comparison {
     pub servers: Vec<RunResult>,
 }
 
-/// Why there is nothing to compare.
+/// The reason why nothing can be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// A server cannot be started.
@@ -147,7 +146,7 @@ pub enum CompareError {
     /// A server has ended.
     #[error("{0}: it ended ({1}), and said: {2}")]
     Ended(String, ExitStatus, String),
-    /// A server may run outside `--server-cpus`, so CPU time there is not all of its own.
+    /// A server may run outside `--server-cpus`, so it may use CPU time that is not counted.
     #[error(
         "{0}: process {1} may run on {2}, not only on --server-cpus: pin all its threads there \
          (taskset -acp LIST {1}), or leave --server-cpus out"
@@ -173,19 +172,19 @@ struct Contestant {
     letter: char,
     target: String,
     server: Option<Server>,
-    /// The state of a server that was already there, as it was before the first round.
-    ground: Option<Ground>,
+    /// The state before the first round, of a server that was not started here.
+    context: Option<RunContext>,
     manifest: Manifest,
     windows: Vec<Interval>,
     /// The rounds in which kvblaster was the limit, and why.
     bound: Vec<(usize, String)>,
-    told: Vec<Remark>,
+    remarks: Vec<Remark>,
     left_behind: Vec<String>,
 }
 
-/// Returns the order of servers in a round. Two rounds mirror each other, so that a drift affects
-/// all alike; each pair of rounds begins with the next server, so that all take each place equally
-/// often.
+/// Returns the order of servers in a round. The second round of each pair reverses the first, so
+/// that a drift affects all servers alike; each pair begins with the next server, so that each
+/// server has each place equally often.
 fn order(round: usize, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).map(|at| (at + round / 2) % count).collect();
     if round % 2 == 1 {
@@ -197,27 +196,27 @@ fn order(round: usize, count: usize) -> Vec<usize> {
 /// Compares the servers of `plan`.
 ///
 /// # Errors
-/// A server cannot be started, or not be measured.
+/// A server cannot be started or measured.
 pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
     has_cpus(&[("server-cpus", &plan.server_cpus)])?;
     let failed = |error| CompareError::System("CPUs".to_owned(), error);
-    // This thread and those that it starts avoid the servers' CPUs, if there are others.
+    // This thread, and threads that it starts, avoid the servers' CPUs if there are other CPUs.
     let mut rest = net::thread_cpus().map_err(failed)?;
     rest.retain(|cpu| !plan.server_cpus.contains(cpu));
-    launch::on(&rest, || compared(plan)).map_err(failed)?
+    launch::on_cpus(&rest, || compared(plan)).map_err(failed)?
 }
 
 fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     let seed = plan.run.seed;
     let mut all = contestants(plan)?;
-    // The items stored in the first round are used until the last.
+    // Runs do not remove the items: those stored in the first round are used until the last.
     plan.run.is_part = true;
     let rounds = rounds(plan, &mut all);
     (plan.run.is_part, plan.run.seed) = (false, seed);
     all.iter_mut().for_each(|one| one.leave(&mut plan.run));
     if rounds.is_err() {
         let left = all.iter().flat_map(|one| &one.left_behind);
-        left.for_each(|told| live::tell(&plan.run, told));
+        left.for_each(|message| live::tell(&plan.run, message));
     }
     let (rounds, failed) = rounds?;
     all.iter_mut().for_each(|one| one.windows.truncate(rounds));
@@ -240,7 +239,7 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
     })
 }
 
-/// Runs all rounds. Returns the number of whole ones, and the error that ended them, if any.
+/// Runs all rounds. Returns the number of complete rounds, and the error that ended them, if any.
 fn rounds(
     plan: &mut Plan,
     all: &mut [Contestant],
@@ -264,17 +263,18 @@ fn rounds(
         rounds += 1;
     }
     if rounds == 0 {
-        let mut told = all.iter().flat_map(|one| one.told.iter().map(move |told| (one, told)));
-        let cut_short = told.find(|(_, told)| told.rule == "cut-short");
-        return Err(cut_short.map_or(RunError::Stopped.into(), |(one, told)| {
-            CompareError::Run(one.named(), RunError::CutShort(told.sentence.clone()))
+        let mut remarks =
+            all.iter().flat_map(|one| one.remarks.iter().map(move |remark| (one, remark)));
+        let cut_short = remarks.find(|(_, remark)| remark.rule == "cut-short");
+        return Err(cut_short.map_or(RunError::Stopped.into(), |(one, remark)| {
+            CompareError::Run(one.named(), RunError::CutShort(remark.sentence.clone()))
         }));
     }
     Ok((rounds, failed))
 }
 
-/// If one of the servers is a null server, sets its rate as the others' `reflected_per_s`, by
-/// round.
+/// If one of the servers is a null server, sets `reflected_per_s` of the others to its rate in the
+/// same round.
 fn measure_headroom(all: &mut [Contestant]) {
     let rounds = all.iter().map(|one| one.windows.len()).min().unwrap_or(0);
     for round in 0..rounds {
@@ -289,25 +289,25 @@ fn measure_headroom(all: &mut [Contestant]) {
     }
 }
 
-/// Finds or starts all servers; those that are started are paused.
+/// Connects to the targets, and starts the servers of `--start`, which are then paused.
 fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     let mut all = Vec::new();
-    let mut add = |target: String, server, ground| {
+    let mut add = |target: String, server, context| {
         let letter = ('A'..='Z').nth(all.len()).unwrap_or('?');
-        all.push(Contestant { letter, target, server, ground, ..Contestant::default() });
+        all.push(Contestant { letter, target, server, context, ..Contestant::default() });
     };
     let targets = plan.run.targets.clone();
     for target in &targets {
         has_own_cpus(target, plan)?;
-        // Before any server is filled.
+        // This checks all targets for items of others before any server is filled.
         plan.run.targets = vec![target.clone()];
-        let ground = super::ground(&plan.run).map_err(|error| match error {
-            held @ RunError::Held(_) => CompareError::from(held),
+        let context = super::prepare_context(&plan.run).map_err(|error| match error {
+            held @ RunError::ForeignItems(_) => CompareError::from(held),
             error => CompareError::Run(target.clone(), error),
         });
-        add(target.clone(), None, Some(ground?));
+        add(target.clone(), None, Some(context?));
     }
-    // The ground check is done: runs need not repeat it.
+    // The servers were checked for items of others: runs need not repeat that.
     (plan.run.targets, plan.run.force) = (targets, true);
     for command in &plan.starts {
         live::tell(&plan.run, &format!("starting {command}"));
@@ -318,9 +318,9 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
     Ok(all)
 }
 
-/// Checks that a server that is already there stays on `--server-cpus`, if those are given: else
-/// the CPU time there is not all that it takes. A process that we may not inspect has no CPU time
-/// either.
+/// Checks that a server that was not started here stays on `--server-cpus`, if they are given:
+/// otherwise it may use CPU time that is not counted. A process that we may not inspect passes;
+/// its CPU time is not known either.
 fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
     if plan.server_cpus.is_empty() {
         return Ok(());
@@ -328,14 +328,14 @@ fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
     let target = target::parse(name, plan.run.family());
     let target = target.map_err(|error| RunError::Servers(ServersError::Target(error)))?;
     let strays = |pid| Some((pid, record::strays(pid, &plan.server_cpus)?));
-    match owner::owners(served(&target)).into_iter().find_map(strays) {
+    match owner::owners(server_address(&target)).into_iter().find_map(strays) {
         Some((pid, may)) => Err(CompareError::Free(name.to_owned(), pid, may)),
         None => Ok(()),
     }
 }
 
 impl Contestant {
-    /// Makes one run; false if Ctrl-C or anything else ended it early.
+    /// Makes one run; false if it ended early, for example by Ctrl-C.
     fn measure(
         &mut self,
         plan: &mut super::Plan,
@@ -344,8 +344,8 @@ impl Contestant {
     ) -> Result<bool, CompareError> {
         let usual = (plan.populate, plan.warm, plan.quiet);
         plan.targets = vec![self.target.clone()];
-        if let Some(ground) = &self.ground {
-            ground.stored.set(ground.workload.keys());
+        if let Some(context) = &self.context {
+            context.stored.set(context.workload.keys());
         }
         if round > 0 {
             (plan.populate, plan.warm, plan.quiet) = (false, None, true);
@@ -357,7 +357,7 @@ impl Contestant {
         (plan.populate, plan.warm, plan.quiet) = usual;
         let is_over = !matches!(&done, Ok(done) if !done.is_interrupted);
         let patience = if is_over { END_PATIENCE } else { Duration::ZERO };
-        let ended = self.server.as_mut().map_or(Ok(None), |server| server.ended(patience));
+        let ended = self.server.as_mut().map_or(Ok(None), |server| server.wait_for_end(patience));
         let ended = ended.map_err(|error| CompareError::System(self.named(), error))?;
         if let Some((status, said)) = ended {
             return Err(CompareError::Ended(self.named(), status, said));
@@ -367,14 +367,14 @@ impl Contestant {
             done => done.map_err(|error| CompareError::Run(self.named(), error))?,
         };
         let is_carried = |remark: &&Remark| CARRIED.contains(&remark.rule.as_str());
-        self.told.extend(done.verdict.remarks.iter().filter(is_carried).cloned());
+        self.remarks.extend(done.verdict.remarks.iter().filter(is_carried).cloned());
         let Some(mut window) = done.merged.filter(|_| !done.is_interrupted) else {
             return Ok(false);
         };
-        if let Some(remark) = done.verdict.own_fault() {
+        if let Some(remark) = done.verdict.generator_fault() {
             self.bound.push((self.windows.len(), remark.sentence.clone()));
         }
-        let mean = some_time(window.tally.total().response_ns.mean_ns());
+        let mean = time_or_dash(window.tally.total().response_ns.mean_ns());
         let rate = grouped(window.achieved_per_s());
         let (letter, round) = (self.letter, round + 1);
         live::tell(plan, &format!("round {round} of {rounds}, {letter}: {rate}/s, mean {mean}"));
@@ -386,11 +386,11 @@ impl Contestant {
         Ok(true)
     }
 
-    /// Removes the stored items, unless they are gone with their server.
+    /// Removes the stored items of a server that was not started here.
     fn leave(&mut self, plan: &mut super::Plan) {
-        let Some(ground) = &self.ground else { return };
+        let Some(context) = &self.context else { return };
         plan.targets = vec![self.target.clone()];
-        self.left_behind = hold::leave(plan, ground, &Live::new(plan));
+        self.left_behind = items::clean_up(plan, context, &Live::new(plan));
     }
 
     fn let_run(&self, runs: bool) -> Result<(), CompareError> {
@@ -409,27 +409,27 @@ impl Contestant {
         format!("{} ({})", self.letter, self.target)
     }
 
-    /// Merges all its rounds into one result.
+    /// Merges all rounds of the server into one result.
     fn result(self, plan: &super::Plan, cpus: &[usize]) -> RunResult {
         let mut manifest = self.manifest;
         let name = manifest.targets.first().map_or(self.target, name);
         manifest.label = format!("{} {name}", self.letter);
         let rounds = self.windows.len();
-        let course = Course { intervals: self.windows, ..Course::default() };
+        let course = TrafficResult { intervals: self.windows, ..TrafficResult::default() };
         let mut done = judged(plan, manifest, course);
         done.left_behind = self.left_behind;
-        done.verdict.remarks.extend(self.told);
+        done.verdict.remarks.extend(self.remarks);
         let mut bound: Vec<_> = self.bound.iter().filter(|(round, _)| *round < rounds).collect();
         bound.sort_by_key(|(round, _)| *round);
         bound.dedup_by_key(|(round, _)| *round);
-        if let Some((_, why)) = bound.first().filter(|_| done.verdict.own_fault().is_none()) {
+        if let Some((_, why)) = bound.first().filter(|_| done.verdict.generator_fault().is_none()) {
             let sentence = format!("in {} of {rounds} rounds {why}", bound.len());
             done.verdict.add("generator-limited", Severity::Warning, sentence);
         }
         let others = done.merged.as_ref().and_then(|all| figures::others(all, cpus));
         if let Some(others) = others.filter(|share| *share > OTHERS_MAX) {
             let sentence = format!(
-                "others took {} of the servers' CPUs, and it counts as the server's",
+                "other programs used {} of the servers' CPUs, which counts as the server's use",
                 percent(others)
             );
             done.verdict.add("cpus-shared", Severity::Warning, sentence);
@@ -443,14 +443,14 @@ fn name(target: &TargetRecord) -> String {
     let program = target.command_line.as_ref().and_then(|line| line.split_whitespace().next());
     let program = program.and_then(|path| path.rsplit('/').next());
     match (program, &target.version) {
-        // Redis's version says its name itself.
+        // A version of Redis contains the name of the program.
         (_, Some(version)) if version.contains(' ') => version.clone(),
         (Some(program), Some(version)) => format!("{program} {version}"),
         _ => target.name.clone(),
     }
 }
 
-/// The folders of the servers' results, within that of the comparison.
+/// The folders of the servers' results, in the folder of the comparison.
 pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathBuf> {
     let folder = folder.to_owned();
     ('A'..='Z').take(count).map(move |letter| folder.join(letter.to_string()))
@@ -459,7 +459,7 @@ pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathB
 /// Checks that all results can be written, before time is spent on them.
 ///
 /// # Errors
-/// There already is one, or none can be written.
+/// A result exists already, or cannot be written.
 pub fn prepare(plan: &Plan) -> Result<(), ResultError> {
     let Some(folder) = &plan.run.out else { return Ok(()) };
     let count = plan.run.targets.len() + plan.starts.len();
@@ -507,17 +507,13 @@ impl Comparison {
 mod tests {
     use super::*;
     use crate::flags::Verb;
-    use crate::flags::tests::{asked, refused};
+    use crate::flags::tests::{parse_words, refused};
     use crate::workload::Verb as Request;
 
     #[test]
     fn servers_are_named_or_started_and_work_as_a_run_says() {
-        let Verb::Compare(plan) =
-            asked("compare a b --start {port} --start={socket} --rounds 3 --server-cpus 0 -c 5")
-                .unwrap()
-        else {
-            panic!("another verb");
-        };
+        let words = "compare a b --start {port} --start={socket} --rounds 3 --server-cpus 0 -c 5";
+        let Verb::Compare(plan) = parse_words(words).unwrap() else { panic!("another verb") };
         assert_eq!((plan.run.targets.len(), plan.run.connections, plan.rounds), (2, 5, 3));
         assert_eq!((plan.starts[1].as_str(), plan.server_cpus.len()), ("{socket}", 1));
         assert_eq!(plan.run.schedule.reports, 1);

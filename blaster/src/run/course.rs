@@ -1,28 +1,28 @@
 //! The course of a run: populate, settle, report after report, end.
 //!
-//! Where: called by `main`; `capacity` runs it once for each rate it tries.
-//! Invariant: an epoch ends for all threads at once, and its CPU readings are taken then; Ctrl-C, a
-//! thread that fails and the last request end a run early, and the measurements so far are kept.
-//! Source: the paper's section 6.1: six consecutive reports of ten seconds after it has settled.
+//! Where: called by `run`; `capacity` calls it once for each trial.
+//! Invariant: an epoch ends for all threads at once, and CPU use is read at that time. Ctrl-C, a
+//! failed thread and the last request end a run early, and the measurements so far are kept.
+//! Source: the KV-Cache paper, section 6.1: six consecutive reports of ten seconds after settling.
 
 use super::agents::Parts;
-use super::asked::{Asked, Report};
-use super::crew::{Crew, Ground, Handed};
 use super::live::Live;
-use super::patience::{Hopeless, Patience, silence_max};
-use super::unstored::Stored;
+use super::on_demand::{OnDemandReports, Report};
+use super::stall::{Stall, StallDetector, silence_max};
+use super::unstored::PopulateCounts;
+use super::workers::{EpochTally, RunContext, Workers};
 use super::{Plan, RunError};
 use crate::drive::{Mode, OUTSTANDING_MAX, Pace};
 use crate::measure::check::{Remark, Severity};
-use crate::measure::schedule::{Collector, Merged, Schedule};
-use crate::measure::warm::Warm;
+use crate::measure::schedule::{Collector, MergedTally, Schedule};
+use crate::measure::warm::WarmUp;
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
 use crate::words::{clock, grouped, percent, time};
 use std::time::{Duration, Instant};
 
-/// Longest wait for a tally; Ctrl-C is looked for between two.
+/// Longest wait for a tally; between two waits, Ctrl-C is checked.
 const TICK: Duration = Duration::from_millis(100);
 /// The length of an epoch while populating.
 const POPULATE_EPOCH: Duration = Duration::from_millis(500);
@@ -30,18 +30,18 @@ const POPULATE_EPOCH: Duration = Duration::from_millis(500);
 /// The length of an epoch while the hit ratio settles.
 const WARM_EPOCH: Duration = Duration::from_secs(1);
 
-/// The measurements of a stretch of traffic.
+/// The measurements of one phase of traffic.
 #[derive(Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct TrafficResult {
     /// The reports in their order.
     pub(crate) intervals: Vec<Interval>,
-    /// The reason why it ended early.
+    /// The reason why the traffic ended early.
     pub(crate) cut_short: Option<String>,
-    /// A remark that the hit ratio had not settled when it began.
+    /// A remark that the hit ratio had not settled when the first report began.
     pub(crate) unsettled: Option<String>,
     /// The part of each agent, if agents drove.
     pub(crate) agents: Vec<AgentPart>,
-    /// A remark on reports in which an agent was lost.
+    /// A remark on the reports if an agent was lost.
     pub(crate) lost: Option<(Severity, &'static str)>,
     /// A remark on servers that went away or were restarted.
     pub(crate) gone: Option<Remark>,
@@ -50,13 +50,13 @@ pub(crate) struct Course {
 /// Stores every key once. Returns a description of the keys that were not stored.
 ///
 /// # Errors
-/// A thread could not go on, nothing is answered, or hardly anything could be stored.
+/// A thread failed, no request is answered, or fewer keys could be stored than not.
 pub(crate) fn populate(
     plan: &Plan,
-    ground: &Ground,
+    context: &RunContext,
     (watch, live): (&Watch, &Live),
 ) -> Result<Option<String>, RunError> {
-    let depth = if has_udp(ground) { 1 } else { POPULATE_DEPTH };
+    let depth = if has_udp(context) { 1 } else { POPULATE_DEPTH };
     let connections = plan.connections;
     let pace = match plan.fill_rate_per_s {
         Some(rate_per_s) => {
@@ -65,86 +65,90 @@ pub(crate) fn populate(
         }
         None => Pace::Closed { connections, depth },
     };
-    live.populating(ground.workload.keys());
-    let crew = Crew::start(plan, ground, (Mode::Populate, pace), live.is_watched())?;
-    let start = crew.start;
-    // Populating may be over before the next look.
-    live.tick(start.elapsed(), 0, || crew.hands.sight(), Some(watch));
-    let mut stored = Stored::default();
-    let mut patience = Patience::new(plan.timeout, ground.workload.keys());
-    let mut hopeless = None;
-    let (mut epoch, mut ends) = (0, crew.start + POPULATE_EPOCH);
-    while hopeless.is_none() && !crew.hands.is_over() && !ground.is_stopped() {
-        if let Some(handed) = crew.next(TICK) {
+    live.populating(context.workload.keys());
+    let workers = Workers::start(plan, context, (Mode::Populate, pace), live.is_watched())?;
+    let start = workers.start;
+    // Populating may be over before the loop draws.
+    live.tick(start.elapsed(), 0, || workers.group.snapshot(), Some(watch));
+    let mut stored = PopulateCounts::default();
+    let mut detector = StallDetector::new(plan.timeout, context.workload.keys());
+    let mut stall = None;
+    let (mut epoch, mut ends) = (0, workers.start + POPULATE_EPOCH);
+    while stall.is_none() && !workers.group.is_over() && !context.is_stopped() {
+        if let Some(handed) = workers.next(TICK) {
             stored.add(&handed.tally);
             let (answered, lost) = stored.over();
-            hopeless = patience.look(crew.start.elapsed(), answered, lost);
+            stall = detector.observe(workers.start.elapsed(), answered, lost);
         }
         if Instant::now() >= ends {
             epoch += 1;
             ends += POPULATE_EPOCH;
-            crew.move_on(epoch);
+            workers.move_on(epoch);
         }
-        live.tick(crew.start.elapsed(), epoch, || crew.hands.sight(), Some(watch));
+        live.tick(workers.start.elapsed(), epoch, || workers.group.snapshot(), Some(watch));
     }
-    let (rest, failed) = crew.end();
+    let (rest, failed) = workers.end();
     rest.into_iter().for_each(|handed| stored.add(&handed.tally));
     live.done();
-    ground.stored.set(ground.stored.get().max(stored.keys()));
-    if hopeless.is_none() {
+    context.stored.set(context.stored.get().max(stored.keys()));
+    if stall.is_none() {
         live.populated(stored.keys(), start.elapsed());
     }
     match failed {
         Some(error) => Err(error),
-        None if ground.is_stopped() => Err(RunError::Stopped),
+        None if context.is_stopped() => Err(RunError::Stopped),
         None if stored.keys() == 0 && stored.is_broken() => {
-            Err(RunError::Speechless(ground.servers.speech.name()))
+            Err(RunError::WrongProtocol(context.servers.protocol.name()))
         }
-        None => match (hopeless, stored.told()) {
-            (Some(why), told) => Err(given_up(ground, &stored, (why, told))),
-            (None, told) if stored.lacking() >= stored.keys() => {
-                let told = told.unwrap_or_else(|| "no key could be stored".to_owned());
-                Err(RunError::Unpopulated(told, stored.advice()))
+        None => match (stall, stored.description()) {
+            (Some(why), message) => Err(given_up(context, &stored, (why, message))),
+            (None, message) if stored.lacking() >= stored.keys() => {
+                let message = message.unwrap_or_else(|| "no key could be stored".to_owned());
+                Err(RunError::Unpopulated(message, stored.advice()))
             }
-            (None, told) => Ok(told),
+            (None, message) => Ok(message),
         },
     }
 }
 
-/// Describes why the rest of the keys is not stored, and which servers are at fault.
-fn given_up(ground: &Ground, stored: &Stored, (why, told): (Hopeless, Option<String>)) -> RunError {
-    let who = ground.silent();
-    let told = told.map_or(String::new(), |told| format!("; {told}"));
+/// Returns the error for giving up: why the remaining keys are not stored, and which servers are at
+/// fault.
+fn given_up(
+    context: &RunContext,
+    stored: &PopulateCounts,
+    (why, message): (Stall, Option<String>),
+) -> RunError {
+    let who = context.silent();
+    let message = message.map_or(String::new(), |message| format!("; {message}"));
     let (answered, lost) = stored.over();
     let so_far = format!(
         "after {} of {} keys",
         grouped((answered + lost) as f64),
-        grouped(ground.workload.keys() as f64)
+        grouped(context.workload.keys() as f64)
     );
     let said = match why {
-        Hopeless::Lossy(left) => format!(
-            "filling was given up {so_far}: requests that are never answered make it so slow that \
-             it would take {} more{told}.\n{}",
+        Stall::Lossy(left) => format!(
+            "filling was given up {so_far}: because of requests that are never answered, it would \
+             take {} more{message}.\n{}",
             clock(left),
             stored.advice()
         ),
-        Hopeless::Silent(silence) if answered == 0 => unheard(ground, silence) + &told,
-        Hopeless::Silent(silence) => format!(
-            "stopped answering while it was filled, {so_far}: nothing came for {}{told}.\nLook \
-             after the server first: its log, and whether it still runs",
+        Stall::Silent(silence) if answered == 0 => unheard(context, silence) + &message,
+        Stall::Silent(silence) => format!(
+            "stopped answering while it was filled, {so_far}: no answer came for {}{message}.\n\
+             Check the server first: its log, and whether it still runs",
             time(ns(silence))
         ),
     };
     RunError::Silent(who, said)
 }
 
-/// Describes that no server ever answered.
-fn unheard(ground: &Ground, silence: Duration) -> String {
-    let protocol = ground.servers.speech.name();
-    let over = if has_udp(ground) { " over UDP" } else { "" };
+/// Returns the error text if no server ever answered.
+fn unheard(context: &RunContext, silence: Duration) -> String {
+    let protocol = context.servers.protocol.name();
+    let over = if has_udp(context) { " over UDP" } else { "" };
     format!(
-        "nothing was answered for {}: is a server running there, and does it speak \
-         {protocol}{over}?",
+        "no answer came for {}: is a server running there, and does it support {protocol}{over}?",
         time(ns(silence))
     )
 }
@@ -153,161 +157,161 @@ fn ns(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn has_udp(ground: &Ground) -> bool {
-    ground.servers.targets.iter().any(|target| target.place.datagrams().is_some())
+fn has_udp(context: &RunContext) -> bool {
+    context.servers.targets.iter().any(|target| target.place.datagrams().is_some())
 }
 
-/// Requests under way on a connection while populating. Over UDP it is one: a burst that overflows
-/// the server's socket is lost.
+/// Requests under way on a connection while populating. Over UDP there is only one: requests that
+/// overflow the server's socket are lost.
 const POPULATE_DEPTH: u32 = 32;
 
 /// Drives at `pace` by the plan's schedule.
 ///
 /// # Errors
-/// No thread could be started, or no server ever answers; a later failure cuts the course short.
+/// No thread could be started, or no server ever answers. A later failure ends the traffic early.
 pub(crate) fn drive(
     plan: &Plan,
-    ground: &Ground,
+    context: &RunContext,
     pace: Pace,
     (watch, live): (&Watch, &Live),
-) -> Result<Course, RunError> {
-    let mut crew = Crew::start(plan, ground, (Mode::Traffic, pace), live.is_watched())?;
+) -> Result<TrafficResult, RunError> {
+    let mut workers = Workers::start(plan, context, (Mode::Traffic, pace), live.is_watched())?;
     let unsettled = match plan.warm {
-        Some(limit) => warm(plan, ground, &mut crew, limit, (watch, live)),
+        Some(limit) => warm(plan, context, &mut workers, limit, (watch, live)),
         None => None,
     };
-    let is_cold = plan.warm.is_some() && !is_on(plan, ground, &crew);
-    let (agents, asked) = (ground.agents.as_ref(), Asked::new(watch, rate_of(pace)));
-    let reporters = (crew.hands.reporters(), Parts::new(agents));
-    let mut books = Books::new(watch, plan.schedule, asked, reporters);
-    // A part of an epoch must be long enough for each thread to see it.
+    let is_cold = plan.warm.is_some() && !is_on(plan, context, &workers);
+    let (agents, on_demand) = (context.agents.as_ref(), OnDemandReports::new(watch, rate_of(pace)));
+    let reporters = (workers.group.reporters(), Parts::new(agents));
+    let mut builder = ReportBuilder::new(watch, plan.schedule, on_demand, reporters);
+    // A cut must leave both parts of an epoch long enough for each thread to notice them.
     let part_min = TICK.min(plan.schedule.report / 4);
     let mut epoch = 0;
-    while epoch <= plan.schedule.reports && is_on(plan, ground, &crew) {
-        let left = plan.schedule.end_of(epoch).saturating_sub(crew.start.elapsed());
+    while epoch <= plan.schedule.reports && is_on(plan, context, &workers) {
+        let left = plan.schedule.end_of(epoch).saturating_sub(workers.start.elapsed());
         if left.is_zero() {
             epoch += 1;
-            crew.move_on(books.asked.number(epoch));
-            books.mark(watch, crew.start.elapsed());
+            workers.move_on(builder.on_demand.number(epoch));
+            builder.mark(watch, workers.start.elapsed());
             continue;
         }
-        if let Some(handed) = crew.next(left.min(TICK)) {
-            books.take(handed, plan, live);
+        if let Some(handed) = workers.next(left.min(TICK)) {
+            builder.take(handed, plan, live);
         }
-        let (now, ends) = (crew.start.elapsed(), plan.schedule.end_of(epoch));
-        let is_inside = books.last_end() + part_min < now && now + part_min < ends;
-        if is_inside && books.asked.is_cut(ground, watch, (epoch, now)) {
-            crew.move_on(books.asked.number(epoch));
+        let (now, ends) = (workers.start.elapsed(), plan.schedule.end_of(epoch));
+        let is_inside = builder.last_end() + part_min < now && now + part_min < ends;
+        if is_inside && builder.on_demand.cut_if_requested(context, watch, (epoch, now)) {
+            workers.move_on(builder.on_demand.number(epoch));
         }
-        live.tick(crew.start.elapsed(), epoch, || crew.hands.sight(), Some(watch));
+        live.tick(workers.start.elapsed(), epoch, || workers.group.snapshot(), Some(watch));
     }
-    if let Some(silence) = silence(plan, &crew) {
+    if let Some(silence) = silence(plan, &workers) {
         // The silence explains more than the error with which a thread ended.
-        let _ = crew.end();
-        return Err(RunError::Silent(ground.silent(), unheard(ground, silence)));
+        let _ = workers.end();
+        return Err(RunError::Silent(context.silent(), unheard(context, silence)));
     }
     if is_cold {
-        let why = crew.end().1.map(|failed| failed.to_string());
+        let why = workers.end().1.map(|failed| failed.to_string());
         let cut_short = why.or_else(|| Some("it ended before it was warm".to_owned()));
-        return Ok(Course { cut_short, ..Course::default() });
+        return Ok(TrafficResult { cut_short, ..TrafficResult::default() });
     }
-    let (elapsed, early) = (crew.start.elapsed(), epoch <= plan.schedule.reports);
+    let (elapsed, early) = (workers.start.elapsed(), epoch <= plan.schedule.reports);
     if early {
-        books.mark(watch, elapsed);
+        builder.mark(watch, elapsed);
     }
-    let (rest, failed) = crew.end();
-    rest.into_iter().for_each(|handed| books.take(handed, plan, live));
+    let (rest, failed) = workers.end();
+    rest.into_iter().for_each(|handed| builder.take(handed, plan, live));
     let cut_short = failed.map(|error| error.to_string());
     let stopped =
-        || (early && ground.is_stopped()).then(|| "stopped by Ctrl-C or SIGTERM".to_owned());
-    let lost = agents.filter(|all| all.is_one_lost()).map(|_| books.lose());
-    let (intervals, parts) = books.close(rate_of(pace));
-    Ok(Course {
+        || (early && context.is_stopped()).then(|| "stopped by Ctrl-C or SIGTERM".to_owned());
+    let lost = agents.filter(|all| all.is_one_lost()).map(|_| builder.lose());
+    let (intervals, parts) = builder.close(rate_of(pace));
+    Ok(TrafficResult {
         intervals,
         cut_short: cut_short.or_else(stopped),
         unsettled,
-        agents: agents.map(|all| all.told(parts, plan, rate_of(pace))).unwrap_or_default(),
+        agents: agents.map(|all| all.parts(parts, plan, rate_of(pace))).unwrap_or_default(),
         lost,
         gone: None,
     })
 }
 
-/// True if there is a reason to go on.
-fn is_on(plan: &Plan, ground: &Ground, crew: &Crew<'_>) -> bool {
-    !crew.hands.is_over() && !ground.is_stopped() && silence(plan, crew).is_none()
+/// True if the workers run, Ctrl-C was not pressed, and servers answer.
+fn is_on(plan: &Plan, context: &RunContext, workers: &Workers<'_>) -> bool {
+    !workers.group.is_over() && !context.is_stopped() && silence(plan, workers).is_none()
 }
 
-/// The time since the start without any answer, if it is too long.
-fn silence(plan: &Plan, crew: &Crew<'_>) -> Option<Duration> {
-    let silence = crew.born.elapsed();
-    (silence >= silence_max(plan.timeout) && crew.hands.is_unheard()).then_some(silence)
+/// The time since the start if no answer has come at all and that is too long; else none.
+fn silence(plan: &Plan, workers: &Workers<'_>) -> Option<Duration> {
+    let silence = workers.born.elapsed();
+    (silence >= silence_max(plan.timeout) && workers.group.is_unheard()).then_some(silence)
 }
 
-/// Drives traffic until the hit ratio has settled, for `limit` at most; then the crew's epochs and
-/// time begin anew. Returns a remark if it has not settled.
+/// Drives traffic until the hit ratio has settled, but at most for `limit`; then restarts the
+/// workers' epochs and time. Returns a remark if the hit ratio has not settled.
 fn warm(
     plan: &Plan,
-    ground: &Ground,
-    crew: &mut Crew<'_>,
+    context: &RunContext,
+    workers: &mut Workers<'_>,
     limit: Duration,
     (watch, live): (&Watch, &Live),
 ) -> Option<String> {
     live.warming(Some(limit));
-    let (mut mail, mut warm) = (Collector::new(crew.hands.reporters()), Warm::default());
+    let (mut collector, mut warm) = (Collector::new(workers.group.reporters()), WarmUp::default());
     let (mut epoch, mut ends) = (0, WARM_EPOCH);
-    while crew.start.elapsed() < limit && !warm.is_settled() && is_on(plan, ground, crew) {
-        if crew.start.elapsed() >= ends {
+    while workers.start.elapsed() < limit && !warm.is_settled() && is_on(plan, context, workers) {
+        if workers.start.elapsed() >= ends {
             epoch += 1;
             ends += WARM_EPOCH;
-            crew.move_on(epoch);
+            workers.move_on(epoch);
         }
-        if let Some(handed) = crew.next(TICK)
-            && let Some((epoch, all)) = mail.take(handed.epoch, &handed.tally)
+        if let Some(handed) = workers.next(TICK)
+            && let Some((epoch, all)) = collector.take(handed.epoch, &handed.tally)
         {
             let total = all.tally.total();
             warm.add(WARM_EPOCH * (epoch + 1), total.hits, total.hits + total.misses);
         }
-        live.tick(crew.start.elapsed(), 0, || crew.hands.sight(), Some(watch));
+        live.tick(workers.start.elapsed(), 0, || workers.group.snapshot(), Some(watch));
     }
-    let took = clock(crew.start.elapsed());
+    let took = clock(workers.start.elapsed());
     live.warming(None);
-    crew.begin_anew(epoch + 1);
+    workers.begin_anew(epoch + 1);
     let is_settled = warm.is_settled();
-    let told = warm.ratios().map_or_else(
-        || "nobody knows the hit ratio".to_owned(),
+    let message = warm.ratios().map_or_else(
+        || "the hit ratio is not known".to_owned(),
         |[last, before]| format!("hits were {}, and {} before", percent(last), percent(before)),
     );
     if is_settled {
-        live.note(&format!("the hit ratio has settled after {took}: {told}"));
+        live.note(&format!("the hit ratio has settled after {took}: {message}"));
     }
-    (!is_settled).then(|| format!("the hit ratio had not settled after {took}: {told}"))
+    (!is_settled).then(|| format!("the hit ratio had not settled after {took}: {message}"))
 }
 
-/// The figures of a stretch of traffic while they are put together.
-struct Books {
+/// Collects the tallies of one phase of traffic and builds the reports.
+struct ReportBuilder {
     schedule: Schedule,
-    /// The end of each epoch, in their order: its time, and the usage since the one before.
+    /// For each epoch in their order: the time of its end, and the CPU use in it.
     ends: Vec<(Duration, Usage)>,
     last: Moment,
-    mail: Collector,
-    asked: Asked,
-    /// Epochs of which a part is complete.
-    merged: Vec<(u32, Merged)>,
-    /// The last complete epoch.
+    collector: Collector,
+    on_demand: OnDemandReports,
+    /// The counts of epochs, whole or up to the last cut.
+    merged: Vec<(u32, MergedTally)>,
+    /// The last epoch that is complete.
     whole: u32,
     parts: Parts,
 }
 
-impl Books {
+impl ReportBuilder {
     fn new(
         watch: &Watch,
         schedule: Schedule,
-        asked: Asked,
+        on_demand: OnDemandReports,
         (reporters, parts): (u32, Parts),
-    ) -> Books {
-        let (last, mail) = (watch.moment(), Collector::new(reporters));
+    ) -> ReportBuilder {
+        let (last, collector) = (watch.moment(), Collector::new(reporters));
         let (ends, merged) = (Vec::new(), Vec::new());
-        Books { schedule, ends, last, mail, asked, merged, whole: 0, parts }
+        ReportBuilder { schedule, ends, last, collector, on_demand, merged, whole: 0, parts }
     }
 
     fn last_end(&self) -> Duration {
@@ -321,9 +325,9 @@ impl Books {
         self.last = now;
     }
 
-    fn take(&mut self, handed: Handed, plan: &Plan, live: &Live) {
-        let Handed { epoch: number, tally, part } = handed;
-        let whole = self.mail.take(number, &tally);
+    fn take(&mut self, handed: EpochTally, plan: &Plan, live: &Live) {
+        let EpochTally { epoch: number, tally, part } = handed;
+        let whole = self.collector.take(number, &tally);
         if let Some(part) = part {
             self.parts.keep(number, tally, part);
         }
@@ -334,21 +338,21 @@ impl Books {
         }
         live.reported(epoch, &all.tally);
         self.whole = self.whole.max(epoch);
-        // Threads that are done hand over before the epoch has ended. Whether the part before the
-        // first report is the only one is not known yet.
+        // Threads that are done hand over before the epoch has ended: `close` adds those parts.
+        // Epoch 0 is settling; only `close` knows whether it is the only report.
         if epoch > 0 && (epoch as usize) < self.ends.len() {
             self.add_parts(epoch);
         }
     }
 
-    /// Joins what threads did under a number to its epoch. Returns the epoch, its parts so far, and
-    /// the report if one was asked for there.
-    fn join(&mut self, (number, part): (u32, Merged)) -> (u32, &Merged, Option<Report>) {
-        let (epoch, report) = self.asked.take(number, &part);
+    /// Joins the counts for one of the threads' numbers to its epoch. Returns the epoch, its counts
+    /// so far, and the report on demand that ends there, if any.
+    fn join(&mut self, (number, part): (u32, MergedTally)) -> (u32, &MergedTally, Option<Report>) {
+        let (epoch, report) = self.on_demand.take(number, &part);
         self.parts.number(number, epoch);
         let at = self.merged.iter().position(|(other, _)| *other == epoch);
         let at = at.unwrap_or_else(|| {
-            self.merged.push((epoch, Merged::default()));
+            self.merged.push((epoch, MergedTally::default()));
             self.merged.len() - 1
         });
         let all = &mut self.merged[at].1;
@@ -362,26 +366,26 @@ impl Books {
         }
     }
 
-    /// Drops the report under way, in which an agent's part is lost. Returns the remark on it.
+    /// Drops the current report, because a lost agent's part is missing. Returns a remark on that.
     fn lose(&mut self) -> (Severity, &'static str) {
         if self.whole == 0 {
-            let told = "what the agent did that was lost is not known and missing in the figures: \
-                        fewer requests were made than were asked for";
-            return (Severity::Invalid, told);
+            let message = "the figures of the lost agent are missing: fewer requests were made \
+                           than the run's rate";
+            return (Severity::Invalid, message);
         }
         self.ends.truncate(self.whole as usize + 1);
-        self.mail = Collector::new(0);
-        let told =
-            "all reports end before an agent was lost: the one that was under way is left out";
-        (Severity::Warning, told)
+        self.collector = Collector::new(0);
+        let message =
+            "all reports end before an agent was lost: the report at that time is left out";
+        (Severity::Warning, message)
     }
 
-    /// Returns the reports among the epochs, and the agents' parts. If the settling was cut short,
-    /// it is the report. An epoch that no thread ever saw, on a machine that gave them no CPU, is
-    /// an empty report.
+    /// Returns the reports, and the agents' parts. If traffic ended during settling, settling is
+    /// the only report. An epoch that no thread counted, because the machine gave it no CPU time,
+    /// is an empty report.
     fn close(mut self, asked_per_s: Option<f64>) -> (Vec<Interval>, Parts) {
-        let mail = std::mem::replace(&mut self.mail, Collector::new(0));
-        mail.rest().into_iter().for_each(|part| _ = self.join(part));
+        let collector = std::mem::replace(&mut self.collector, Collector::new(0));
+        collector.rest().into_iter().for_each(|part| _ = self.join(part));
         let Some((_, any)) = self.merged.first() else { return (Vec::new(), self.parts) };
         let late_limit_ns = any.tally.late_limit_ns;
         let only = self.ends.len() == 1;
@@ -393,7 +397,7 @@ impl Books {
             }
             self.add_parts(epoch);
             let at = self.merged.iter().position(|(other, _)| *other == epoch);
-            let nothing = || Merged { tally: Tally::new(late_limit_ns), busiest: 0.0 };
+            let nothing = || MergedTally { tally: Tally::new(late_limit_ns), busiest: 0.0 };
             let merged = at.map_or_else(nothing, |at| self.merged.swap_remove(at).1);
             let Some((from, seconds, usage)) = span(&mut self.ends, epoch) else { continue };
             let interval = Interval::new(merged, from, seconds, std::mem::take(usage));
@@ -435,18 +439,18 @@ mod tests {
     fn what_is_given_up_after_the_last_report_counts_in_it() {
         let schedule = Schedule { reports: 2, ..Schedule::default() };
         let watch = Watch::new(std::iter::empty(), &[]);
-        let asked = Asked::new(&watch, None);
-        let mut books = Books::new(&watch, schedule, asked, (1, Parts::new(None)));
-        books.ends = (1..=3).map(|nth| (10 * nth * TICK, Usage::default())).collect();
+        let on_demand = OnDemandReports::new(&watch, None);
+        let mut builder = ReportBuilder::new(&watch, schedule, on_demand, (1, Parts::new(None)));
+        builder.ends = (1..=3).map(|nth| (10 * nth * TICK, Usage::default())).collect();
         let epoch = |epoch: u32| {
             let mut tally = Tally::new(0);
             tally.answered(Verb::Get, false, 0, 0, 1);
             (0..epoch).for_each(|_| tally.timed_out(Verb::Get));
             (tally.cut_off, tally.udp.lost) = (epoch.into(), epoch.into());
-            (epoch, Merged { tally, busiest: 0.0 })
+            (epoch, MergedTally { tally, busiest: 0.0 })
         };
-        books.merged = (0..4).map(epoch).collect();
-        let (intervals, _) = books.close(None);
+        builder.merged = (0..4).map(epoch).collect();
+        let (intervals, _) = builder.close(None);
         let seen = |one: &Interval| {
             let get = one.tally.verb(Verb::Get);
             (get.answered, get.timeouts, one.tally.cut_off, one.tally.udp.lost)

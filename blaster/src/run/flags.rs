@@ -1,18 +1,19 @@
-//! The flags of the verbs that drive servers, in groups; each verb takes the groups it needs.
+//! The flags of the verbs that drive servers, in groups; each verb has the groups that it needs.
 //!
-//! Where: a part of `flags`.
-//! Invariant: a flag's default is the one that `--help` shows. A workload's settings come from the
-//! table `SETTINGS` and are applied, in their order, to the workload that `--workload` names.
+//! Where: parsed by `flags`.
+//! Invariant: a flag's default is the one that `--help` shows. The flags of a workload's settings
+//! come from the table `SETTINGS`; their values are applied, in their order on the command line, to
+//! the workload that `--workload` names.
 
 use super::agents;
-use crate::flags::{Given, NUMBERS, cpus, number, or, time};
+use crate::flags::{CliOption, NUMBERS, cpus, number, or, time};
 use crate::measure::objective::{Objective, ObjectiveError};
 use crate::measure::schedule::Schedule;
-use crate::search::{Aim, GOALS_MAX};
+use crate::search::{GOALS_MAX, SearchPlan};
 use crate::steer::{STEERS, Steer};
 use crate::target::{Family, TARGETS_MAX};
-use crate::wire::{SPEECHES, Speech};
-use crate::words::{meant, written_out};
+use crate::wire::{PROTOCOLS, Protocol};
+use crate::words::{suggestion, without_suffix};
 use crate::workload::settings::{self, SETTINGS, Setting};
 use crate::workload::{VERBS, Verb, Workload, help, presets};
 use clap::Arg;
@@ -29,35 +30,35 @@ const RATE_MAX: f64 = 1e10;
 const OUTSTANDING_MAX: u32 = 1 << 20;
 const PID_MAX: u32 = 1 << 22;
 
-const ASKED: &str = "What is asked";
-const DRIVEN: &str = "How it is driven";
-const MEASURED: &str = "What is measured";
+const ASKED: &str = "Requests and items";
+const DRIVEN: &str = "Driving";
+const MEASURED: &str = "Measuring";
 const SETTING: &str = "Settings of a workload; in files NAME = VALUE";
 
 const ABOUT_RUN: &str = "\
-Fills the servers, drives them with a workload, tells what they did (rates,
-times, hits, errors, CPU), and removes again what it stored. A server that holds
-somebody else's items is not filled. Keys are spread over several servers by
-ketama, as libmemcached does.
+Fills the servers, drives them with a workload, reports rates, times, hits,
+errors and CPU use, and removes the items that it stored. A server that holds
+other items is not filled. Keys are spread over several servers by ketama, as
+libmemcached does.
 
   kvblaster run localhost:11211                        a first look
-  kvblaster run -r 50k -a 'p99<1ms' localhost:11211    does it bear this rate?
+  kvblaster run -r 50k -a 'p99<1ms' localhost:11211    is p99 met at this rate?
   kvblaster run -w etc --schedule 10s+6x10s -o mine localhost:11211
                                                        to compare with others
-  kill -USR1 PID        what it saw so far, while it goes on; Ctrl-C or SIGTERM
-                        ends it, and what was measured is told";
+  kill -USR1 PID        prints a report while the run goes on; Ctrl-C or SIGTERM
+                        ends the run and reports what was measured";
 
 const ABOUT_CAPACITY: &str = "\
-Finds the highest rate at which the servers answer 99 % of what is asked, with
-hardly an error, and each objective is met. Prints the way there, latency
-against throughput, as a table and a plot. Targets and workloads are those of
+Finds the highest rate at which the servers answer 99 % of the requests, with
+hardly an error, and each objective is met. Prints all trials, latency against
+throughput, as a table and a plot. Targets and workloads are those of
 kvblaster run.
 
   kvblaster capacity localhost:11211
   kvblaster capacity -O 'p99.9<500us' --start 50k -o mine localhost:11211";
 
-/// All that one run is told. The flags in it are those that every verb takes which drives servers;
-/// what some have no use for stands in groups behind it, which give it what they are told.
+/// The plan of one run. The flags in it are those of all verbs that drive servers. Flags that only
+/// some verbs have are in the groups below, which copy their values into the plan.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help::lists(), args = settings())]
 pub struct Plan {
@@ -69,9 +70,9 @@ pub struct Plan {
         help = "\
 HOST:PORT, [IPV6]:PORT, udp://HOST:PORT, unix:/PATH, redis://HOST:PORT or redis://unix:/PATH; \
 xdp://INTERFACE/HOST:PORT is UDP that bypasses the kernel (AF_XDP, as root), with at least one \
-queue for each thread; ?mode=native or ?mode=generic behind it allows that mode alone. The port \
-is 11211 by default, Redis's is 6379; :PORT alone is this machine's. With several targets, /WEIGHT \
-behind each shares the keys unequally"
+queue for each thread; ?mode=native or ?mode=generic at its end allows only that mode. The default \
+port is 11211, of Redis 6379; :PORT alone is a port of this machine. With several targets, /WEIGHT \
+at the end of each shares the keys unequally"
     )]
     pub targets: Vec<String>,
 
@@ -79,7 +80,7 @@ behind each shares the keys unequally"
     #[arg(long = "workload", short, help_heading = ASKED, value_name = "NAME")]
     #[arg(default_value = "mix-b")]
     pub workload_name: String,
-    /// The workload, its settings applied.
+    /// The workload with its settings applied.
     #[arg(skip)]
     pub workload: Workload,
     /// Seed of the requests: the same seed draws the same requests
@@ -88,17 +89,17 @@ behind each shares the keys unequally"
     pub seed: u64,
     /// The protocol (default text; redis:// means resp)
     #[arg(long = "protocol", short = 'P', help_heading = ASKED, value_name = "NAME")]
-    #[arg(value_parser = PossibleValuesParser::new(SPEECHES.map(Speech::name))
-        .try_map(|name| Speech::named(&name).ok_or("no protocol")))]
-    pub speech: Option<Speech>,
-    /// Fill nothing, for the servers hold the keys already; and remove nothing afterwards
+    #[arg(value_parser = PossibleValuesParser::new(PROTOCOLS.map(Protocol::name))
+        .try_map(|name| Protocol::named(&name).ok_or("no protocol")))]
+    pub protocol: Option<Protocol>,
+    /// Fill nothing, because the servers hold the keys already; and remove nothing afterwards
     #[arg(long = "no-populate", help_heading = ASKED, action = clap::ArgAction::SetFalse)]
     pub populate: bool,
-    /// Fill a server even if it holds items that are not of this workload: they are overwritten or
-    /// pushed out
+    /// Fill a server even if it holds items of another workload, which are then overwritten or
+    /// evicted
     #[arg(long, help_heading = ASKED)]
     pub force: bool,
-    /// Keep the stored items. Without this flag they are deleted at the end, or the server is
+    /// Keep the stored items; without this flag they are deleted at the end, or the server is
     /// flushed if it was empty before
     #[arg(long, help_heading = ASKED)]
     pub keep: bool,
@@ -117,7 +118,7 @@ behind each shares the keys unequally"
     #[arg(long, short, help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=CONNECTIONS_MAX), default_value = "16")]
     pub connections: u32,
-    /// Most under way in a thread, open loop
+    /// Most requests under way in a thread, open loop
     #[arg(long = "outstanding", help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=OUTSTANDING_MAX), default_value = "8192")]
     pub outstanding_max: u32,
@@ -129,31 +130,31 @@ behind each shares the keys unequally"
     #[arg(long, help_heading = DRIVEN, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
     pub receive_cpus: std::vec::Vec<usize>,
-    /// Give an answer up after this long, and a request that no connection took within this time
-    /// of when it was due
+    /// Longest wait for an answer, and for a connection to send a request that is due
     #[arg(long, help_heading = DRIVEN, value_name = "TIME")]
     #[arg(value_parser = time, default_value = "1s")]
     pub timeout: Duration,
-    /// Make a connection anew after this many requests
+    /// Replace a connection by a new one after this many requests
     #[arg(long = "churn", help_heading = DRIVEN, value_name = "N")]
     #[arg(value_parser = number(1..=u64::MAX))]
     pub churn_requests: Option<u64>,
-    /// Send UDP requests in bursts (UDP_SEGMENT): those of one length, so keys of one size make the
-    /// longest
+    /// Send UDP requests of equal length in bursts (UDP_SEGMENT); keys of one size make the longest
+    /// bursts
     #[arg(long, help_heading = DRIVEN)]
     pub gso: bool,
-    /// Which column of a server has a request over UDP: one after the other, or its key's, by two
-    /// bytes of the UDP header; or each connection's, by its port: PORT to PORT + columns - 1
+    /// Choose a server's column for requests over UDP: the next one, or that of the key, by two
+    /// bytes of the memcached UDP header; or ports: one for each connection, by its port, PORT to
+    /// PORT + columns - 1
     #[arg(long, help_heading = DRIVEN, value_name = "HOW")]
     #[arg(value_parser = PossibleValuesParser::new(STEERS.map(|(_, name)| name))
         .try_map(|name| Steer::named(&name).ok_or("no way to steer")))]
     pub steer: Option<Steer>,
-    /// Columns of each server to steer to, if it does not say over TCP how many threads it has
+    /// Columns of each server to steer to, if it does not report its number of threads over TCP
     #[arg(long, help_heading = DRIVEN, value_name = "N", requires = "steer")]
     #[arg(value_parser = number(NonZeroU16::MIN..=NonZeroU16::MAX))]
     pub columns: Option<NonZeroU16>,
-    /// Look for answers without sleeping: the server then does not pay for waking kvblaster, as it
-    /// does not where that is on another machine
+    /// Poll for answers without sleeping: a server on this machine then spends no CPU time on
+    /// waking kvblaster
     #[arg(long, help_heading = DRIVEN, conflicts_with = "receive_cpus")]
     pub spin: bool,
     /// Use only IPv4 addresses of a name
@@ -163,25 +164,25 @@ behind each shares the keys unequally"
     #[arg(long, short = '6', help_heading = DRIVEN)]
     pub ipv6: bool,
 
-    /// Settling and reports: 2s+6x10s is two seconds, and then six reports of ten; paper is
-    /// 100s+6x10s, as the KV-Cache paper measured
+    /// Settling and reports: 2s+6x10s is two seconds of settling and then six reports of ten
+    /// seconds; paper is 100s+6x10s, as in the KV-Cache paper
     #[arg(long, help_heading = MEASURED, value_name = "WHEN", default_value = "1s+5x1s")]
     pub schedule: Schedule,
-    /// Before the schedule, traffic until the hit ratio has settled, at most this long: in the last
-    /// quarter of the time so far it is what it was in the quarter before, to half a point and to
-    /// a fiftieth of hits or misses, or as near as chance lets it be
+    /// Before the schedule, drive until the hit ratio has settled, at most for this time: the last
+    /// two quarters of the time so far differ by at most half a point and a fiftieth of hits or
+    /// misses, or by no more than chance explains
     #[arg(long, help_heading = MEASURED, value_name = "TIME", value_parser = time)]
     pub warm: Option<Duration>,
-    /// End after this many requests, or with the schedule if that ends before
+    /// End after this many requests, or with the schedule if that ends first
     #[arg(long, short = 'n', help_heading = MEASURED, value_name = "N")]
     #[arg(value_parser = number(1..=u64::MAX))]
     pub requests: Option<u64>,
-    /// An answer later than this, or none, is late
+    /// Count a request as late if its answer takes longer than this, or never comes
     #[arg(long, help_heading = MEASURED, value_name = "TIME")]
     #[arg(value_parser = time, default_value = "1ms")]
     pub late: Duration,
-    /// Rate that kvblaster gets of a null server (kvblaster reflect) driven like this, in requests
-    /// a second: where it is less than 1.2 times the server's, the result is marked as
+    /// Rate, in requests a second, that kvblaster reaches with these flags against a null server
+    /// (kvblaster reflect): if it is less than 1.2 times the server's rate, the result is marked as
     /// generator-bound
     #[arg(long = "reflected", help_heading = MEASURED, value_name = "N", value_parser = rate)]
     pub reflected_per_s: Option<f64>,
@@ -195,19 +196,19 @@ behind each shares the keys unequally"
     /// True if the process that started this run removes what it stored.
     #[arg(skip)]
     pub is_part: bool,
-    /// The options as they stood on the command line.
+    /// The options of the command line, in their order.
     #[arg(skip)]
-    pub given: Vec<Given>,
-    /// The flags of `capacity`, if it is a search.
+    pub given: Vec<CliOption>,
+    /// The flags of `capacity`, if this is the plan of a search.
     #[arg(skip)]
     pub capacity: Option<Capacity>,
-    /// Requests due per second in an open loop; NaN: the workload's own gaps.
+    /// Requests due per second in an open loop; NaN means the workload's own gaps.
     #[arg(skip)]
     pub rate_per_s: Option<f64>,
     /// Requests under way on a connection of a closed loop.
     #[arg(skip = 1_u32)]
     pub depth: u32,
-    /// Commands of the agents that drive in this process's place.
+    /// Commands of the agents that drive in place of this process.
     #[arg(skip)]
     pub agents: Vec<String>,
     /// The objectives that must be met.
@@ -216,10 +217,10 @@ behind each shares the keys unequally"
     /// True if the result must be valid.
     #[arg(skip)]
     pub asserts_valid: bool,
-    /// Process ids of the servers; empty: they are looked for.
+    /// Process ids of the servers; if empty, kvblaster finds them.
     #[arg(skip)]
     pub server_pids: Vec<u32>,
-    /// The run's name; none: the targets.
+    /// The run's name; without one, the targets are its name.
     #[arg(skip)]
     pub label: Option<String>,
     /// The folder into which the result is written.
@@ -227,11 +228,11 @@ behind each shares the keys unequally"
     pub out: Option<PathBuf>,
 }
 
-/// When requests are sent: of verbs that choose no rate themselves.
+/// Flags for the pace of requests, of verbs that do not choose the rate themselves.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Paced {
-    /// Open loop: this many requests a second are due, whatever the server does; without it the
-    /// loop is closed; own: as the workload's gaps say
+pub(crate) struct PaceFlags {
+    /// Open loop: this many requests a second are due, whatever the server does; own means the
+    /// workload's own gaps. Without this flag the loop is closed
     #[arg(long = "rate", short, help_heading = DRIVEN, display_order = 0, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: Option<f64>,
@@ -241,18 +242,18 @@ pub(crate) struct Paced {
     depth: u32,
 }
 
-impl Paced {
+impl PaceFlags {
     pub(crate) fn give(&self, plan: &mut Plan) {
         (plan.rate_per_s, plan.depth) = (self.rate_per_s, self.depth);
     }
 }
 
-/// Assertions, for verbs that search for nothing.
+/// Flags for assertions, of verbs that are no search.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Asserted {
+pub(crate) struct AssertFlags {
     /// Exit with 1 unless this holds: 'p99<1ms', 'mean<800us', 'errors<0.1%', 'hit>95%',
-    /// 'rate>100k'; with 2 if the result is INVALID, for then nothing holds: valid asserts that
-    /// alone; may be given often
+    /// 'rate>100k'; and with 2 if the result is INVALID. 'valid' asserts only a valid result. May
+    /// be given several times
     #[arg(long = "assert", short, help_heading = MEASURED, value_name = "WHAT")]
     asserts: Vec<Assertion>,
 }
@@ -277,7 +278,7 @@ impl FromStr for Assertion {
     }
 }
 
-impl Asserted {
+impl AssertFlags {
     pub(crate) fn give(&self, plan: &mut Plan) {
         let figure = |one: &Assertion| match one {
             Assertion::Valid => None,
@@ -288,12 +289,12 @@ impl Asserted {
     }
 }
 
-/// Who drives, and what it is called: of verbs that measure all their targets as one.
+/// Flags for agents and the name of the run, of verbs that measure all their targets together.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Alone {
-    /// Another process drives, and this one does not: a command whose standard input and output are
-    /// those of 'kvblaster agent', as in 'ssh HOST kvblaster agent'; may be given often. Threads,
-    /// connections and rates are divided among all
+pub(crate) struct AgentFlags {
+    /// Drive by an agent in place of this process: a command that runs 'kvblaster agent', as in
+    /// 'ssh HOST kvblaster agent'. May be given several times; threads, connections and rates are
+    /// divided among all agents
     #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
     agents: Vec<String>,
     /// Name of the run in reports (default the targets)
@@ -301,94 +302,94 @@ pub(crate) struct Alone {
     label: Option<String>,
 }
 
-impl Alone {
+impl AgentFlags {
     pub(crate) fn give(&self, plan: &mut Plan) {
         plan.agents.clone_from(&self.agents);
         plan.label.clone_from(&self.label);
     }
 }
 
-/// Whose CPU time is measured: of verbs whose targets are not each other's rivals.
+/// Flags for the servers' processes, of verbs that do not compare their targets.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Processes {
-    /// Processes of the servers, if they are not found by themselves
+pub(crate) struct ProcessFlags {
+    /// Processes of the servers, if kvblaster does not find them itself
     #[arg(long = "server-pid", help_heading = MEASURED, value_name = "LIST")]
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set, value_parser = number(1..=PID_MAX))]
     server_pids: Vec<u32>,
 }
 
-impl Processes {
+impl ProcessFlags {
     pub(crate) fn give(&self, plan: &mut Plan) {
         plan.server_pids.clone_from(&self.server_pids);
     }
 }
 
-/// Where results go: of verbs that have such.
+/// Flags for the folder of results.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Kept {
-    /// Write results there: JSON, CSV, HDR logs
+pub(crate) struct OutFlags {
+    /// Write the results into this folder: JSON, CSV, HDR logs
     #[arg(long, short, help_heading = MEASURED, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-impl Kept {
+impl OutFlags {
     pub(crate) fn give(&self, plan: &mut Plan) {
         plan.out.clone_from(&self.out);
     }
 }
 
-/// A run.
+/// The flags of `kvblaster run`.
 #[derive(Debug, clap::Args)]
 #[command(before_help = format!("{ABOUT_RUN}\n\n{NUMBERS}"))]
 pub struct Run {
-    /// All of it.
+    /// The flags of all verbs that drive servers.
     #[command(flatten)]
     pub plan: Plan,
     #[command(flatten)]
-    paced: Paced,
+    paced: PaceFlags,
     #[command(flatten)]
-    asserted: Asserted,
+    asserted: AssertFlags,
     #[command(flatten)]
-    alone: Alone,
+    alone: AgentFlags,
     #[command(flatten)]
-    processes: Processes,
+    processes: ProcessFlags,
     #[command(flatten)]
-    kept: Kept,
+    kept: OutFlags,
 }
 
 /// Flags of a search for capacity.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "The search")]
 pub struct Capacity {
-    /// How it goes.
+    /// The objectives, the rates to try and the precision.
     #[command(flatten)]
-    pub aim: Aim,
+    pub aim: SearchPlan,
     /// Fill the servers once, not before each trial
     #[arg(long)]
     pub populate_once: bool,
 }
 
-/// A search, and what each of its trials is told.
+/// The flags of `kvblaster capacity`.
 #[derive(Debug, clap::Args)]
 #[command(before_help = format!("{ABOUT_CAPACITY}\n\n{NUMBERS}"))]
 #[command(mut_arg("schedule", |arg| arg.default_value("1s+1x2s")))]
 pub struct Search {
     #[command(flatten)]
     capacity: Capacity,
-    /// All of it.
+    /// The flags of all verbs that drive servers.
     #[command(flatten)]
     pub plan: Plan,
     #[command(flatten)]
-    alone: Alone,
+    alone: AgentFlags,
     #[command(flatten)]
-    processes: Processes,
+    processes: ProcessFlags,
     #[command(flatten)]
-    kept: Kept,
+    kept: OutFlags,
 }
 
 impl Run {
-    /// Checks what only shows when all flags are known.
-    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+    /// Completes the plan, and checks flags against each other.
+    pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         let plan = &mut self.plan;
         self.paced.give(plan);
         self.asserted.give(plan);
@@ -400,11 +401,11 @@ impl Run {
 }
 
 impl Plan {
-    /// Makes the workload, and checks what only shows when all flags are known.
-    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+    /// Makes the workload, and checks flags against each other.
+    pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         self.workload =
             workload(&self.workload_name).map_err(|why| format!("--workload: {why}"))?;
-        let value = |given: &Given| given.value.clone().unwrap_or_default();
+        let value = |given: &CliOption| given.value.clone().unwrap_or_default();
         for one in given.iter().filter(|one| settings::names().any(|name| name == one.long)) {
             let set = self.workload.set(&one.long, &value(one));
             // The error begins with the setting's name, or with that of a law within the setting.
@@ -423,28 +424,28 @@ impl Plan {
             return Err(format!("more than {TARGETS_MAX} targets"));
         }
         self.workload.check().map_err(|error| error.to_string())?;
-        if !self.asks_evenly() && self.workload.own_gap_ns(self.threads).is_none() {
+        if !self.has_steady_rate() && self.workload.own_gap_ns(self.threads).is_none() {
             return Err("--rate own: the workload has no gaps of its own".to_owned());
         }
         let gets = |shares: [f64; VERBS.len()]| shares[Verb::Get as usize] > 0.0;
         if self.warm.is_some() && !self.workload.shares().is_none_or(gets) {
-            return Err("--warm: the workload reads nothing, and has no hits".to_owned());
+            return Err("--warm: the workload has no reads, so it has no hits".to_owned());
         }
         if self.connections < self.threads {
             let threads = self.threads;
             return Err(format!(
-                "--threads {threads}: more than --connections; give {threads} of those"
+                "--threads {threads}: more than --connections; give at least {threads} of them"
             ));
         }
         if self.is_open() && self.depth != 1 {
             return Err(
-                "--depth: only of the closed loop; --outstanding is the open loop's".to_owned()
+                "--depth: only for the closed loop; use --outstanding for the open loop".to_owned()
             );
         }
         Ok(())
     }
 
-    /// The steering of UDP requests, and the number of columns if it was given.
+    /// The steering of UDP requests, and the number of columns if the user gave it.
     pub(crate) fn steered(&self) -> Option<(Steer, Option<NonZeroU16>)> {
         self.steer.map(|steer| (steer, self.columns))
     }
@@ -461,12 +462,12 @@ impl Plan {
 }
 
 impl Search {
-    /// Makes the objectives, and checks what only shows when all flags are known.
-    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+    /// Makes the objectives, and checks flags against each other.
+    pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         let mut capacity = self.capacity.clone();
         capacity.aim.seed = self.plan.seed;
         if capacity.aim.goals.is_empty() {
-            let usual = Aim::usual_goals(self.plan.late);
+            let usual = SearchPlan::usual_goals(self.plan.late);
             capacity.aim.goals = usual.map_err(|error| error.to_string())?;
         }
         if capacity.aim.goals.len() > GOALS_MAX {
@@ -486,7 +487,7 @@ fn workload(text: &str) -> Result<Workload, String> {
     match Workload::preset(text) {
         Some(workload) => Ok(workload),
         None if !Path::new(text).exists() => {
-            let (names, meant) = (presets::listed(), meant(text, presets::names()));
+            let (names, meant) = (presets::listed(), suggestion(text, presets::names()));
             Err(format!("neither a preset ({names}) nor a file: {text}{meant}"))
         }
         None => Workload::read(Path::new(text)).map_err(|error| error.to_string()),
@@ -499,14 +500,14 @@ fn settings() -> impl Iterator<Item = Arg> {
     })
 }
 
-/// Reads a rate, such as 500, 20k or 1.5m.
+/// Parses a rate, such as 500, 20k or 1.5m.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    let number = written_out(text).parse::<f64>().ok();
+    let number = without_suffix(text).parse::<f64>().ok();
     let number = number.filter(|number| *number > 0.0 && *number <= RATE_MAX);
     number.ok_or_else(|| format!("a rate as in 500, 20k or 1.5m: {text}"))
 }
 
-/// The plan that defaults alone give.
+/// The plan with all flags at their defaults.
 #[cfg(test)]
 pub(crate) fn plan(searches: bool) -> Result<Box<Plan>, String> {
     tests::planned(if searches { "capacity a" } else { "run a" })
@@ -516,10 +517,10 @@ pub(crate) fn plan(searches: bool) -> Result<Box<Plan>, String> {
 mod tests {
     use super::*;
     use crate::flags::Verb;
-    use crate::flags::tests::{asked, refused};
+    use crate::flags::tests::{parse_words, refused};
 
     pub(super) fn planned(words: &str) -> Result<Box<Plan>, String> {
-        asked(words).map(|verb| match verb {
+        parse_words(words).map(|verb| match verb {
             Verb::Run(run) => Box::new(run.plan),
             Verb::Capacity(search) => Box::new(search.plan),
             other => panic!("{other:?}"),
@@ -531,7 +532,10 @@ mod tests {
         let planned = |words: &str| planned(&format!("run {words}")).unwrap();
         let plan = planned("a:1 b:2 -w etc --keys 5000 --seed 7 -P meta --no-populate --verify");
         assert_eq!((plan.targets.len(), plan.workload.keys(), plan.seed), (2, 5000, 7));
-        assert_eq!((plan.speech, plan.populate, plan.verify), (Some(Speech::Meta), false, true));
+        assert_eq!(
+            (plan.protocol, plan.populate, plan.verify),
+            (Some(Protocol::Meta), false, true)
+        );
         let plan = planned("a -r 20k -t 2 -c 8 --outstanding 9 --cpus 0,2-3 --receive-cpus 4 -4");
         assert_eq!((plan.rate_per_s, plan.threads, plan.connections), (Some(20_000.0), 2, 8));
         assert_eq!((&plan.cpus, &plan.receive_cpus), (&vec![0, 2, 3], &vec![4]));
@@ -540,7 +544,10 @@ mod tests {
             planned("a -d 3 --timeout 20ms --churn 5 --gso --schedule 1s+2x3s -n 9 -4 -6 -q");
         assert_eq!((plan.depth, plan.timeout.as_millis(), plan.churn_requests), (3, 20, Some(5)));
         assert_eq!((plan.schedule.reports, plan.requests, plan.gso), (2, Some(9), true));
-        assert_eq!((plan.family(), planned("a -w etc -r own").asks_evenly()), (Family::V6, false));
+        assert_eq!(
+            (plan.family(), planned("a -w etc -r own").has_steady_rate()),
+            (Family::V6, false)
+        );
         let steered = |words: &str| planned(words).steered();
         let columns = NonZeroU16::new(4);
         assert_eq!(steered("a --steer key --columns 4"), Some((Steer::Key, columns)));
@@ -554,7 +561,8 @@ mod tests {
         let plan = planned("a --keys 5m -n 20k --outstanding 1k --churn 1.5k -w etc-as-printed");
         assert_eq!((plan.requests, plan.churn_requests), (Some(20_000), Some(1500)));
         assert_eq!((plan.outstanding_max, plan.workload_name.as_str()), (1000, "etc-as-printed"));
-        // The last of two equal flags holds; a workload comes before its settings in any order.
+        // The last value of a repeated flag holds; settings apply to the workload wherever
+        // `-w` stands.
         let plan = planned("a --keys 5 --keys 6m -t 3 -w etc -t 4 --cpus 1 --cpus none");
         assert_eq!((plan.workload.keys(), plan.threads, plan.cpus.len()), (6_000_000, 4, 0));
     }
@@ -613,7 +621,7 @@ mod tests {
     #[test]
     fn only_a_search_has_its_flags_and_only_a_run_a_rate() {
         for verb in ["run", "capacity"] {
-            let help = asked(&format!("{verb} --help")).unwrap_err();
+            let help = parse_words(&format!("{verb} --help")).unwrap_err();
             assert_eq!(help.contains("--precision"), verb == "capacity");
             assert_eq!(help.contains("--rate"), verb == "run");
             assert!(help.contains("Arguments:\n  <TARGET>...  HOST:PORT"), "{help}");

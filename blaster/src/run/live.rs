@@ -1,18 +1,18 @@
-//! The progress of a run on stderr: a few lines redrawn in place on a terminal, else a line per
-//! report and one every few seconds between them.
+//! The progress of a run on stderr. On a terminal, a few lines are redrawn in place; otherwise
+//! there is a line per report, and one every few seconds between reports.
 //!
 //! ```text
-//! drive: pulses -> course: tick -> live: the last second -> view: lines -> indicatif: the terminal
+//! drive: counts -> course: tick -> live: the last second -> view: lines -> indicatif: the terminal
 //! ```
 //!
-//! Where: fed by `course`.
+//! Where: called by `course` in each turn of its loop.
 //! Invariant: nothing is written to stdout, nothing at all with `--quiet`, and no control
 //! characters if stderr is no terminal. The driving threads' counts are only read.
 
 mod view;
 
 use super::Plan;
-use crate::drive::pulse::{Count, Sight};
+use crate::drive::live_counts::{Count, LiveSnapshot};
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
 use crate::measure::watch::{Moment, Usage, Watch};
@@ -29,12 +29,12 @@ use view::{CURVE_MAX, View};
 const REDRAWN: Duration = Duration::from_millis(250);
 /// Time between two lines, without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);
-/// Drawings that the shown rates and times cover.
+/// Number of drawings in a second, which is the time that the shown rates and times cover.
 const DRAWINGS_A_SECOND: usize = 4;
-/// The first line, whose bar fills the width; the message goes on in the lines below.
+/// The first line, whose bar fills the width; further lines of the message follow below it.
 const TEMPLATE: &str = "{prefix:.bold} [{wide_bar}] {percent} % {msg}";
 const STEPS: u32 = 10_000;
-/// The width if the terminal does not tell its own.
+/// The width if the terminal does not report its own.
 const COLUMNS: u16 = 80;
 
 /// The display of one run's progress.
@@ -45,9 +45,9 @@ pub(crate) struct Live {
     requests: Option<u64>,
     /// True if requests fall due by a schedule.
     is_open: bool,
-    /// True if a search shows its trials itself.
+    /// True for a search, which shows its trials itself.
     is_search: bool,
-    /// Most time until the hit ratio has settled, while that is waited for.
+    /// Longest wait for the hit ratio to settle; none outside of that phase.
     warm: Cell<Option<Duration>>,
     is_quiet: bool,
     state: RefCell<State>,
@@ -66,29 +66,31 @@ enum Phase {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Hidden if stderr is no terminal that can move its cursor.
+    /// The bar is hidden if stderr is no terminal that can move its cursor.
     bar: ProgressBar,
     drawn: Option<Instant>,
-    /// The time of the last line, or of the phase's beginning.
-    told: Instant,
-    /// One per drawing, the oldest a second ago.
-    seen: VecDeque<(Instant, Sight)>,
+    /// The time of the last line, or the start of the phase.
+    last_line: Instant,
+    /// The counts at each drawing of the last second, the oldest first.
+    seen: VecDeque<(Instant, LiveSnapshot)>,
     drawings: usize,
-    /// The newest reading of CPUs; `usage` covers the second before it.
+    /// The newest reading of CPU use.
     moment: Option<Moment>,
+    /// The CPU use in the second before `moment`.
     usage: Usage,
-    /// One per second: the rate of answers, and below it the 99th percentile.
+    /// The rate of answers, one value per second.
     rates: VecDeque<f64>,
+    /// The 99th percentile of response times, one value per second.
     p99s: VecDeque<f64>,
 }
 
 impl State {
-    fn of(phase: Phase, is_quiet: bool) -> State {
+    fn new(phase: Phase, is_quiet: bool) -> State {
         State {
             phase,
             bar: bar(is_quiet),
             drawn: None,
-            told: Instant::now(),
+            last_line: Instant::now(),
             seen: VecDeque::new(),
             drawings: 0,
             moment: None,
@@ -108,12 +110,12 @@ impl Live {
             is_search: plan.capacity.is_some(),
             warm: Cell::new(None),
             is_quiet: plan.quiet,
-            state: RefCell::new(State::of(Phase::Traffic(None), plan.quiet)),
+            state: RefCell::new(State::new(Phase::Traffic(None), plan.quiet)),
         }
     }
 
-    /// True if the threads have to show live counts. Without a terminal, only filling and clearing
-    /// need them: traffic is shown by its reports.
+    /// True if the threads have to publish live counts. Without a terminal, only filling and
+    /// clearing need live counts: for traffic, the reports are shown.
     pub(crate) fn is_watched(&self) -> bool {
         let phase = &self.state.borrow().phase;
         let is_filling = matches!(phase, Phase::Populate(_) | Phase::Clear(_));
@@ -126,12 +128,12 @@ impl Live {
 
     /// Begins the phase in which `keys` keys are stored.
     pub(crate) fn populating(&self, keys: u64) {
-        self.state.replace(State::of(Phase::Populate(keys), self.is_quiet));
+        self.state.replace(State::new(Phase::Populate(keys), self.is_quiet));
     }
 
     /// Begins the phase in which the stored keys are deleted.
     pub(crate) fn clearing(&self, keys: u64) {
-        self.state.replace(State::of(Phase::Clear(keys), self.is_quiet));
+        self.state.replace(State::new(Phase::Clear(keys), self.is_quiet));
     }
 
     /// Ends the populating phase.
@@ -143,15 +145,15 @@ impl Live {
 
     /// Begins traffic; in a search, `which` names the trial.
     pub(crate) fn driving(&self, which: Option<String>) {
-        self.state.replace(State::of(Phase::Traffic(which), self.is_quiet));
+        self.state.replace(State::new(Phase::Traffic(which), self.is_quiet));
     }
 
-    /// Begins the traffic before the schedule; none ends it.
+    /// Begins the traffic before the schedule, of at most `limit`; `None` ends it.
     pub(crate) fn warming(&self, limit: Option<Duration>) {
         self.warm.set(limit);
     }
 
-    /// Shows a complete epoch as a line, unless a terminal has shown it already.
+    /// Writes a line for a complete report, unless its counts were drawn on a terminal.
     pub(crate) fn reported(&self, epoch: u32, tally: &Tally) {
         let is_told = self.schedule.is_reported(epoch) && !self.is_search;
         if !self.is_terminal() && is_told {
@@ -159,19 +161,19 @@ impl Live {
         }
     }
 
-    /// Redraws if it is time; only then are `sight` and `watch` read.
+    /// Redraws if it is time; only then are `snapshot` and `watch` read.
     pub(crate) fn tick(
         &self,
         elapsed: Duration,
         epoch: u32,
-        sight: impl FnOnce() -> Sight,
+        snapshot: impl FnOnce() -> LiveSnapshot,
         watch: Option<&Watch>,
     ) {
         if self.is_quiet {
             return;
         }
         if !self.is_terminal() {
-            return self.line((elapsed, epoch), sight);
+            return self.line((elapsed, epoch), snapshot);
         }
         let mut state = self.state.borrow_mut();
         let now = Instant::now();
@@ -185,25 +187,25 @@ impl Live {
                 state.usage = moment.since(&before);
             }
         }
-        let view = self.view(&mut state, (elapsed, epoch), (now, sight()));
+        let view = self.view(&mut state, (elapsed, epoch), (now, snapshot()));
         draw(&state.bar, &view);
     }
 
-    /// Writes the progress as a line, if the last one is long ago.
-    fn line(&self, at: (Duration, u32), sight: impl FnOnce() -> Sight) {
+    /// Writes the progress as a line, if the last line was written `LINE_EVERY` ago.
+    fn line(&self, at: (Duration, u32), snapshot: impl FnOnce() -> LiveSnapshot) {
         let phase = {
             let state = self.state.borrow();
-            if state.told.elapsed() < LINE_EVERY {
+            if state.last_line.elapsed() < LINE_EVERY {
                 return;
             }
             state.phase.clone()
         };
-        let sight = sight();
-        // Failed requests are over as well, but are no progress.
-        let over = sight.count(Count::Over).saturating_sub(sight.count(Count::Failed));
+        let snapshot = snapshot();
+        // `Count::Over` includes failed requests, which are no progress.
+        let over = snapshot.count(Count::Over).saturating_sub(snapshot.count(Count::Failed));
         let (name, part, left) = self.progress(&phase, at, over);
         let left = left.map_or(String::new(), |left| format!(", {} left", clock(left)));
-        let failed = match sight.count(Count::Failed) {
+        let failed = match snapshot.count(Count::Failed) {
             0 => String::new(),
             failed => format!(", failed {failed}"),
         };
@@ -214,14 +216,14 @@ impl Live {
         &self,
         state: &mut State,
         (elapsed, epoch): (Duration, u32),
-        (now, sight): (Instant, Sight),
+        (now, snapshot): (Instant, LiveSnapshot),
     ) -> View {
         let (then, before) = match state.seen.front() {
             Some((then, before)) => (*then, before.clone()),
-            None => (now.checked_sub(elapsed).unwrap_or(now), Sight::default()),
+            None => (now.checked_sub(elapsed).unwrap_or(now), LiveSnapshot::default()),
         };
-        let mut since = sight.since(&before);
-        let longest = state.seen.iter().skip(1).map(|(_, sight)| sight.longest_ns).max();
+        let mut since = snapshot.since(&before);
+        let longest = state.seen.iter().skip(1).map(|(_, snapshot)| snapshot.longest_ns).max();
         since.longest_ns = since.longest_ns.max(longest.unwrap_or(0));
         let seconds = now.duration_since(then).as_secs_f64().max(1e-3);
         let answered_per_s = since.answered() as f64 / seconds;
@@ -230,7 +232,7 @@ impl Live {
             keep(&mut state.rates, answered_per_s);
             keep(&mut state.p99s, since.quantile_ns(0.99).unwrap_or(0) as f64);
         }
-        let over = sight.count(Count::Over);
+        let over = snapshot.count(Count::Over);
         let (name, part, left) = self.progress(&state.phase, (elapsed, epoch), over);
         let (hits, misses) = (since.count(Count::Hits), since.count(Count::Misses));
         let is_traffic = matches!(state.phase, Phase::Traffic(_));
@@ -246,16 +248,16 @@ impl Live {
             p99_ns: since.quantile_ns(0.99),
             max_ns: Some(since.longest_ns).filter(|ns| *ns > 0),
             hit_ratio: (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64),
-            failed: sight.count(Count::Failed),
-            late: is_traffic.then_some(sight.late),
-            under_way: sight.under_way(),
+            failed: snapshot.count(Count::Failed),
+            late: is_traffic.then_some(snapshot.late),
+            under_way: snapshot.under_way(),
             server_cpus: state.usage.server.map(|used| used.cpus()),
             own_cpus: state.usage.client.map(|used| used.cpus()),
             idle: state.usage.machine.as_ref().map(|machine| machine.total.idle),
             rates: state.rates.iter().copied().collect(),
             p99s: state.p99s.iter().copied().collect(),
         };
-        state.seen.push_back((now, sight));
+        state.seen.push_back((now, snapshot));
         if state.seen.len() > DRAWINGS_A_SECOND {
             state.seen.pop_front();
         }
@@ -303,11 +305,11 @@ impl Live {
         }
     }
 
-    /// Writes a line that stays.
+    /// Writes a line that later drawings do not overwrite.
     pub(crate) fn note(&self, text: &str) {
         if !self.is_quiet {
             let mut state = self.state.borrow_mut();
-            state.told = Instant::now();
+            state.last_line = Instant::now();
             state.bar.suspend(|| write(text));
         }
     }
@@ -318,7 +320,7 @@ impl Live {
     }
 }
 
-/// Returns a bar that is not drawn yet.
+/// Returns a progress bar; it is not drawn yet.
 fn bar(is_quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template(TEMPLATE);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("#-");

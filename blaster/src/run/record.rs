@@ -1,31 +1,32 @@
 //! The manifest of a run: servers, settings, machine.
 //!
-//! Where: written when a run is over.
-//! Invariant: the run can be repeated from the manifest alone: it contains the whole workload, and
+//! Where: made when a run is over, and written with its result.
+//! Invariant: the manifest is sufficient to repeat the run: it contains the whole workload, and
 //! every flag that differs from its default.
 
 use super::Plan;
-use super::crew::Ground;
+use super::workers::RunContext;
 use crate::measure::owner;
 use crate::result::manifest::{Manifest, TargetRecord};
-use crate::result::version::Said;
+use crate::result::version::ServerInfo;
 use crate::target::{Place, Target};
 use procfs::process::Process;
 
 /// Most characters kept of a server's command line.
 const COMMAND_CHARS_MAX: usize = 4096;
 
-pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
-    let servers = &ground.servers;
+pub(crate) fn manifest(plan: &Plan, context: &RunContext) -> Manifest {
+    let servers = &context.servers;
     let names: Vec<&str> = servers.targets.iter().map(|target| target.name.as_str()).collect();
-    let targets = servers.targets.iter().zip(&servers.said);
-    let record = |(target, said): (&Target, &Said)| record(plan, ground, (target, &said.version));
+    let targets = servers.targets.iter().zip(&servers.infos);
+    let record =
+        |(target, info): (&Target, &ServerInfo)| record(plan, context, (target, &info.version));
     let mut manifest = Manifest {
         label: plan.label.clone().unwrap_or_else(|| names.join(" ")),
         seed: plan.seed,
         workload_toml: plan.workload.to_toml(),
         targets: targets.map(record).collect(),
-        protocol: servers.speech.name().to_owned(),
+        protocol: servers.protocol.name().to_owned(),
         driven: if plan.is_open() { "open" } else { "closed" }.to_owned(),
         schedule: plan.schedule.to_string(),
         threads: plan.threads,
@@ -85,7 +86,7 @@ pub(crate) fn manifest(plan: &Plan, ground: &Ground) -> Manifest {
 
 fn record(
     plan: &Plan,
-    ground: &Ground,
+    context: &RunContext,
     (target, version): (&Target, &Option<String>),
 ) -> TargetRecord {
     let place = match &target.place {
@@ -94,8 +95,8 @@ fn record(
         Place::Xdp(bypass, address) => format!("xdp {} {address}", bypass.interface),
         Place::Unix(path) => format!("unix {}", path.display()),
     };
-    let pids = match plan.server_pids.is_empty() && ground.agents.is_none() {
-        true => owner::owners(super::served(target)),
+    let pids = match plan.server_pids.is_empty() && context.agents.is_none() {
+        true => owner::owners(super::server_address(target)),
         false => plan.server_pids.clone(),
     };
     TargetRecord {
@@ -118,8 +119,8 @@ pub(super) fn cpus(pid: u32) -> Option<String> {
     Some(listed(&process(pid)?.status().ok()?.cpus_allowed_list?))
 }
 
-/// Returns the CPUs of the first thread of a process that may also run on others than `cpus`; none
-/// if there is no such thread.
+/// Returns the CPUs of the first thread of a process that may run on CPUs outside `cpus`; none if
+/// there is no such thread.
 pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     let is_own = |cpu: u32| cpus.contains(&(cpu as usize));
     let is_free = |ranges: &Ranges| !ranges.iter().all(|(from, to)| (*from..=*to).all(is_own));
@@ -128,7 +129,7 @@ pub(super) fn strays(pid: u32, cpus: &[usize]) -> Option<String> {
     allowed.find(is_free).map(|ranges| listed(&ranges))
 }
 
-/// Ranges of CPUs, each from the first to the last.
+/// Ranges of CPUs: the first and the last CPU of each.
 type Ranges = Vec<(u32, u32)>;
 
 fn listed(ranges: &Ranges) -> String {
@@ -140,7 +141,7 @@ fn listed(ranges: &Ranges) -> String {
     list.chars().take(COMMAND_CHARS_MAX).collect()
 }
 
-/// The command line of a process; none if we may not see it.
+/// The command line of a process; none if this process may not read it.
 fn command_line(pid: u32) -> Option<String> {
     let text = process(pid)?.cmdline().ok()?.join(" ");
     let text: String = text.trim().chars().take(COMMAND_CHARS_MAX).collect();

@@ -1,10 +1,10 @@
 //! The report of a run for people.
 //!
 //! Where: printed by `main` when a run is over.
-//! Invariant: every figure covers the reports alone, not settling; a figure that nobody measured is
+//! Invariant: every figure covers only the reports, not settling. A figure that was not measured is
 //! left out, never printed as zero. No line is wider than a terminal's 80 columns, except names and
-//! commands, which are there to be copied.
-//! Source: the paper's sections 5.2.2 and 6.2: counts, RTT and CPU.
+//! commands, which users copy.
+//! Source: the KV-Cache paper, sections 5.2.2 and 6.2: counts, RTT and CPU.
 
 pub mod compared;
 mod explained;
@@ -12,7 +12,7 @@ pub mod found;
 
 use super::Plan;
 use crate::measure::check::{Remark, Severity};
-use crate::measure::steady::{self, UNSTEADY, told_ns};
+use crate::measure::steady::{self, UNSTEADY, reliable_quantile_ns};
 use crate::measure::times::FIGURES;
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::RunResult;
@@ -51,7 +51,7 @@ pub fn text(plan: &Plan, done: &RunResult) -> String {
 /// Writes the remarks of the self-check and the results of the asserts.
 fn remarks(out: &mut String, done: &RunResult) {
     if !done.verdict.is_valid() {
-        out.push_str("Not to be trusted: this does not tell what the server can do.\n");
+        out.push_str("The result is invalid: it does not show what the server can do.\n");
     } else if done.verdict.has(UNSTEADY) {
         out.push_str("The reports disagree (* is far from the others). Read with this in mind:\n");
     } else if !done.verdict.remarks.is_empty() {
@@ -73,7 +73,7 @@ fn remarks(out: &mut String, done: &RunResult) {
     }
 }
 
-/// Writes what was left behind on the servers.
+/// Writes which items are left on the servers, and whether stored items were removed.
 pub(crate) fn left(out: &mut String, done: &RunResult) {
     out.extend(done.left_behind.iter().map(|told| wrapped("left: ", &sentence(told))));
 }
@@ -146,7 +146,7 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
         "{:>8} {:>11} {:>11} {:>9} {:>9} {:>9} {:>8} {:>7}",
         "seconds", "answered/s", due, "mean us", "p99 us", "max us", "failed", "late"
     );
-    let apart = steady::all_apart(intervals, plan.asks_evenly());
+    let apart = steady::all_apart(intervals, plan.has_steady_rate());
     for (nth, interval) in intervals.iter().enumerate() {
         let total = interval.tally.total();
         let _ = writeln!(
@@ -156,7 +156,7 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
             interval.achieved_per_s(),
             interval.offered_per_s(),
             us(total.response_ns.mean_ns()),
-            us(told_ns(&total.response_ns, 0.99)),
+            us(reliable_quantile_ns(&total.response_ns, 0.99)),
             us(total.response_ns.max_ns().map(|ns| ns as f64)),
             total.failed(),
             total.late_or_lost(),
@@ -166,8 +166,9 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
     out.push('\n');
 }
 
-/// The widths of a column of times, and of the names before the first.
+/// The width of a column of times.
 const COLUMN: usize = 11;
+/// The width of the names before the first column.
 const NAMES: usize = 11;
 
 /// Writes response and service times of each type of request.
@@ -200,13 +201,13 @@ fn times(out: &mut String, plan: &Plan, all: &Interval) {
     out.push('\n');
 }
 
-/// Writes a row for each figure, with a column for each of the times.
+/// Writes a row for each figure, with a column for each item of `columns`.
 fn rows<'t>(out: &mut String, columns: impl Iterator<Item = &'t Times> + Clone) {
-    // The columns have to fit a screen: p95 is in the tables.
+    // A screen has too few rows for all figures; p95 is in the tables of `kvblaster report`.
     for (name, figure) in FIGURES.into_iter().filter(|(name, _)| *name != "p95") {
         let _ = write!(out, "{name:>NAMES$}");
         for times in columns.clone() {
-            let _ = write!(out, "{:>COLUMN$}", us(figure.told_of(times)));
+            let _ = write!(out, "{:>COLUMN$}", us(figure.reliable_of(times)));
         }
         out.push('\n');
     }
@@ -252,7 +253,7 @@ fn keys(out: &mut String, all: &Interval) {
         crate::words::time(tally.late_limit_ns),
         total.never(),
     );
-    // If only gets look for keys, the line of hits has said it.
+    // If only gets look for keys, the line `hits` has the same numbers.
     let (missing, looked_for) = tally.not_found();
     if looked_for > total.hits + total.misses {
         let percent = 100.0 * missing as f64 / looked_for as f64;
@@ -294,12 +295,12 @@ fn cpu(out: &mut String, all: &Interval) {
     let answered = all.tally.total().answered;
     for (name, used) in [("server", &all.usage.server), ("generator", &all.usage.client)] {
         let Some(used) = used else { continue };
-        if !used.is_told() {
+        if !used.is_measurable() {
             let _ = write!(out, "{name:10} too little CPU time to tell");
         } else {
             let _ = write!(out, "{name:10} {:.2} CPUs", used.cpus());
         }
-        if used.is_split_told() {
+        if used.is_split_measurable() {
             let _ = write!(out, " ({:.2} in the kernel)", used.sys_cpus);
         }
         if let Some(ns) = used.ns_per_request(answered) {
@@ -312,7 +313,7 @@ fn cpu(out: &mut String, all: &Interval) {
     }
 }
 
-/// Writes a row for each of several generators.
+/// Writes a row for each agent.
 pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
     if parts.is_empty() {
         return;
@@ -324,11 +325,11 @@ pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
     );
     for (number, part) in (1..).zip(parts) {
         let total = part.merged.as_ref().map(|merged| merged.tally.total()).unwrap_or_default();
-        let at = |share| us(told_ns(&total.response_ns, share));
+        let at = |share| us(reliable_quantile_ns(&total.response_ns, share));
         let merged = part.merged.as_ref();
         let cpus = merged.and_then(|merged| merged.usage.client).map(|used| used.cpus());
         let began = part.round_trip_ns.map(crate::words::time);
-        let state = match (&part.lost, part.verdict.own_fault()) {
+        let state = match (&part.lost, part.verdict.generator_fault()) {
             (Some(_), _) => " (lost)".to_owned(),
             (None, Some(fault)) => format!(" ({})", fault.rule),
             (None, None) => String::new(),
@@ -346,11 +347,11 @@ pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
         );
     }
     out.push_str(
-        "began: at most this long after the word to begin: its answer was back by then\n\n",
+        "began: at most this long after the order to begin, when its answer came back\n\n",
     );
 }
 
-/// Nanoseconds as microseconds, three digits or more.
+/// Formats nanoseconds as microseconds, with at least three digits.
 fn us(ns: Option<f64>) -> String {
     match ns {
         None => "-".to_owned(),

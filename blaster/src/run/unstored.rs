@@ -2,19 +2,19 @@
 //!
 //! Where: `course` counts while it populates; `run` and `capacity` report.
 //! Invariant: each key that is not stored counts once, by the outcome of its request.
-//! Source: the paper's section 5.2.2; a reader of hit ratios has to know what was never stored.
+//! Source: the KV-Cache paper, section 5.2.2; keys that were never stored lower the hit ratio.
 
 use crate::measure::Tally;
 use crate::workload::Verb;
 use std::fmt::Write;
 
-/// The counts of populating.
+/// The counts of the requests that populate servers.
 #[derive(Debug, Default)]
-pub(crate) struct Stored {
+pub(crate) struct PopulateCounts {
     tally: Tally,
 }
 
-impl Stored {
+impl PopulateCounts {
     pub(crate) fn add(&mut self, tally: &Tally) {
         self.tally.merge(tally);
     }
@@ -31,19 +31,19 @@ impl Stored {
         set.errors + set.not_done + set.never()
     }
 
-    /// Number of requests that were answered, and of those given up.
+    /// Number of requests that were answered, and number of those given up.
     pub(crate) fn over(&self) -> (u64, u64) {
         let set = self.tally.verb(Verb::Set);
         (set.answered, set.never())
     }
 
-    /// True if bytes came that make no sense in the protocol.
+    /// True if a server sent bytes that are not of the protocol.
     pub(crate) fn is_broken(&self) -> bool {
         self.tally.broken > 0
     }
 
-    /// Describes the keys that could not be stored, by kind of failure; none if all are.
-    pub(crate) fn told(&self) -> Option<String> {
+    /// Describes the keys that could not be stored, by kind of failure; none if all were stored.
+    pub(crate) fn description(&self) -> Option<String> {
         let lacking = self.lacking();
         if lacking == 0 {
             return None;
@@ -94,8 +94,8 @@ impl Stored {
 mod tests {
     use super::*;
 
-    /// A fill of `keys` keys stored, and others refused, late or cut off.
-    fn stored(keys: u64, refused: &[(&[u8], u64)], late: u64, cut_off: u64) -> Stored {
+    /// The counts after `keys` keys were stored, and others were refused, late or cut off.
+    fn stored(keys: u64, refused: &[(&[u8], u64)], late: u64, cut_off: u64) -> PopulateCounts {
         let mut tally = Tally::new(0);
         (0..keys).for_each(|_| tally.answered(Verb::Set, false, 0, 0, 1));
         for (words, count) in refused {
@@ -106,7 +106,7 @@ mod tests {
         }
         (0..late + cut_off).for_each(|_| tally.timed_out(Verb::Set));
         tally.cut_off = cut_off;
-        let mut stored = Stored::default();
+        let mut stored = PopulateCounts::default();
         stored.add(&tally);
         stored
     }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn what_is_stored_needs_no_words() {
         let all = stored(7, &[], 0, 0);
-        assert_eq!((all.keys(), all.lacking(), all.told()), (7, 0, None));
+        assert_eq!((all.keys(), all.lacking(), all.description()), (7, 0, None));
     }
 
     #[test]
@@ -126,11 +126,11 @@ mod tests {
         let expected = "20 of 100 keys could not be stored: 9 refused, out of memory; 4 refused, \
                         too large; 5 not answered in time; 2 cut off with their connections (the \
                         first: SERVER_ERROR object too large for cache)";
-        assert_eq!(some.told().as_deref(), Some(expected));
+        assert_eq!(some.description().as_deref(), Some(expected));
         assert!(some.advice().contains("more memory"), "{}", some.advice());
         let mut two = stored(1, &[(b"NOAUTH x", 3)], 0, 0);
         two.add(&stored(0, &[], 0, 1).tally);
-        assert!(two.told().unwrap().starts_with("4 of 5 keys"), "{:?}", two.told());
+        assert!(two.description().unwrap().starts_with("4 of 5 keys"), "{:?}", two.description());
         assert!(two.advice().contains("log in"), "{}", two.advice());
     }
 }

@@ -1,16 +1,17 @@
 //! Confidence intervals without assumptions about distributions.
 //!
-//! Where: over the rounds of a search or a comparison and the reports of a run.
+//! Where: applied to the rounds of a search or a comparison, and to the reports of a run.
 //! Invariant: the same samples and seed give the same interval.
 //! Source: Efron's bootstrap: percentiles of the figures of resampled samples.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// Most samples that are resampled; more are left out.
+/// Most samples that are resampled; further ones are ignored.
 const SAMPLES_MAX: usize = 10_000;
 
-/// The confidence interval of the mean (confidence such as 0.95); none of fewer than two samples.
+/// Returns the confidence interval of the mean, for a confidence such as 0.95. None if there are
+/// fewer than two samples.
 #[must_use]
 pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Option<(f64, f64)> {
     let mean = |some: &mut [f64]| some.iter().sum::<f64>() / some.len() as f64;
@@ -33,7 +34,7 @@ pub fn interval_of(
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let count = samples.len() as u64;
     let mut draw = || {
-        // The bias of a remainder is below one in 10^15 here.
+        // At most 10,000 samples: the bias of the remainder is below one in 10^15.
         let at = usize::try_from(random.next_u64() % count).unwrap_or(0);
         samples[at]
     };
@@ -48,7 +49,7 @@ pub fn interval_of(
     Some((quantile(&figures, tail), quantile(&figures, 1.0 - tail)))
 }
 
-/// A quantile of sorted values, by the nearest rank.
+/// Returns a quantile of sorted values, by the nearest rank.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = share * (sorted.len() - 1) as f64;
     #[expect(
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_mean() {
-        // 400 samples with a standard deviation of 28.9: that of their mean is 1.443.
+        // The standard deviation is 28.9 for the 400 samples, and 1.443 for their mean.
         let samples: Vec<f64> = (0..400_u32).map(|one| f64::from(one % 100)).collect();
         let (low, high) = interval(&samples, 0.95, 10_000, 1).unwrap();
         assert!((low - (49.5 - 1.96 * 1.443)).abs() < 0.15, "{low}");

@@ -1,31 +1,31 @@
-//! The bracket of a capacity: between a rate that passed and one that failed.
+//! The bracket of a capacity: a rate that passed and a higher one that failed.
 //!
 //! Where: one for each objective and round.
-//! Invariant: `low` < `high`; each `next` lies between them, and each answer narrows the bracket or
-//! closes an open end, so the search ends.
+//! Invariant: `low` < `high`. The rate that `next` returns lies between them, and its result
+//! narrows the bracket or closes an open end, so the search ends.
 //! Source: the paper's section 6.1; doubling, then bisection on a logarithmic scale.
 
 use serde::{Deserialize, Serialize};
 
-/// Growth of the steps out of an open bracket.
+/// Steps grow up to this factor while one end of the bracket is open.
 const STEP_GROWTH: f64 = 2.0;
 
-/// Most steps that are estimated.
-const STEPS_TOLD_MAX: u32 = 64;
+/// The largest estimate of `steps_left`.
+const STEPS_ESTIMATED_MAX: u32 = 64;
 
-/// The obstacle to a higher rate. Ordered: of several rounds the greatest counts.
+/// The reason why a capacity is not higher. Of several rounds' reasons, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// The server: it failed at the next rate.
+    /// The server fails to meet the objective at a slightly higher rate.
     Server,
     /// The objective does not hold even at the lowest rate.
     LowestRate,
-    /// The objective holds at the highest allowed rate: the capacity is that or more.
+    /// The objective holds at the highest allowed rate: the capacity is that rate, or more.
     HighestRate,
-    /// The generator could not do more: the capacity is that or more.
+    /// The generator cannot send at a higher rate: the capacity is the rate found, or more.
     Generator,
-    /// The search was ended before the bracket was narrow.
+    /// The search ended before the bracket was narrow enough.
     Unknown,
 }
 
@@ -48,8 +48,8 @@ pub struct Bracket {
     /// True if only the generator failed at `high`.
     is_client_bound: bool,
     start: f64,
-    /// Lower rates are not tried until the server has failed above: neither the trials of other
-    /// goals nor a failure of the generator alone lead below.
+    /// Rates below the floor are tried only after the server has failed at a higher rate. Neither
+    /// the trials of other goals nor a failure of the generator alone lead below it.
     floor: f64,
     step: f64,
     range: (f64, f64),
@@ -57,8 +57,8 @@ pub struct Bracket {
 }
 
 impl Bracket {
-    /// Returns a bracket that starts at a rate and steps out by a factor at first; rates stay in
-    /// `range`. Only a failure of the server leads below `floor`.
+    /// Returns a bracket that starts at the rate `start`. `step` is the factor between the first
+    /// rates. Rates stay in `range`, and only a failure of the server leads below `floor`.
     pub(crate) fn new(
         start: f64,
         floor: f64,
@@ -71,6 +71,7 @@ impl Bracket {
         Bracket { low, high, is_client_bound, start, floor, step, range, precision }
     }
 
+    /// Returns the rate to try next.
     pub(crate) fn next(&self) -> Next {
         let (least, most) = self.range;
         let least = if self.is_client_bound { self.floor.max(least) } else { least };
@@ -92,7 +93,8 @@ impl Bracket {
         }
     }
 
-    /// Estimates the number of rates left to try: the next rate is assumed to close an open end.
+    /// Estimates the number of rates left to try, on the assumption that the next rate closes an
+    /// open end.
     pub(crate) fn steps_left(&self) -> u32 {
         let ratio = match (self.low, self.high) {
             _ if self.next() == Next::Done => return 0,
@@ -101,7 +103,7 @@ impl Bracket {
         };
         let (mut width, precision) = (ratio.ln(), self.precision.ln_1p());
         let mut steps = u32::from(self.low.is_none() || self.high.is_none());
-        while width > precision && steps < STEPS_TOLD_MAX {
+        while width > precision && steps < STEPS_ESTIMATED_MAX {
             width /= 2.0;
             steps += 1;
         }
@@ -117,25 +119,27 @@ impl Bracket {
             && self.next() != Next::Done
     }
 
-    /// Notes that the objective held at a rate.
+    /// Records that the objective was met at a rate.
     pub(crate) fn passed(&mut self, rate: f64) {
         self.low = Some(rate);
         self.grow();
     }
 
-    /// Notes that the objective failed at a rate, and whether only because of the generator.
+    /// Records that the objective was not met at a rate. `is_client_bound` is true if only the
+    /// generator was at fault.
     pub(crate) fn failed(&mut self, rate: f64, is_client_bound: bool) {
         self.high = Some(rate);
         self.is_client_bound = is_client_bound;
         self.grow();
     }
 
-    /// Grows the step, so that it goes the farther from the start the longer it takes.
+    /// Squares the step, up to `STEP_GROWTH`, so that a capacity far from the start is reached
+    /// soon.
     fn grow(&mut self) {
         self.step = (self.step * self.step).min(self.step.max(STEP_GROWTH));
     }
 
-    /// The obstacle to a higher rate.
+    /// Returns the reason why the capacity is not higher.
     pub(crate) fn limit(&self) -> Limit {
         if self.next() != Next::Done {
             return Limit::Unknown;

@@ -1,8 +1,8 @@
 //! Latency against throughput: one point per trial.
 //!
-//! Where: kept with the capacities, printed and drawn.
-//! Invariant: a point holds the rate that was asked for as well as the outcome, so that a server
-//! that gives up is recognizable.
+//! Where: kept in the result with the capacities, and printed and drawn from there.
+//! Invariant: a point has the requested rate as well as the achieved one, so that it shows where
+//! the server falls behind.
 //! Source: the paper's section 6.2.
 
 use crate::measure::{Interval, steady};
@@ -11,46 +11,46 @@ use serde::{Deserialize, Serialize};
 /// One trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The rate asked for, in requests per second.
+    /// The requested rate, in requests per second.
     pub asked_per_s: f64,
     /// Requests per second that fell due.
     pub offered_per_s: f64,
     /// Requests per second that were answered.
     pub achieved_per_s: f64,
-    /// The shortest response time; times count from the intended time.
+    /// The shortest response time. Response times count from the intended time of sending.
     #[serde(default)]
     pub min_ns: Option<u64>,
     /// The mean response time.
     pub mean_ns: Option<f64>,
-    /// The standard deviation.
+    /// The standard deviation of the response times.
     #[serde(default)]
     pub sd_ns: Option<f64>,
-    /// The median.
+    /// The median response time.
     pub p50_ns: Option<u64>,
     /// The time that one response in a hundred exceeds.
     pub p99_ns: Option<u64>,
     /// The time that one response in a thousand exceeds.
     pub p99_9_ns: Option<u64>,
-    /// The longest.
+    /// The longest response time.
     pub max_ns: Option<u64>,
-    /// Requests answered later than the target or given up, as a share of all that ended.
+    /// Requests answered later than the target or given up, as a share of all requests that ended.
     pub late_ratio: f64,
     /// Errors, timeouts and wrong values, as a share of all requests that ended.
     pub failure_ratio: f64,
     /// Hits, as a share of all keys looked up.
     pub hit_ratio: Option<f64>,
-    /// CPUs the server kept busy, if it is on this machine.
+    /// CPUs that the server kept busy; none if it is not on this machine.
     pub server_cpus: Option<f64>,
     /// The share of its time that the generator's busiest thread was on a CPU.
     pub busiest: f64,
-    /// The reason why the trial measured the generator, if it did.
+    /// The reason why the trial measured the generator; none if it measured the server.
     pub client_bound: Option<String>,
-    /// The goals that were met.
+    /// The names of the goals that were met.
     pub met: Vec<String>,
 }
 
 impl Point {
-    /// Makes a point of a trial at a rate.
+    /// Makes a point from a trial's report.
     pub(crate) fn new(
         asked_per_s: f64,
         interval: &Interval,
@@ -83,10 +83,11 @@ impl Point {
 /// Trials at nearly the same rate.
 pub type Row<'f> = Vec<&'f Point>;
 
-/// Factors within which rates share a row; the first is used that makes few enough rows.
+/// Factors within which rates share a row. The first factor that gives few enough rows is used.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];
 
-/// Groups all trials by rate, into at most `rows_max` rows if one of the `WIDTHS` allows it.
+/// Groups all trials by rate: into at most `rows_max` rows, unless even the last of `WIDTHS` gives
+/// more.
 pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     let mut points: Vec<&Point> = curve.iter().collect();
     points.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
@@ -105,7 +106,7 @@ pub(crate) fn rows(curve: &[Point], rows_max: usize) -> Vec<Row<'_>> {
     all.find(|rows| rows.len() <= rows_max).unwrap_or(last)
 }
 
-/// The median of a row's known figures.
+/// Returns the median of a figure over the trials of a row that have it.
 pub(crate) fn median(row: &Row<'_>, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
     steady::median(row.iter().filter_map(|point| of(point)).collect())
 }

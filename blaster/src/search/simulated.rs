@@ -1,7 +1,8 @@
-//! Simulated servers: a queue whose capacities are known.
+//! A simulated server: a queue whose capacities are known.
 //!
 //! Where: tests. Invariant: the same seed gives the same trials.
-//! Source: M/D/1: a wait with the mean ρs / 2(1 - ρ), here exponential, for a share ρ of requests.
+//! Source: the M/D/1 queue at load ρ with service time s: a share ρ of the requests waits, and the
+//! mean wait of all is ρs / 2(1 - ρ). Here the waits are exponentially distributed.
 
 use super::{Outcome, Trial};
 use crate::measure::Interval;
@@ -12,7 +13,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Requests of a trial: enough for the 99.9th percentile to be that of the distribution.
+/// Number of requests of a trial: enough to find the distribution's 99.9th percentile.
 const REQUESTS: u64 = 10_000;
 
 /// Additional time of a request in the slow mode.
@@ -24,28 +25,31 @@ const DIP: f64 = 1000.0;
 pub(super) struct Simulated {
     /// Time that a request takes.
     pub(super) service_s: f64,
-    /// Factor by which waits vary at most from trial to trial.
+    /// Waits vary from trial to trial by at most this factor.
     pub(super) noise: f64,
     /// Share of trials in which one request in a hundred takes 100 ms.
     pub(super) stalls: f64,
-    /// Share of requests that take `SLOW_S` more, whatever the rate: a second mode.
+    /// Share of requests that take `SLOW_S` longer at any rate: a second mode.
     pub(super) slow: f64,
-    /// Rates between which all waits are `DIP` times as long: not even monotonic.
+    /// All waits are `DIP` times as long between these two rates, so that times do not even grow
+    /// monotonically with the rate.
     pub(super) dip: (f64, f64),
     /// The highest rate that the generator can send.
     pub(super) client_per_s: f64,
-    /// The generator's lateness, which adds to each response, and the trials that have it.
+    /// The generator's lateness in seconds, and the trials in which the generator is late. Lateness
+    /// adds to each response time.
     pub(super) late: (f64, Range<u32>),
     pub(super) errors: u64,
     pub(super) lost: u64,
-    /// Number of trials after which it stops.
+    /// Number of trials after which it reports that the user stopped it.
     pub(super) trials_max: u32,
     pub(super) random: Xoshiro256PlusPlus,
     pub(super) trials: u32,
 }
 
 impl Simulated {
-    /// Returns a server that takes `service_us` per request, without noise or end.
+    /// Returns a server that takes `service_us` per request, without noise, for any number of
+    /// trials.
     pub(super) fn new(service_us: f64, seed: u64) -> Simulated {
         Simulated {
             service_s: service_us / 1e6,
@@ -63,13 +67,13 @@ impl Simulated {
         }
     }
 
-    /// The mean wait at a rate.
+    /// Returns the mean wait at a rate.
     fn wait_s(&self, rate: f64) -> f64 {
         let load = rate * self.service_s;
         load * self.service_s / (2.0 * (1.0 - load))
     }
 
-    /// The response time that a share of requests does not exceed.
+    /// Returns the response time that a share of the requests does not exceed.
     pub(super) fn quantile_s(&self, rate: f64, share: f64) -> f64 {
         let load = rate * self.service_s;
         if load >= 1.0 {
@@ -80,13 +84,13 @@ impl Simulated {
         self.service_s + wait
     }
 
-    /// The mean response time.
+    /// Returns the mean response time.
     pub(super) fn mean_s(&self, rate: f64) -> f64 {
         let load = rate * self.service_s;
         if load >= 1.0 { f64::INFINITY } else { self.service_s + self.wait_s(rate) }
     }
 
-    /// The highest rate at which a figure that grows with the rate stays below a bound.
+    /// Returns the highest rate at which a figure that grows with the rate stays below a bound.
     pub(super) fn capacity(&self, bound_s: f64, of: impl Fn(&Simulated, f64) -> f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0 / self.service_s);
         for _ in 0..100 {

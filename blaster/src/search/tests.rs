@@ -1,20 +1,20 @@
 //! Searches against servers whose capacities are known.
 //!
 //! Where: tests.
-//! Invariant: everything is computed from seeds: a test that passes once passes always.
+//! Invariant: everything is computed from fixed seeds, so a test always has the same result.
 
 use super::bracket::Limit;
 use super::curve::Point;
 use super::simulated::{SLOW_S, Simulated};
-use super::{Aim, Capacity, Found, search};
+use super::{Capacity, SearchPlan, SearchResult, search};
 
 const MS: f64 = 1e-3;
 
-fn aim() -> Aim {
+fn aim() -> SearchPlan {
     crate::run::flags::plan(true).unwrap().capacity.unwrap().aim
 }
 
-fn found(aim: &Aim, server: &mut Simulated) -> Found {
+fn found(aim: &SearchPlan, server: &mut Simulated) -> SearchResult {
     let mut told = 0;
     let found = search(aim, server, |_, _| told += 1).unwrap();
     assert_eq!(found.curve.len(), told);
@@ -25,7 +25,7 @@ fn rate(capacity: &Capacity) -> f64 {
     capacity.rate_per_s.unwrap_or_else(|| panic!("{capacity:?}"))
 }
 
-/// The closed forms for a server: mean, p99, p99.9 below 1 ms.
+/// Returns the exact capacities of a server: for a mean, p99 and p99.9 below 1 ms.
 fn known(server: &Simulated) -> [f64; 3] {
     [
         server.capacity(MS, Simulated::mean_s),
@@ -48,7 +48,7 @@ fn all_capacities_of_a_quiet_server_are_found_in_one_search() {
         assert!(low <= rate && rate <= high, "{capacity:?}");
         assert_eq!(capacity.rounds_per_s.len(), 5);
     }
-    // That no response is late is harder to meet than the p99.9.
+    // The objective that no response is late is harder to meet than that for the p99.9.
     let max = rate(&found.capacities[3]);
     assert!(max < rate(&found.capacities[2]) && max > 0.5 * known[2], "{max}");
     assert!(found.curve.len() < 200, "{} trials", found.curve.len());
@@ -75,13 +75,13 @@ fn noise_is_averaged_and_shows_in_the_interval() {
 
 #[test]
 fn a_stall_now_and_then_is_outvoted() {
-    // The worst of some searches, relative to the truth.
+    // Returns the lowest capacity found in three searches, relative to the exact one.
     let worst = |votes| {
         let off = (0..3).map(|seed| {
             let mut server = Simulated::new(20.0, seed);
             let known = known(&server)[2];
             server.stalls = 0.1;
-            let found = found(&Aim { votes, trials_max: 3000, ..aim() }, &mut server);
+            let found = found(&SearchPlan { votes, trials_max: 3000, ..aim() }, &mut server);
             rate(&found.capacities[2]) / known
         });
         off.fold(f64::INFINITY, f64::min)
@@ -103,10 +103,11 @@ fn a_server_that_always_stalls_has_no_capacity_for_the_tail() {
 
 #[test]
 fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
-    // One request in two hundred takes 5 ms more, which leaves the mean 25 us less.
+    // One request in two hundred takes 5 ms longer, which adds 25 µs to the mean.
     let mut server = Simulated::new(20.0, 1);
     let known = server.capacity(MS - 0.005 * SLOW_S, Simulated::mean_s);
-    // This share of the other requests may be slow by itself.
+    // 0.5 % of the requests are slow. So the p99 of all requests is below 1 ms if this quantile of
+    // the other requests is.
     let beyond = 1.0 - 0.005 / 0.995;
     let tail = server.capacity(MS, |server, rate| server.quantile_s(rate, beyond));
     server.slow = 0.005;
@@ -122,11 +123,12 @@ fn a_second_mode_costs_the_mean_a_little_and_the_tail_everything() {
 
 #[test]
 fn where_higher_rates_hold_again_an_edge_is_found_that_holds() {
-    // Between 15 and 22 thousand nothing holds; above, up to the capacity, everything holds again.
+    // Between 15,000/s and 22,000/s no objective is met; from there to the capacity all are met
+    // again.
     let known = known(&Simulated::new(20.0, 1));
     for start_per_s in [10_000.0, 5_000.0, 30_000.0, 18_000.0] {
         let mut server = Simulated { dip: (15_000.0, 22_000.0), ..Simulated::new(20.0, 1) };
-        let found = found(&Aim { start_per_s, ..aim() }, &mut server);
+        let found = found(&SearchPlan { start_per_s, ..aim() }, &mut server);
         assert!(found.is_complete);
         for (capacity, known) in found.capacities.iter().zip(known) {
             let rate = rate(capacity);
@@ -140,17 +142,18 @@ fn where_higher_rates_hold_again_an_edge_is_found_that_holds() {
 
 #[test]
 fn intervals_hold_the_truth_about_as_often_as_they_say() {
-    // Noise of 10 % in the waits moves the p99.9's capacity; its median is the quiet server's.
+    // Noise of 10 % in the waits varies the capacity for the p99.9 around that of the quiet server.
     let (mut held, mut widths) = (0, 0.0);
-    let mut aim = Aim { rounds: 8, trials_max: 3000, ..aim() };
+    let mut aim = SearchPlan { rounds: 8, trials_max: 3000, ..aim() };
     aim.goals.retain(|goal| goal.name == "p999");
     for seed in 0..12 {
         let mut server = Simulated::new(20.0, 100 + seed);
         let known = known(&server)[2];
         server.noise = 1.1;
-        let found = found(&Aim { seed, ..aim.clone() }, &mut server);
+        let found = found(&SearchPlan { seed, ..aim.clone() }, &mut server);
         let (low, high) = found.capacities[0].interval_per_s.unwrap();
-        // The found rate is at most a precision below the least rate that failed.
+        // A round finds the highest rate that passed. The true capacity is at most 2 % (the
+        // precision) higher.
         held += u32::from(low <= known && known <= high * 1.02);
         widths += (high - low) / known / 12.0;
     }
@@ -204,7 +207,8 @@ fn below_a_rate_that_only_the_generator_limited_nothing_is_searched() {
 
 #[test]
 fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
-    // Late in the first trials, or for a while later; below: how near each round comes.
+    // The generator is late in the first trials, or in later ones. `within` is the share of the
+    // exact capacity that most rounds must reach.
     for (late, within) in [(0..3, 0.97), (70..90, 0.5)] {
         let mut server = Simulated::new(20.0, 1);
         let known = known(&server);
@@ -223,7 +227,7 @@ fn a_generator_that_is_late_for_a_while_does_not_lead_the_search_astray() {
 
 #[test]
 fn a_bad_moment_at_a_low_rate_says_nothing_of_a_goal_that_held_far_above() {
-    // The tail never holds, so each round begins with the lowest rate because of it.
+    // The objectives for the tail are never met, so each round soon tries the lowest rate for them.
     let slow = || Simulated { slow: 0.005, ..Simulated::new(20.0, 1) };
     let quiet = found(&aim(), &mut slow());
     let lowest = |point: &Point| point.asked_per_s < 12.0;
@@ -256,7 +260,7 @@ fn a_server_that_makes_errors_passes_nothing() {
 
 #[test]
 fn few_failures_are_borne_and_do_not_pass_for_none() {
-    // One in a thousand, or a single one, answered by an error or not at all.
+    // Ten of 10,000 requests or a single one, answered with an error or not at all.
     for (errors, lost) in [(10, 0), (0, 10), (1, 0), (0, 1)] {
         let mut server = Simulated::new(20.0, 1);
         (server.errors, server.lost) = (errors, lost);
@@ -280,7 +284,7 @@ fn it_ends_when_it_is_stopped_or_out_of_trials() {
     let ended = found(&few, &mut server);
     assert!(!ended.is_complete && server.trials == 7);
     assert_eq!(ended.capacities[0].limit, Limit::Unknown);
-    assert!(ended.capacities[0].rate_per_s > Some(9_999.0), "what passed is told all the same");
+    assert!(ended.capacities[0].rate_per_s > Some(9_999.0), "the rates that passed are reported");
 }
 
 #[test]

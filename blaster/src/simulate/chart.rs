@@ -1,31 +1,30 @@
-//! A plot in characters of miss ratio against size, below each trace's table.
+//! A plot of miss ratio against size, drawn in characters, below each trace's table.
 //!
 //! Where: in the report, for users with a terminal and no browser; `plot` draws the same as SVG.
-//! Invariant: no line is longer than `COLUMNS`, whatever the names and figures; a curve passes
-//! within half a row of each of its points. Where several curves pass, their letters take turns.
+//! Invariant: no line is longer than `COLUMNS`. A curve passes within half a row of each of its
+//! points. Where several curves pass the same cells, their letters take turns.
 
 use crate::axis::{Axis, Spread};
-use crate::letters::{COLUMNS, Frame, Plot, span};
+use crate::text_plot::{COLUMNS, Frame, Plot, span};
 use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
-/// Columns before the frame: a ratio and a space.
+/// Columns to the left of the frame, for a ratio and a space.
 const LEFT: usize = 7;
-/// Columns and rows between the frame's sides.
+/// Columns inside the frame; `HEIGHT` has its rows.
 const WIDTH: usize = 68;
 const HEIGHT: usize = 21;
 /// Plot rows between two ratio labels.
 const TICK_ROWS: usize = 5;
 const _: () = assert!(LEFT + WIDTH + 2 <= COLUMNS);
 
-/// The letters of the curves, the baseline's first. Further curves share the last one.
+/// The letters of the curves; the baseline has the first one. Curves beyond 26 share the last one.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
-/// Appends a plot of all contestants, if there are enough sizes for one.
+/// Appends a plot of all policies, unless there is only one size or all ratios are equal.
 pub fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
     let Some(plot) = plot(outcome) else { return };
-    let curves: Vec<Curve> =
-        (0..plan.contestants.len()).map(|at| curve(outcome, &plot, at)).collect();
+    let curves: Vec<Curve> = (0..plan.policies.len()).map(|at| curve(outcome, &plot, at)).collect();
     let mut names: Vec<(f64, String)> = plan
         .sizes
         .iter()
@@ -38,7 +37,7 @@ pub fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
     legend(out, plan);
 }
 
-/// Makes the frame and axes; none for a single size, or if all ratios are equal.
+/// Makes the frame and the axes; none if there is only one size or all ratios are equal.
 fn plot(outcome: &Outcome) -> Option<Plot> {
     let sizes = || outcome.sizes.iter().map(bytes);
     let misses = || outcome.sizes.iter().flat_map(|(_, misses)| misses);
@@ -46,7 +45,7 @@ fn plot(outcome: &Outcome) -> Option<Plot> {
     let is_wide = |(least, most)| most > least;
     let is_drawn = is_wide(span(sizes())) && is_wide(span(ratios()));
     let frame = Frame { left: LEFT, width: WIDTH, height: HEIGHT };
-    let (x, y) = (Axis::of(Spread::Log, sizes()), Axis::of(Spread::Within, ratios()));
+    let (x, y) = (Axis::new(Spread::Log, sizes()), Axis::new(Spread::Within, ratios()));
     is_drawn.then_some(Plot { frame, x, y })
 }
 
@@ -58,10 +57,10 @@ fn ratio(outcome: &Outcome, misses: u64) -> f64 {
     misses as f64 / (outcome.requests as f64).max(1.0)
 }
 
-/// The row of a curve in each column that it passes.
+/// The row of a curve in each column; none in columns that it does not pass.
 type Curve = [Option<usize>; WIDTH];
 
-/// One curve, straight from point to point.
+/// Draws the curve of the policy with index `at`: straight lines between its points.
 fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
     let mut points: Vec<(usize, f64)> = outcome
         .sizes
@@ -80,8 +79,8 @@ fn curve(outcome: &Outcome, plot: &Plot, at: usize) -> Curve {
     rows
 }
 
-/// The character of a cell: among the curves that pass there, the letter of the one whose turn it
-/// is.
+/// Returns the character of a cell: the letter of a curve that passes there. Several curves take
+/// turns from column to column.
 fn cell(curves: &[Curve], row: usize, column: usize) -> char {
     let passing: Vec<usize> =
         (0..curves.len()).filter(|at| curves[*at][column] == Some(row)).collect();
@@ -96,7 +95,7 @@ fn letter(at: usize) -> char {
 /// Writes the legend of letters.
 fn legend(out: &mut String, plan: &Plan) {
     let mut line = format!("{:LEFT$}", "");
-    for (at, contestant) in plan.contestants.iter().enumerate() {
+    for (at, contestant) in plan.policies.iter().enumerate() {
         let entry = format!(" {} {contestant} ", letter(at));
         if line.len() + entry.len() > COLUMNS {
             let _ = writeln!(out, "{}", line.trim_end());
@@ -111,13 +110,13 @@ fn legend(out: &mut String, plan: &Plan) {
 mod tests {
     use super::*;
     use crate::simulate::flags::plan;
-    use simulate::contestant::Contestant;
+    use simulate::contestant::SimulatedPolicy;
 
     fn drawn(sizes: &[&str], bytes: &[u64], misses: &[&[u64]]) -> String {
-        let mut plan = plan().asked();
+        let mut plan = plan().jobs_plan();
         plan.sizes = sizes.iter().map(|size| size.parse().unwrap()).collect();
-        plan.contestants = Contestant::all();
-        plan.contestants.truncate(misses[0].len());
+        plan.policies = SimulatedPolicy::all();
+        plan.policies.truncate(misses[0].len());
         let sizes = bytes.iter().zip(misses).map(|(bytes, misses)| (*bytes, misses.to_vec()));
         let outcome =
             Outcome { trace: "t".into(), requests: 1000, keys: 9, sizes: sizes.collect() };
@@ -130,11 +129,11 @@ mod tests {
     fn curves_go_from_their_first_to_their_last_point() {
         let text = drawn(&["1k", "1m"], &[1 << 10, 1 << 20], &[&[900, 900], &[900, 100]]);
         let rows: Vec<&str> = text.lines().collect();
-        // Where both curves are, they take turns; from there on each is alone.
+        // Both curves start in the same cells, where their letters take turns; then they separate.
         assert_eq!(rows[1], format!("0.9000 |ab{}|", "a".repeat(WIDTH - 2)), "{text}");
         assert!(rows[HEIGHT].ends_with(" bb|"), "{text}");
         assert!(rows[HEIGHT].starts_with("0.1000 | "), "{text}");
-        // It misses no column except the first, where it is not its turn; and the legend has it.
+        // `b` is in every column except the first, where `a` has its turn, and once in the legend.
         assert_eq!(text.matches('b').count(), WIDTH - 1 + 1, "{text}");
         assert_eq!(rows[HEIGHT + 2], format!("{:8}1k{:64}1m", "", ""));
         assert_eq!(rows[HEIGHT + 3].trim(), "a lru  b memcached");

@@ -1,9 +1,9 @@
 //! The flags of `simulate`.
 //!
-//! Where: a part of `flags`. Invariant: a flag's default is the one that `--help` shows.
+//! Where: a part of `flags`. Invariant: `--help` shows the default that each flag has.
 
 use crate::flags::{number, one, or};
-use simulate::contestant::Contestant;
+use simulate::contestant::SimulatedPolicy;
 use simulate::engine::{Budget, Settings};
 use simulate::jobs;
 use simulate::size::CacheSize;
@@ -15,58 +15,59 @@ use std::thread::available_parallelism;
 const THREADS_MAX: usize = 1024;
 const COPIES_MAX: u32 = 1 << 16;
 const SEGMENTS_MAX: u32 = 1 << 20;
-/// A ghost with this many keys per item remembers everything.
+/// Most keys that a ghost remembers for each item: in practice, all keys.
 const GHOST_MAX: f64 = 16.0;
 
 const ABOUT: &str = "\
-Replays traces against caches that are refilled on every miss, and tells how
-many misses each policy has, also against LRU.
+Replays traces against caches that are refilled on every miss, and reports the
+misses of each policy, also compared with LRU.
 
-Our policies run in a model of the server's store: segments, two queues, ghost,
-counters of two bits, compaction. The others are item by item and exact.";
+Hypostyle's policies run in a model of its store: segments, two queues, ghost,
+counters of two bits, compaction. The other policies are exact, item by item.";
 
-/// All that a simulation is told.
+/// The settings of a simulation.
 #[derive(Debug, clap::Args)]
 #[command(before_help = ABOUT)]
 pub struct Plan {
-    /// Files of u32 key numbers, little endian, compressed with zstd, or a cache-trace CSV as run
-    /// --trace takes it, of which the gets are replayed
+    /// Files of little-endian u32 key numbers, compressed with zstd, or a cache-trace CSV as for
+    /// run --trace, of which the gets are replayed
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
     /// Sizes of the caches: 1% of the distinct keys, 5000 objects, or bytes as in 64m
     #[arg(long, short, value_name = "LIST", default_value = "0.3%,1%,3%,10%,30%")]
     #[arg(value_parser = one::<CacheSize>, value_delimiter = ',', action = clap::ArgAction::Set)]
     pub sizes: Vec<CacheSize>,
-    /// Whom to simulate (default all but live:): lru, memcached, clock, sieve, arc, lirs, belady;
-    /// ours: fifo, nbq-clock, s3-fifo, clock2q; ours in the real store, by bytes: live:fifo and so
-    /// on
+    /// Policies to simulate (default all but live:): lru, memcached, clock, sieve, arc, lirs,
+    /// belady; Hypostyle's: fifo, nbq-clock, s3-fifo, clock2q; these in the real store, by bytes:
+    /// live:fifo and so on
     #[arg(long = "policies", short = 'p', value_name = "LIST", hide_default_value = true)]
-    #[arg(value_parser = one::<Contestant>, value_delimiter = ',', action = clap::ArgAction::Set)]
-    #[arg(default_values_t = Contestant::all())]
-    pub contestants: Vec<Contestant>,
+    #[arg(value_parser = one::<SimulatedPolicy>)]
+    #[arg(value_delimiter = ',', action = clap::ArgAction::Set)]
+    #[arg(default_values_t = SimulatedPolicy::all())]
+    pub contestants: Vec<SimulatedPolicy>,
     /// Sizes of items, drawn from hash(id): equal, KEY/VALUE in bytes as 20/20 or 30/1-100, or etc
     /// for Facebook's ETC
     #[arg(long, short, value_name = "SIZES", default_value = "equal")]
     pub items: Items,
-    /// Segments of our stores, or item for one an item
+    /// Segments of Hypostyle's store, or item for one segment per item
     #[arg(long, value_name = "N", default_value = "256")]
     #[arg(value_parser = or("item", None, segments))]
     pub segments: std::option::Option<u32>,
-    /// Memory: whole segments count, free ones too, as in the server; live: only live items, the
-    /// policy by itself
+    /// Measure of a cache's size: memory (whole segments, free ones too, as in the server) or live
+    /// (only live items, which shows the policy alone)
     #[arg(long, value_name = "WHAT", value_parser = budget, default_value = "memory")]
     pub budget: Budget,
-    /// Keys our ghosts remember for each item
+    /// Keys that the ghost of Hypostyle's policies remembers for each item
     #[arg(long, value_name = "PART")]
     #[arg(value_parser = number(0.0..=GHOST_MAX), default_value = "0.71")]
     pub ghost: f64,
     /// Share of the hits that rewrite the value
     #[arg(long = "set-ratio", value_name = "PART", value_parser = percent, default_value = "0")]
     pub set_percent: u64,
-    /// Each key stands for this many, asked for one by one
+    /// Replay each key as this many keys, one after the other
     #[arg(long, value_name = "N", value_parser = number(1..=COPIES_MAX), default_value = "1")]
     pub copies: u32,
-    /// Simulations at a time (default: as many as there are cores)
+    /// Simulations at a time (default: one per core)
     #[arg(long, short, value_name = "N", value_parser = number(1..=THREADS_MAX))]
     #[arg(default_value_t = available_parallelism().map_or(1, usize::from))]
     #[arg(hide_default_value = true)]
@@ -91,27 +92,30 @@ fn budget(text: &str) -> Result<Budget, String> {
     }
 }
 
-/// Reads a part, in whole percent.
+/// Parses a share, and rounds it to whole percent.
 fn percent(text: &str) -> Result<u64, String> {
     let least = number(0.0..=1.0)(text)? * 100.0 - 0.5;
     Ok((0..100_u8).find(|whole| f64::from(*whole) >= least).map_or(100, u64::from))
 }
 
 impl Plan {
-    /// Puts the baseline first, and checks what only shows when all flags are known.
+    /// Puts the baseline first, and checks flags against each other.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
-        self.contestants.retain(|contestant| *contestant != Contestant::BASELINE);
-        self.contestants.insert(0, Contestant::BASELINE);
+        self.contestants.retain(|contestant| *contestant != SimulatedPolicy::BASELINE);
+        self.contestants.insert(0, SimulatedPolicy::BASELINE);
         if !self.items.is_equal() {
             return Ok(());
         }
         if let Some(size) = self.sizes.iter().find(|size| size.is_bytes()) {
-            return Err(format!("--sizes {size}: bytes need sizes of items, see --items"));
+            return Err(format!(
+                "--sizes {size}: a size in bytes needs sizes of items, see --items"
+            ));
         }
-        let is_live = |contestant: &&Contestant| matches!(contestant, Contestant::Live(_));
+        let is_live =
+            |contestant: &&SimulatedPolicy| matches!(contestant, SimulatedPolicy::Live(_));
         match self.contestants.iter().find(is_live) {
             Some(live) => {
-                Err(format!("--policies {live}: the real store needs sizes, see --items"))
+                Err(format!("--policies {live}: the real store needs sizes of items, see --items"))
             }
             None => Ok(()),
         }
@@ -119,10 +123,10 @@ impl Plan {
 
     /// Returns the plan of the simulation.
     #[must_use]
-    pub fn asked(&self) -> jobs::Plan {
+    pub fn jobs_plan(&self) -> jobs::Plan {
         jobs::Plan {
             sizes: self.sizes.clone(),
-            contestants: self.contestants.clone(),
+            policies: self.contestants.clone(),
             items: self.items.clone(),
             settings: Settings { segments: self.segments, budget: self.budget, ghost: self.ghost },
             set_percent: self.set_percent,
@@ -132,7 +136,7 @@ impl Plan {
     }
 }
 
-/// The plan that defaults alone give.
+/// Returns the plan with all defaults.
 #[cfg(test)]
 pub(crate) fn plan() -> Plan {
     tests::planned("a")
@@ -142,10 +146,10 @@ pub(crate) fn plan() -> Plan {
 mod tests {
     use super::*;
     use crate::flags::Verb;
-    use crate::flags::tests::{asked, refused};
+    use crate::flags::tests::{parse_words, refused};
 
     pub(super) fn planned(words: &str) -> Plan {
-        match asked(&format!("simulate {words}")).unwrap() {
+        match parse_words(&format!("simulate {words}")).unwrap() {
             Verb::Simulate(plan) => plan,
             other => panic!("{other:?}"),
         }
@@ -168,7 +172,7 @@ mod tests {
         let names =
             |plan: Plan| plan.contestants.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(planned("a -p sieve,lru,fifo")), ["lru", "sieve", "fifo"]);
-        assert_eq!(planned("a").contestants, Contestant::all());
+        assert_eq!(planned("a").contestants, SimulatedPolicy::all());
     }
 
     #[test]
@@ -190,8 +194,8 @@ mod tests {
 
     #[test]
     fn help_has_every_policy() {
-        let help = asked("simulate --help").unwrap_err();
-        for contestant in Contestant::all() {
+        let help = parse_words("simulate --help").unwrap_err();
+        for contestant in SimulatedPolicy::all() {
             assert!(help.contains(&contestant.to_string()), "{contestant}");
         }
     }

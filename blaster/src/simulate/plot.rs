@@ -1,6 +1,6 @@
 //! Miss ratio against size, drawn as SVG: one chart per trace, one line per policy.
 //!
-//! Where: beside the table. Invariant: like for the charts of a report.
+//! Where: written to the file of `--svg`. Invariant: as for the charts of a report.
 
 use crate::axis::Spread;
 use crate::report::chart::{Chart, Dot, KINDS, Line, sheet};
@@ -36,6 +36,6 @@ fn chart(plan: &Plan, outcome: &Outcome) -> Chart {
         x: ("cache size", Spread::Log, words::count),
         y: ("miss ratio", Spread::Within, words::plain),
         x_ticks: Some(ticks),
-        lines: plan.contestants.iter().map(ToString::to_string).enumerate().map(line).collect(),
+        lines: plan.policies.iter().map(ToString::to_string).enumerate().map(line).collect(),
     }
 }

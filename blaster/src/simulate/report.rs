@@ -1,21 +1,21 @@
 //! The results of a simulation: tables and plots for people, JSON for programs.
 //!
-//! Where: last.
-//! Invariant: both say how sizes were drawn and what the budget counts, because traces record
-//! neither.
+//! Where: printed at the end.
+//! Invariant: text and JSON give the sizes of the items and what counts against the budget, because
+//! traces record neither.
 
 use super::chart;
 use serde_json::{Value, json};
 use simulate::Eviction;
-use simulate::contestant::Contestant;
+use simulate::contestant::SimulatedPolicy;
 use simulate::engine::Budget;
 use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 
-/// Characters of a column of figures.
+/// Width in characters of a column of figures.
 const CELL: usize = 10;
 
-/// Writes tables and plots: the misses of each policy on each trace, and a summary.
+/// Formats tables and plots of the misses of each policy on each trace, and a summary.
 #[must_use]
 pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let mut out = String::new();
@@ -32,15 +32,16 @@ fn settings(plan: &Plan) -> String {
     let (segments, budget) = engine(plan);
     let sets = match plan.set_percent {
         0 => String::new(),
-        percent => format!("; {percent} of 100 hits rewrite the value"),
+        percent => format!("; {percent} % of the hits rewrite the value"),
     };
     let copies = match plan.copies {
         1 => String::new(),
-        copies => format!("; each key stands for {copies}"),
+        copies => format!("; each key is replayed as {copies} keys"),
     };
     format!(
-        "Items: {}.\nOurs: {segments}, a budget of {budget}, a ghost of {} keys an item.\n\
-         References: item by item, without overhead. Every miss is refilled{sets}{copies}.",
+        "Items: {}.\nHypostyle's policies: {segments}, a budget of {budget}, a ghost of {} keys \
+         per item.\nOther policies: item by item, without overhead. Each miss is \
+         filled{sets}{copies}.",
         plan.items, plan.settings.ghost
     )
 }
@@ -65,7 +66,7 @@ fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
         let _ = write!(out, "{:>w$}", size.to_string(), w = 2 * CELL);
     }
     out.push('\n');
-    for (at, contestant) in plan.contestants.iter().enumerate() {
+    for (at, contestant) in plan.policies.iter().enumerate() {
         let _ = write!(out, "  {contestant:18}");
         for (size, (_, misses)) in sizes.iter().enumerate() {
             let ratio = misses[at] as f64 / *requests as f64;
@@ -79,10 +80,11 @@ fn trace(out: &mut String, plan: &Plan, outcome: &Outcome) {
     out.push('\n');
 }
 
-/// Writes means over all traces and sizes, and the worst case against the baselines.
+/// Writes the mean reduction of misses over all traces and sizes, and the worst cases, against LRU
+/// and against FIFO.
 fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
-    let fifo = Contestant::Ours(Eviction::Fifo);
-    let fifo = plan.contestants.iter().position(|contestant| *contestant == fifo);
+    let fifo = SimulatedPolicy::Ours(Eviction::Fifo);
+    let fifo = plan.policies.iter().position(|contestant| *contestant == fifo);
     let cells: Vec<(&Outcome, usize)> = outcomes
         .iter()
         .flat_map(|outcome| (0..outcome.sizes.len()).map(move |size| (outcome, size)))
@@ -96,7 +98,7 @@ fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
         "worst"
     );
     let _ = writeln!(out, "{:20}{:>12}{:>10}{:>10}", "fewer misses than", "lru", "lru", "fifo");
-    for (at, contestant) in plan.contestants.iter().enumerate() {
+    for (at, contestant) in plan.policies.iter().enumerate() {
         let against = |base: usize| {
             let reduction = |(outcome, size): &(&Outcome, usize)| {
                 let misses = &outcome.sizes[*size].1;
@@ -116,7 +118,7 @@ fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
     }
 }
 
-/// Writes everything as one object.
+/// Formats all results as one JSON object.
 #[must_use]
 pub fn json(plan: &Plan, outcomes: &[Outcome]) -> String {
     let results: Vec<Value> = outcomes.iter().flat_map(|outcome| cells(plan, outcome)).collect();
@@ -143,7 +145,7 @@ pub fn json(plan: &Plan, outcomes: &[Outcome]) -> String {
 fn cells(plan: &Plan, outcome: &Outcome) -> Vec<Value> {
     let mut cells = Vec::new();
     for (size, (bytes, misses)) in outcome.sizes.iter().enumerate() {
-        for (at, contestant) in plan.contestants.iter().enumerate() {
+        for (at, contestant) in plan.policies.iter().enumerate() {
             cells.push(json!({
                 "trace": outcome.trace,
                 "size": plan.sizes[size].to_string(),

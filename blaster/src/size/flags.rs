@@ -1,16 +1,16 @@
 //! The flags of `size`, and the command itself.
 //!
 //! Where: a part of `flags`; called by `main`.
-//! Invariant: without a server nothing is sent to anybody; a server of `--stats` gets no other
+//! Invariant: without a server nothing is sent; a server that only `--stats` names gets no other
 //! request.
 
-use super::servers::{Driven, Said};
-use super::text::{Answer, text};
-use super::{Question, memory};
+use super::servers::{DrivenServer, ServerStats};
+use super::text::{SizeReport, text};
+use super::{Parameters, memory};
 use crate::exit::Exit;
-use crate::flags::{Given, NUMBERS, number, or, time};
-use crate::run::compare::placed;
-use crate::run::flags::{Processes, rate};
+use crate::flags::{CliOption, NUMBERS, number, or, time};
+use crate::run::compare::checked_start;
+use crate::run::flags::{ProcessFlags, rate};
 use crate::run::live::tell;
 use crate::run::{self, Plan};
 use crate::search::{Goal, goal};
@@ -23,10 +23,10 @@ const SIZES_MAX: usize = 64;
 const SIZED: &str = "What is sized";
 
 const ABOUT: &str = "\
-Finds out how much memory gives which hits at this rate: the real store is run
-in process, on the clock of the requests, so that an hour of traffic takes
-seconds. Servers that are named or started are then driven at the rate, and at
-the highest one that keeps the objective: what p99 is, how many CPUs it takes.
+Finds out the hits that each size of memory gives at this rate: the real store
+runs in process, on the clock of the requests, so that an hour of traffic takes
+seconds. Servers that are named or started are then driven at this rate, and at
+the highest rate that keeps the objective; the report has their p99 and CPUs.
 
   kvblaster size -r 40k --mix get=95,set=5 --value-size 5000 --ttl 60-300
   kvblaster size -r 40k -w mine.toml -O 'p99<1ms' \\
@@ -39,40 +39,41 @@ the highest one that keeps the objective: what p99 is, how many CPUs it takes.
 #[command(mut_arg("targets", |arg| arg.required(false)))]
 #[group(skip)]
 pub struct Sizing {
-    /// Requests due a second; own: as the workload's gaps say
+    /// Requests due per second; own: the rate of the workload's gaps
     #[arg(long = "rate", short, help_heading = SIZED, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
     rate_per_s: f64,
-    /// Memory of the stores simulated, in megabytes as of -m (default: parts of what lives)
+    /// Memory of the simulated stores, in megabytes like a server's -m (default: parts of the
+    /// memory that all live items take)
     #[arg(long = "memory", short = 'm', help_heading = SIZED, value_name = "MB,...")]
     #[arg(value_delimiter = ',', value_parser = number(1..=MB_MAX))]
     memory_mb: Vec<u64>,
-    /// Time that is simulated (default: until each key was asked for 16 times, and each TTL has
+    /// Time that is simulated (default: until each key was requested 16 times, and each TTL has
     /// passed 4 times)
     #[arg(long, help_heading = SIZED, value_name = "TIME", value_parser = time)]
     span: Option<Duration>,
-    /// Drive the server a shell starts with these words, {mb} being the memory found, {port} or
-    /// {socket} its place; may be given often
+    /// Drive the server that this shell command starts; {mb} stands for the memory found, {port} or
+    /// {socket} for its place; may be repeated
     #[arg(long = "start", help_heading = SIZED, value_name = "CMD")]
-    #[arg(value_parser = |text: &str| placed(text))]
+    #[arg(value_parser = |text: &str| checked_start(text))]
     starts: Vec<String>,
     /// Objective that a server keeps at its highest rate
     #[arg(long, short = 'O', help_heading = SIZED, value_name = "WHAT", value_parser = goal)]
     #[arg(default_value = "p99<1ms")]
     objective: Goal,
-    /// Ask this server for its hits, and for its estimate of the hits with more or less memory: it
-    /// gets no other request; may be repeated
+    /// Query this server for its hits, and for its estimate of the hits with more or less memory;
+    /// it gets no other request; may be repeated
     #[arg(long = "stats", help_heading = SIZED, value_name = "TARGET")]
     stats: Vec<String>,
     #[command(flatten)]
     plan: Plan,
     #[command(flatten)]
-    processes: Processes,
+    processes: ProcessFlags,
 }
 
 impl Sizing {
-    /// Checks what only shows when all flags are known.
-    pub(crate) fn finish(&mut self, given: Vec<Given>) -> Result<(), String> {
+    /// Checks the flags against each other, when all of them are known.
+    pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         if self.memory_mb.len() > SIZES_MAX {
             return Err(format!("--memory: more than {SIZES_MAX}"));
         }
@@ -81,7 +82,7 @@ impl Sizing {
         self.plan.finish(given)
     }
 
-    /// Requests per second of all threads; if the workload decides, those of its gaps.
+    /// Requests per second of all threads; without `--rate`, the rate of the workload's gaps.
     fn rate_per_s(&self) -> f64 {
         let threads = self.plan.threads;
         let own = || self.plan.workload.own_gap_ns(threads).filter(|gap_ns| *gap_ns > 0.0);
@@ -90,18 +91,19 @@ impl Sizing {
         asked.or_else(own).unwrap_or(f64::NAN)
     }
 
-    /// Simulates and drives. Returns the text, and the exit status: met if nothing was left out.
+    /// Simulates stores, then drives servers. Returns the report and the exit status, which is
+    /// `Met` if all servers were driven without trouble.
     ///
     /// # Errors
     /// A store cannot be made, or a server of `--stats` does not answer.
     pub fn run(mut self) -> Result<(String, Exit), String> {
-        // First, so that errors in these are known before minutes are spent.
-        let said = self.stats.iter().map(|place| Ok((place.clone(), Said::by(place)?)));
+        // The servers of `--stats` come first, so that errors appear before minutes are spent.
+        let said = self.stats.iter().map(|place| Ok((place.clone(), ServerStats::query(place)?)));
         let said = said.collect::<Result<Vec<_>, String>>()?;
-        run::has_room(&mut self.plan).map_err(|error| error.to_string())?;
+        run::check_room(&mut self.plan).map_err(|error| error.to_string())?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let rate_per_s = self.rate_per_s();
-        let question = Question {
+        let parameters = Parameters {
             workload: Arc::new(self.plan.workload.clone()),
             seed: self.plan.seed,
             rate_per_s,
@@ -113,23 +115,23 @@ impl Sizing {
             is_quiet: self.plan.quiet,
         };
         tell(&self.plan, "simulating the store at several sizes of memory");
-        let memory = memory(&question).map_err(|error| error.to_string())?;
+        let memory = memory(&parameters).map_err(|error| error.to_string())?;
         let goal = self.objective.clone();
         let servers = self.plan.targets.len() + self.starts.len();
         let driven = match servers {
             0 => Vec::new(),
-            _ => Driven::all(&mut self.plan, &self.starts, (&goal, &memory))
+            _ => DrivenServer::drive_all(&mut self.plan, &self.starts, (&goal, &memory))
                 .map_err(|error| error.to_string())?,
         };
         let left_out = servers - driven.len();
         let is_well = left_out == 0 && driven.iter().all(|one| one.trouble.is_none());
         let objective = goal.objective.to_string();
-        let answer = Answer { rate_per_s, objective, memory, driven, left_out, said };
+        let answer = SizeReport { rate_per_s, objective, memory, driven, left_out, said };
         let text = match self.plan.json {
             true => {
                 serde_json::to_string_pretty(&answer).map_err(|error| error.to_string())? + "\n"
             }
-            false => text(&question.workload, &answer),
+            false => text(&parameters.workload, &answer),
         };
         Ok((text, if is_well { Exit::Met } else { Exit::NotMet }))
     }

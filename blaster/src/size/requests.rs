@@ -1,10 +1,10 @@
-//! A workload as requests to an offline cache: those that `run` would send, one key at a time.
+//! The requests of a workload for a store in process: those that `run` would send, one key each.
 //!
 //! Where: between a workload and the store in process.
-//! Invariant: the same workload, seed and rate give the same requests; a sample's requests keep the
-//! times that they have among all.
+//! Invariant: the same workload, seed and rate give the same requests; the requests of a sample
+//! keep the times that they have among all requests.
 
-use crate::workload::{Ask, Names, Stream, Verb, Workload};
+use crate::workload::{Names, Stream, Verb, Workload, WorkloadRequest};
 use simulate::sizes::Size;
 use simulate::stream::{Operation, Request, sample, sampled};
 use std::ops::Range;
@@ -25,13 +25,13 @@ pub(crate) struct Requests<'p> {
     pub(crate) connections: u32,
     /// Keys that each key of the sample stands for.
     pub(crate) one_in: u64,
-    /// The time at which the requests end.
+    /// The time in ns from the start at which the requests end.
     pub(crate) span_ns: u64,
 }
 
 impl Requests<'_> {
-    /// The requests of the sample. Keys looked up within `counted_ns`, in the sample or not, are
-    /// counted in `gets`; the milliseconds that have passed are added to `passed_ms`.
+    /// Returns the requests of the sample. Keys looked up within `counted_ns`, in the sample or
+    /// not, are counted in `gets`; milliseconds on the requests' clock are added to `passed_ms`.
     pub(crate) fn of_sample<'r>(
         &'r self,
         counted_ns: Range<u64>,
@@ -43,49 +43,49 @@ impl Requests<'_> {
         let all = self.connections;
         let mut stream = Stream::new(self.workload, self.seed, 0, 1).over(0..all, all);
         let mut connections = (0..self.connections as usize).cycle();
-        let (mut ask, mut at_ns, mut key, mut told_ms) = (Ask::new(), 0, 0, 0);
+        let (mut drawn, mut at_ns, mut key, mut added_ms) = (WorkloadRequest::new(), 0, 0, 0);
         let mean_ns = 1e9 / self.rate_per_s;
-        let asked = std::iter::from_fn(move || {
-            while key >= ask.keys.len() {
-                if !stream.next_on(connections.next().unwrap_or(0), &mut ask) {
+        let requests = std::iter::from_fn(move || {
+            while key >= drawn.keys.len() {
+                if !stream.next_on(connections.next().unwrap_or(0), &mut drawn) {
                     return None;
                 }
                 at_ns += stream.gap_ns(mean_ns);
                 key = 0;
                 let at_ms = at_ns.min(self.span_ns) / 1_000_000;
-                if at_ms > told_ms {
+                if at_ms > added_ms {
                     // Relaxed: progress only; nothing else becomes visible with it.
-                    passed_ms.fetch_add(at_ms - told_ms, Ordering::Relaxed);
-                    told_ms = at_ms;
+                    passed_ms.fetch_add(at_ms - added_ms, Ordering::Relaxed);
+                    added_ms = at_ms;
                 }
                 if at_ns >= self.span_ns {
                     return None;
                 }
-                if ask.verb == Verb::Get && counted_ns.contains(&at_ns) {
+                if drawn.verb == Verb::Get && counted_ns.contains(&at_ns) {
                     // Relaxed: a count, read after the counting threads have ended.
-                    gets.fetch_add(ask.keys.len() as u64, Ordering::Relaxed);
+                    gets.fetch_add(drawn.keys.len() as u64, Ordering::Relaxed);
                 }
             }
             key += 1;
-            Some(self.asked(&ask, ask.keys[key - 1], at_ns))
+            Some(self.converted(&drawn, drawn.keys[key - 1], at_ns))
         });
-        filled.chain(asked.filter(is_sampled)).map(|request| self.named(request))
+        filled.chain(requests.filter(is_sampled)).map(|request| self.with_key_size(request))
     }
 
-    /// The request that fills the cache with a key.
+    /// The request that stores a key when the cache is filled.
     fn stored(&self, key: u64) -> Request {
         let size = Size { key: 0, value: self.names.value_bytes(key) };
         let ttl_s = self.names.exptime_s(key);
         Request { key, size, ttl_s, operation: Operation::Set, at_ns: 0 }
     }
 
-    fn asked(&self, ask: &Ask, key: u64, at_ns: u64) -> Request {
+    fn converted(&self, drawn: &WorkloadRequest, key: u64, at_ns: u64) -> Request {
         let written = Request {
-            size: Size { key: 0, value: ask.value_bytes },
-            ttl_s: ask.exptime_s,
+            size: Size { key: 0, value: drawn.value_bytes },
+            ttl_s: drawn.exptime_s,
             ..self.stored(key)
         };
-        let request = match ask.verb {
+        let request = match drawn.verb {
             Verb::Get if self.workload.cache_aside() => {
                 Request { operation: Operation::Fetch, ..self.stored(key) }
             }
@@ -99,8 +99,9 @@ impl Requests<'_> {
         Request { at_ns, ..request }
     }
 
-    /// Adds the length of the key's name, which is slow to compute, so only for the sample.
-    fn named(&self, request: Request) -> Request {
+    /// Adds the length of the key's name, only to requests of the sample, because it is slow to
+    /// compute.
+    fn with_key_size(&self, request: Request) -> Request {
         let mut name = Vec::with_capacity(64);
         self.names.key(request.key, &mut name);
         let key = u32::try_from(name.len()).unwrap_or(u32::MAX);

@@ -1,9 +1,9 @@
-//! Servers driven at the workload's rate: times, CPU, capacity, and their own estimates of other
-//! sizes of memory.
+//! Servers driven at the workload's rate: times, CPU, capacity, and their own estimates of hits
+//! with other sizes of memory.
 //!
-//! Where: behind the simulation, for servers that are named or started.
-//! Invariant: each is driven alone; figures that show only the generator are marked; a server that
-//! fails takes no other's figures with it. A server that is only asked for its statistics is not
+//! Where: after the simulation, for servers that are named or started.
+//! Invariant: servers are driven one at a time; figures that show only the generator are marked; if
+//! a server fails, the others are driven nevertheless. A server that only `--stats` names is not
 //! driven.
 
 use super::{APART_MAX, Memory};
@@ -12,73 +12,76 @@ use crate::measure::Interval;
 use crate::result::version;
 use crate::run::{self, Plan, RunError, capacity};
 use crate::search::bracket::Limit;
-use crate::search::{Aim, Goal};
+use crate::search::{Goal, SearchPlan};
 use crate::target::{self, Family};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
 /// The placeholder in a server's command for the memory found, in megabytes.
 pub(crate) const MEMORY: &str = "{mb}";
-/// The precision of the capacity: coarse, because the number of CPUs is a whole one.
+/// The relative precision of the capacity: coarse, because the number of CPUs is rounded up.
 const PRECISION: f64 = 0.1;
 
 /// The figures of one server.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Driven {
+pub(crate) struct DrivenServer {
     /// The server's command or target, and its version.
     pub(crate) name: String,
-    /// At the rate: answers per second, none if it could not be driven; below, response times in
-    /// ns, hits, CPUs busy.
+    /// Answers per second at the given rate; none if the server could not be driven. Response
+    /// times, hits and busy `cpus` below are those at the same rate.
     pub(crate) answered_per_s: Option<f64>,
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
     pub(crate) p999_ns: Option<u64>,
     pub(crate) hit_ratio: Option<f64>,
-    /// Seconds from the filling to the end of these hits, if the hits are an upper bound therefore.
+    /// Seconds from the filling of the server to the end of the measurement, if they are too few,
+    /// so that `hit_ratio` is an upper bound.
     pub(crate) hits_bound_s: Option<f64>,
     pub(crate) cpus: Option<f64>,
-    /// Reasons why these figures are not, or not only, the server's.
+    /// Reasons why the figures at the given rate are not, or not only, the server's.
     pub(crate) remarks: Vec<String>,
-    /// The reason why it could not be driven, or why the search for its capacity did not finish.
+    /// The reason why the server could not be driven, or why the search for its capacity ended
+    /// early.
     pub(crate) trouble: Option<String>,
-    /// The highest rate at which the objective held; none if it never did.
+    /// The highest rate at which the objective held; none if it held at no rate.
     pub(crate) capacity_per_s: Option<f64>,
-    /// True if the generator was the limit, or the search did not finish.
+    /// True if the capacity may be higher: the generator was the limit, or the search ended early.
     pub(crate) is_at_least: bool,
     /// CPUs busy at the trial nearest to the capacity.
     pub(crate) capacity_cpus: Option<f64>,
     /// The server's own statistics of memory.
-    pub(crate) said: Option<Said>,
+    pub(crate) said: Option<ServerStats>,
 }
 
 /// A server's own statistics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Said {
-    /// The ratio over all lookups since the server's start, or since its statistics were reset.
+pub(crate) struct ServerStats {
+    /// The hit ratio since the server's start, or since its statistics were reset.
     pub(crate) hit_ratio: Option<f64>,
     /// The server's limit of memory.
     pub(crate) memory_bytes: Option<u64>,
-    /// Estimated hit ratios at other sizes in bytes: `stats mrc`, which only Hypostyle has.
+    /// Sizes of memory in bytes and estimated hit ratios, from `stats mrc`, which only Hypostyle
+    /// has.
     pub(crate) estimates: Vec<(u64, f64)>,
 }
 
-impl Said {
-    /// Asks a server for its statistics.
+impl ServerStats {
+    /// Queries a server for its statistics.
     ///
     /// # Errors
-    /// It is no target, does not answer, or has no statistics.
-    pub(crate) fn by(place: &str) -> Result<Said, String> {
+    /// `place` is not a target, or the server does not answer or has no statistics.
+    pub(crate) fn query(place: &str) -> Result<ServerStats, String> {
         let target = target::parse(place, Family::Any).map_err(|error| error.to_string())?;
         let answer = |question| version::answer(&target, question);
         let answers = answer("stats\r\n").and_then(|all| Ok(all + &answer("stats mrc\r\n")?));
-        let said = Said::read(&answers.map_err(|error| format!("{place}: {error}"))?);
-        match said.memory_bytes {
-            Some(_) => Ok(said),
-            None => Err(format!("{place}: it tells no statistics as memcached does")),
+        let stats = ServerStats::read(&answers.map_err(|error| format!("{place}: {error}"))?);
+        match stats.memory_bytes {
+            Some(_) => Ok(stats),
+            None => Err(format!("{place}: the server has no statistics like memcached's")),
         }
     }
 
-    fn read(answer: &str) -> Said {
+    fn read(answer: &str) -> ServerStats {
         let rows = || {
             let lines = answer.lines().filter_map(|line| line.strip_prefix("STAT "));
             lines.filter_map(|row| row.split_once(' '))
@@ -92,7 +95,7 @@ impl Said {
             let bytes = name.strip_prefix("mrc:")?.strip_suffix(":miss_ratio")?;
             Some((bytes.parse().ok()?, 1.0 - ratio.trim().parse::<f64>().ok()?))
         };
-        Said {
+        ServerStats {
             hit_ratio: (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64),
             memory_bytes: number("limit_maxbytes"),
             estimates: rows().filter_map(estimate).collect(),
@@ -100,30 +103,30 @@ impl Said {
     }
 }
 
-impl Driven {
-    /// Drives each server that the plan names, and each of `starts` with the memory found in its
-    /// command. A server that fails is listed with its trouble. Ctrl-C ends the list before the
-    /// next server.
+impl DrivenServer {
+    /// Drives each server that the plan names, and each server that a command of `starts` starts
+    /// with the memory found. A server that fails is listed with its trouble. After Ctrl-C no
+    /// further server is driven.
     ///
     /// # Errors
     /// Signals cannot be caught.
-    pub(crate) fn all(
+    pub(crate) fn drive_all(
         plan: &mut Plan,
         starts: &[String],
         (goal, memory): (&Goal, &Memory),
-    ) -> Result<Vec<Driven>, RunError> {
-        // Relaxed: a flag by itself.
-        let stop = run::ear()?.stop;
+    ) -> Result<Vec<DrivenServer>, RunError> {
+        // Relaxed: only the flag itself is read.
+        let stop = run::signal_flags()?.stop;
         let is_stopped = || stop.load(Ordering::Relaxed);
         let mut all = Vec::new();
         for target in std::mem::take(&mut plan.targets) {
             if !is_stopped() {
-                let server = Driven { name: target.clone(), ..Driven::default() };
-                all.extend(server.driven(plan, &target, goal));
+                let server = DrivenServer { name: target.clone(), ..DrivenServer::default() };
+                all.extend(server.drive(plan, &target, goal));
             }
         }
         let mb = memory.enough_for(super::ENOUGH).map_or(64, |point| point.memory_bytes >> 20);
-        // A started server is gone at the end with all that it holds, so nothing need be removed.
+        // The items of a server that is started here need not be removed: the server is ended.
         plan.is_part = !starts.is_empty();
         for words in starts {
             if is_stopped() {
@@ -135,46 +138,46 @@ impl Driven {
                     plan.server_pids = vec![server.pid()];
                     let version = server.version.as_deref().unwrap_or("no version");
                     let name = format!("{name} ({version})");
-                    let driven = Driven { name, ..Driven::default() };
-                    all.extend(driven.driven(plan, &server.target, goal));
+                    let driven = DrivenServer { name, ..DrivenServer::default() };
+                    all.extend(driven.drive(plan, &server.target, goal));
                 }
                 Err(error) => {
                     let trouble = Some(error.to_string());
-                    all.push(Driven { name, trouble, ..Driven::default() });
+                    all.push(DrivenServer { name, trouble, ..DrivenServer::default() });
                 }
             }
         }
         Ok(all)
     }
 
-    /// Drives the server at the rate, and searches for its capacity; none if Ctrl-C came before
-    /// anything was measured.
-    fn driven(mut self, plan: &mut Plan, target: &str, goal: &Goal) -> Option<Driven> {
+    /// Measures the server, and queries its statistics; none if Ctrl-C came before anything was
+    /// measured.
+    fn drive(mut self, plan: &mut Plan, target: &str, goal: &Goal) -> Option<DrivenServer> {
         plan.targets = vec![target.to_owned()];
         let rate_per_s = plan.rate_per_s;
-        let done = self.drive(plan, goal);
+        let done = self.measure(plan, goal);
         plan.rate_per_s = rate_per_s;
         match done {
             Err(RunError::Stopped) if self.answered_per_s.is_none() => return None,
             Err(error) => self.trouble = Some(error.to_string()),
             Ok(()) => {}
         }
-        self.said = Said::by(target).ok();
+        self.said = ServerStats::query(target).ok();
         Some(self)
     }
 
-    fn drive(&mut self, plan: &mut Plan, goal: &Goal) -> Result<(), RunError> {
+    fn measure(&mut self, plan: &mut Plan, goal: &Goal) -> Result<(), RunError> {
         let at_rate = run::run(plan)?;
         at_rate.left_behind.iter().for_each(|told| run::live::tell(plan, told));
         let told = at_rate.verdict.remarks.iter().map(|remark| remark.sentence.clone());
         self.remarks = told.collect();
         if let Some(all) = &at_rate.merged {
-            self.at(all);
+            self.set_figures(all);
         }
         let ttl_s = plan.workload.exptime_s_max();
         self.hits_bound_s = bound_s(&at_rate.reports, ttl_s).filter(|_| plan.populate);
         let start_per_s = plan.rate_per_s.take().filter(|rate| !rate.is_nan());
-        let aim = Aim {
+        let aim = SearchPlan {
             goals: vec![goal.clone()],
             start_per_s: start_per_s.unwrap_or(10_000.0),
             rate_per_s_min: 10.0,
@@ -206,8 +209,7 @@ impl Driven {
         Ok(())
     }
 
-    /// Takes over the figures at the rate.
-    fn at(&mut self, all: &Interval) {
+    fn set_figures(&mut self, all: &Interval) {
         let total = all.tally.total();
         self.answered_per_s = Some(all.achieved_per_s());
         let quantile = |share| total.response_ns.quantile_ns(share);
@@ -216,15 +218,15 @@ impl Driven {
         self.cpus = all.usage.server.map(|server| server.cpus());
     }
 
-    /// CPUs for this rate, each as busy as at the capacity.
+    /// The number of CPUs for a rate, if each is as busy as at the capacity.
     pub(crate) fn cpus_for(&self, rate_per_s: f64) -> Option<f64> {
         let cpus = self.capacity_cpus? * rate_per_s / self.capacity_per_s?;
         cpus.is_finite().then(|| cpus.ceil().max(1.0))
     }
 }
 
-/// Returns for how long the server was driven after its filling, if its hits are therefore too
-/// high: some of the items stored then have not reached their TTL, and the hits do not rise.
+/// Returns the seconds from the filling of the server to the end of the reports, if the hits are an
+/// upper bound: not all of the first items have reached their TTL, and the hits do not rise.
 fn bound_s(reports: &[Interval], ttl_s: u32) -> Option<f64> {
     let (first, last) = (reports.first()?, reports.last()?);
     let hits = |report: &Interval| report.tally.total().hit_ratio();
@@ -243,15 +245,15 @@ mod tests {
     fn statistics_are_read_from_either_server() {
         let memcached = "STAT get_hits 75\r\nSTAT get_misses 25\r\nSTAT limit_maxbytes 67108864\r\n\
                          END\r\nERROR\r\n";
-        let said = Said::read(memcached);
-        assert_eq!((said.hit_ratio, said.memory_bytes), (Some(0.75), Some(64 << 20)));
-        assert!(said.estimates.is_empty());
+        let stats = ServerStats::read(memcached);
+        assert_eq!((stats.hit_ratio, stats.memory_bytes), (Some(0.75), Some(64 << 20)));
+        assert!(stats.estimates.is_empty());
         let ours = "STAT limit_maxbytes 1048576\r\nEND\r\nSTAT mrc:sampled_one_in 64\r\n\
                     STAT mrc:131072:miss_ratio 0.75\r\nSTAT mrc:1048576:miss_ratio 0.25\r\nEND\r\n";
-        let said = Said::read(ours);
-        assert_eq!(said.estimates, [(131_072, 0.25), (1 << 20, 0.75)]);
-        assert_eq!(said.hit_ratio, None);
-        assert_eq!(Said::read("-ERR unknown command\r\n"), Said::default());
+        let stats = ServerStats::read(ours);
+        assert_eq!(stats.estimates, [(131_072, 0.25), (1 << 20, 0.75)]);
+        assert_eq!(stats.hit_ratio, None);
+        assert_eq!(ServerStats::read("-ERR unknown command\r\n"), ServerStats::default());
     }
 
     #[test]
@@ -276,14 +278,14 @@ mod tests {
 
     #[test]
     fn as_many_cpus_as_at_the_capacity_and_one_at_least() {
-        let driven = |capacity: f64, cpus: f64| Driven {
+        let driven = |capacity: f64, cpus: f64| DrivenServer {
             capacity_per_s: Some(capacity),
             capacity_cpus: Some(cpus),
-            ..Driven::default()
+            ..DrivenServer::default()
         };
         assert_eq!(driven(100_000.0, 0.9).cpus_for(40_000.0), Some(1.0));
         assert_eq!(driven(100_000.0, 1.9).cpus_for(160_000.0), Some(4.0));
-        assert_eq!(Driven::default().cpus_for(1.0), None);
+        assert_eq!(DrivenServer::default().cpus_for(1.0), None);
         assert_eq!(driven(100_000.0, 0.9).cpus_for(f64::NAN), None);
     }
 }

@@ -4,10 +4,10 @@
 
 use super::*;
 
-fn question(settings: &[(&str, &str)], rate_per_s: f64) -> Question {
+fn parameters(settings: &[(&str, &str)], rate_per_s: f64) -> Parameters {
     let mut workload = Workload::default();
     settings.iter().for_each(|(name, value)| workload.set(name, value).unwrap());
-    Question {
+    Parameters {
         workload: Arc::new(workload),
         seed: 1,
         rate_per_s,
@@ -22,8 +22,8 @@ fn question(settings: &[(&str, &str)], rate_per_s: f64) -> Question {
 
 #[test]
 fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
-    // Each key is asked for every ten seconds on average, and lives for 30: so three of four random
-    // lookups hit, and three of four keys live.
+    // Each key is requested every ten seconds on average, and lives for 30 seconds: so three of
+    // four random lookups hit, and three of four keys are live.
     let settings = [
         ("keys", "20k"),
         ("mix", "get=1"),
@@ -32,7 +32,7 @@ fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
         ("value-size", "1000"),
         ("key-size", "20"),
     ];
-    let found = memory(&question(&settings, 2000.0)).unwrap();
+    let found = memory(&parameters(&settings, 2000.0)).unwrap();
     let (least, most) = (&found.points[0], found.points.last().unwrap());
     assert!((most.hit_ratio - 0.747).abs() < 0.01, "{found:#?}");
     assert!((most.items as f64 / 15_000.0 - 1.0).abs() < 0.03, "{found:#?}");
@@ -41,7 +41,7 @@ fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
     assert!(found.points.is_sorted_by(|one, next| one.hit_ratio < next.hit_ratio + 0.003));
     assert!((found.keys_per_s / 2000.0 - 1.0).abs() < 0.02 && found.one_in == 1);
     assert!(found.doubts.is_empty(), "{found:#?}");
-    let answer = text::Answer {
+    let answer = text::SizeReport {
         rate_per_s: 2000.0,
         objective: String::new(),
         memory: found,
@@ -49,7 +49,7 @@ fn ttls_decide_what_lives_and_so_how_much_memory_is_worth_having() {
         left_out: 0,
         said: Vec::new(),
     };
-    let text = text::text(&question(&settings, 2000.0).workload, &answer);
+    let text = text::text(&parameters(&settings, 2000.0).workload, &answer);
     assert!(text.contains(" gives 99 % of the hits that -m "), "{text}");
 }
 
@@ -62,7 +62,7 @@ fn a_sample_of_a_zipf_population_tells_what_the_whole_does() {
         ("mix", "get=1"),
         ("cache-aside", "yes"),
     ];
-    let mut whole = question(&settings, 50_000.0);
+    let mut whole = parameters(&settings, 50_000.0);
     (whole.populates, whole.memory_bytes) = (true, vec![20 << 20]);
     let [whole, sampled] = [1, 5].map(|one_in| {
         whole.memory_bytes = vec![20 << 20];
@@ -89,31 +89,31 @@ fn a_sample_of_a_zipf_population_tells_what_the_whole_does() {
 
 #[test]
 fn a_store_is_no_larger_than_its_limit_and_nothing_read_is_no_hit() {
-    let mut large = question(&[("keys", "40k"), ("value-size", "500k"), ("mix", "set=1")], 1000.0);
+    let mut large =
+        parameters(&[("keys", "40k"), ("value-size", "500k"), ("mix", "set=1")], 1000.0);
     assert_eq!(one_in(&large), 19, "of 20 GB");
     large.memory_bytes = vec![8 << 30];
     assert_eq!(one_in(&large), 8);
-    let found = memory(&question(&[("keys", "1k"), ("mix", "set=1")], 1000.0)).unwrap();
-    assert!(found.doubts.iter().any(|doubt| doubt.contains("nothing is looked up")), "{found:?}");
+    let found = memory(&parameters(&[("keys", "1k"), ("mix", "set=1")], 1000.0)).unwrap();
+    assert!(found.doubts.iter().any(|doubt| doubt.contains("no key is looked up")), "{found:?}");
     assert_eq!(
         found.enough_for(0.9).map(|point| point.memory_bytes),
         Some(found.points.last().unwrap().memory_bytes)
     );
 }
 
-/// Draws all requests of the sample, without a size of memory.
-fn drawn(question: &Question, one_in: u64, span_ns: u64) -> Vec<simulate::stream::Request> {
-    let names = Names::new(&question.workload);
-    let requests = question.requests(&names, one_in, span_ns);
+fn drawn(parameters: &Parameters, one_in: u64, span_ns: u64) -> Vec<simulate::stream::Request> {
+    let names = Names::new(&parameters.workload);
+    let requests = parameters.requests(&names, one_in, span_ns);
     requests.of_sample(0..u64::MAX, (&AtomicU64::new(0), &AtomicU64::new(0))).collect()
 }
 
 #[test]
 fn filling_walks_the_keys_of_the_sample_only() {
-    let mut question = question(&[("keys", "1000g"), ("mix", "get=1")], 1.0);
-    question.populates = true;
+    let mut parameters = parameters(&[("keys", "1000g"), ("mix", "get=1")], 1.0);
+    parameters.populates = true;
     let one_in = 1 << 32;
-    let keys: Vec<u64> = drawn(&question, one_in, 0).iter().map(|one| one.key).collect();
+    let keys: Vec<u64> = drawn(&parameters, one_in, 0).iter().map(|one| one.key).collect();
     let blocks: Vec<u64> = keys.iter().map(|key| key / one_in).collect();
     assert!(blocks.len() >= 232 && blocks.iter().copied().eq(0..blocks.len() as u64), "{keys:?}");
 }
@@ -122,9 +122,9 @@ fn filling_walks_the_keys_of_the_sample_only() {
 fn each_connection_asks_for_keys_of_its_own_if_it_has_such() {
     let hottest = |of: &str| {
         let settings = [("keys", "10k"), ("popularity", "zipf:1.2"), ("keys-per", of)];
-        let question = Question { connections: 100, ..question(&settings, 1000.0) };
+        let parameters = Parameters { connections: 100, ..parameters(&settings, 1000.0) };
         let mut counts = std::collections::HashMap::new();
-        let requests = drawn(&question, 1, 20_000_000_000);
+        let requests = drawn(&parameters, 1, 20_000_000_000);
         requests.iter().for_each(|one| *counts.entry(one.key).or_insert(0) += 1);
         f64::from(counts.into_values().max().unwrap()) / requests.len() as f64
     };
@@ -140,9 +140,9 @@ fn values_beyond_the_longest_item_are_told_of_wherever_they_are_written() {
         vec![("keys", "8"), ("mix", "get=1"), ("cache-aside", "yes"), large],
         vec![("keys", "8"), ("mix", "get=1"), large],
     ] {
-        let mut question = question(&settings, 1000.0);
-        (question.populates, question.span) = (true, Some(Duration::from_secs(1)));
-        let found = memory(&question).unwrap();
+        let mut parameters = parameters(&settings, 1000.0);
+        (parameters.populates, parameters.span) = (true, Some(Duration::from_secs(1)));
+        let found = memory(&parameters).unwrap();
         assert!(found.doubts.join("\n").contains("(-I)"), "{settings:?}: {found:?}");
     }
 }
@@ -162,9 +162,9 @@ fn what_is_wrong_is_refused_before_anything_is_simulated() {
 
 #[test]
 fn what_was_not_simulated_is_said() {
-    let mut question = question(&[("ttl", "3600"), ("cache-aside", "yes")], 1000.0);
-    question.span = Some(Duration::from_secs(60));
-    let found = memory(&question).unwrap();
+    let mut parameters = parameters(&[("ttl", "3600"), ("cache-aside", "yes")], 1000.0);
+    parameters.span = Some(Duration::from_secs(60));
+    let found = memory(&parameters).unwrap();
     let told = found.doubts.join("\n");
     assert!(told.contains("60 s of traffic were simulated"), "{told}");
     assert!(told.contains("hits still rose"), "{told}");

@@ -1,12 +1,12 @@
-//! The report of `kvblaster size` for people.
+//! The readable report of `kvblaster size`.
 //!
 //! Where: printed by `kvblaster size`.
-//! Invariant: memory is in megabytes, like `-m` takes it; the limits of the figures stand below
-//! them.
+//! Invariant: memory is in megabytes, as `-m` takes it; the limits of the figures are printed below
+//! the figures.
 
-use super::servers::{Driven, MEMORY, Said};
+use super::servers::{DrivenServer, MEMORY, ServerStats};
 use super::{ENOUGH, Memory, Point};
-use crate::words::{clock, grouped, percent, size, some_time};
+use crate::words::{clock, grouped, percent, size, time_or_dash};
 use crate::workload::Workload;
 use serde::Serialize;
 use std::fmt::Write;
@@ -16,25 +16,25 @@ use std::time::Duration;
 const PARTS: [f64; 3] = [ENOUGH, 0.95, 0.9];
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Answer {
-    /// The rate that was asked for; NaN, and null in JSON, if the workload decides.
+pub(crate) struct SizeReport {
+    /// The given rate; NaN, and null in JSON, if the workload itself sets the rate.
     pub(crate) rate_per_s: f64,
     pub(crate) objective: String,
     pub(crate) memory: Memory,
-    pub(crate) driven: Vec<Driven>,
+    pub(crate) driven: Vec<DrivenServer>,
     /// Number of servers left out because of Ctrl-C.
     pub(crate) left_out: usize,
     /// The statistics of servers, by target.
-    pub(crate) said: Vec<(String, Said)>,
+    pub(crate) said: Vec<(String, ServerStats)>,
 }
 
-pub(crate) fn text(workload: &Workload, answer: &Answer) -> String {
+pub(crate) fn text(workload: &Workload, answer: &SizeReport) -> String {
     let mut out = memory(&answer.memory);
     for driven in &answer.driven {
         out.push_str(&server(answer, driven));
     }
-    for (place, said) in &answer.said {
-        let _ = write!(out, "\n{place}, by its own statistics\n{}", statistics(said));
+    for (place, stats) in &answer.said {
+        let _ = write!(out, "\n{place}, by its own statistics\n{}", statistics(stats));
     }
     out.push_str("\nnot known\n");
     for doubt in unknown(workload, answer) {
@@ -43,7 +43,7 @@ pub(crate) fn text(workload: &Workload, answer: &Answer) -> String {
     out
 }
 
-/// Converts a time, however long.
+/// Converts a time; one that is too long becomes the longest `Duration`.
 pub(crate) fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
@@ -55,8 +55,8 @@ fn memory(memory: &Memory) -> String {
         one_in => format!("one key in {}", grouped(one_in as f64)),
     };
     let mut out = format!(
-        "memory, by the store in process: {span} of traffic on its own clock, {of}, the second \
-         half counted\n"
+        "memory, by the store in process: {span} of traffic on the requests' clock, {of}, the \
+         second half counted\n"
     );
     let head = ["-m", "hits", "misses/s", "items", "of bytes", "evicted/s"].map(str::to_owned);
     for row in std::iter::once(head).chain(memory.points.iter().map(row)) {
@@ -95,7 +95,7 @@ fn mb(point: &Point) -> String {
     (point.memory_bytes >> 20).to_string()
 }
 
-fn server(answer: &Answer, driven: &Driven) -> String {
+fn server(answer: &SizeReport, driven: &DrivenServer) -> String {
     let mut out = format!("\n{}\n", driven.name);
     if let Some(answered_per_s) = driven.answered_per_s {
         at_rate(&mut out, driven, answered_per_s);
@@ -111,8 +111,8 @@ fn server(answer: &Answer, driven: &Driven) -> String {
     out + &driven.said.as_ref().map_or(String::new(), statistics)
 }
 
-fn at_rate(out: &mut String, driven: &Driven, answered_per_s: f64) {
-    let shown = |ns: Option<u64>| some_time(ns.map(|ns| ns as f64));
+fn at_rate(out: &mut String, driven: &DrivenServer, answered_per_s: f64) {
+    let shown = |ns: Option<u64>| time_or_dash(ns.map(|ns| ns as f64));
     let _ = write!(
         out,
         "  {}/s answered: p50 {}, p99 {}, p99.9 {}",
@@ -132,14 +132,14 @@ fn at_rate(out: &mut String, driven: &Driven, answered_per_s: f64) {
     if let Some(bound_s) = driven.hits_bound_s {
         let _ = writeln!(
             out,
-            "  these hits are an upper bound: {} after it was filled TTLs had yet to run out; a \
-             longer --schedule lets them",
+            "  these hits are an upper bound: {} after the server was filled, TTLs had not passed; \
+             a longer --schedule lets them",
             clock(span(bound_s))
         );
     }
 }
 
-fn capacity(out: &mut String, answer: &Answer, driven: &Driven) {
+fn capacity(out: &mut String, answer: &SizeReport, driven: &DrivenServer) {
     let objective = &answer.objective;
     let Some(capacity) = driven.capacity_per_s else {
         if driven.trouble.is_none() {
@@ -158,46 +158,47 @@ fn capacity(out: &mut String, answer: &Answer, driven: &Driven) {
     out.push('\n');
 }
 
-fn statistics(said: &Said) -> String {
+fn statistics(stats: &ServerStats) -> String {
     let mut out = String::new();
-    if let (Some(hits), Some(bytes)) = (said.hit_ratio, said.memory_bytes) {
+    if let (Some(hits), Some(bytes)) = (stats.hit_ratio, stats.memory_bytes) {
         let _ = writeln!(out, "  hits {} with -m {} so far", percent(hits), bytes >> 20);
     }
-    if !said.estimates.is_empty() {
+    if !stats.estimates.is_empty() {
         let estimate =
             |(bytes, ratio): &(u64, f64)| format!("-m {} {}", bytes >> 20, percent(*ratio));
-        let estimates: Vec<_> = said.estimates.iter().map(estimate).collect();
+        let estimates: Vec<_> = stats.estimates.iter().map(estimate).collect();
         let _ = writeln!(out, "  hits by stats mrc: {}", estimates.join(", "));
     }
     out
 }
 
 /// The limits of the figures, in words.
-fn unknown(workload: &Workload, answer: &Answer) -> Vec<String> {
+fn unknown(workload: &Workload, answer: &SizeReport) -> Vec<String> {
     let mut unknown = answer.memory.doubts.clone();
     if workload.trace_requests().is_none() {
         unknown.push(
-            "which keys are asked for how often: --popularity supposes it; a --trace of yours knows"
+            "how often each key is requested: --popularity assumes it; a --trace of your traffic \
+             shows it"
                 .to_owned(),
         );
     }
     unknown.push(
-        "hits of other servers in as much memory: the store that is simulated is Hypostyle's; \
-         kvblaster compare has servers do the same work"
+        "hits of other servers with the same memory: the simulated store is Hypostyle's; kvblaster \
+         compare gives several servers the same work"
             .to_owned(),
     );
     if answer.left_out > 0 {
-        unknown.push(format!("{} of the servers: stopped by Ctrl-C before them", answer.left_out));
+        unknown.push(format!("{} of the servers: Ctrl-C came before they ran", answer.left_out));
     }
     if answer.driven.is_empty() {
         unknown.push(format!(
-            "p99 and CPUs: --start 'CMD -m {MEMORY} -p {{port}}' has a server driven, as often as \
-             it is given"
+            "p99 and CPUs: --start 'CMD -m {MEMORY} -p {{port}}' starts and drives a server, and \
+             may be repeated"
         ));
     } else {
         unknown.push(
-            "more CPUs than were busy: a server may not bear twice the rate with twice as many; \
-             the network and other clients of yours"
+            "more CPUs than were busy: a server may not bear twice the rate with twice as many \
+             CPUs; effects of the network and of other clients"
                 .to_owned(),
         );
     }

@@ -1,28 +1,29 @@
-//! Ketama: places a key on one of several servers, like libmemcached.
+//! Ketama: assigns each key to one of several servers, like libmemcached.
 //!
-//! Where: after a key is named, before its request is written.
-//! Invariant: every key has a place below the number of targets; the same targets in the same order
-//! give the same places.
-//! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`; it computes points in single
-//! precision, and so does this file, because a different rounding moves keys.
+//! Where: called with a key's name, before its request is written.
+//! Invariant: the index that a key gets is below the number of targets; the same targets in the
+//! same order give the same indices.
+//! Source: libmemcached 1.1.4, `update_continuum` and `dispatch_host`. libmemcached computes points
+//! in single precision, and so does this file, because a different rounding moves keys.
 
 use super::{MEMCACHED_PORT, Target};
 use md5::{Digest, Md5};
 
-/// Points of a server without weights; below, with weights (on average).
+/// Points of a server without weights.
 const POINTS_PLAIN: u32 = 100;
+/// Average number of points of a server with weights.
 const POINTS_WEIGHTED: u32 = 160;
-/// Points that one MD5 sum makes.
+/// Points that one MD5 sum yields.
 const POINTS_PER_SUM: u32 = 4;
 
-/// The setting of libmemcached that is followed.
+/// The setting of libmemcached whose points and hash are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ketama {
     /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`: MD5 throughout. Other clients call this ketama.
     #[default]
     Weighted,
-    /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). Like there, a weight
-    /// above 1 makes the points those of `Weighted`, while keys are still hashed one-at-a-time.
+    /// `MEMCACHED_BEHAVIOR_KETAMA` with the default hash (one-at-a-time). As in libmemcached, a
+    /// weight above 1 yields the points of `Weighted`, while keys are still hashed one-at-a-time.
     Plain,
 }
 
@@ -41,13 +42,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Makes the circle of other clients' ketama.
+    /// Builds the circle of `Ketama::Weighted`, which other clients compute too.
     #[must_use]
     pub fn new(targets: &[Target]) -> Ring {
         Ring::with(Ketama::Weighted, targets)
     }
 
-    /// Makes the circle of libmemcached with one of its settings.
+    /// Builds libmemcached's circle for one of its settings.
     #[must_use]
     pub fn with(ketama: Ketama, targets: &[Target]) -> Ring {
         let weighted = ketama == Ketama::Weighted || targets.iter().any(|one| one.weight > 1);
@@ -71,7 +72,7 @@ impl Ring {
         Ring { points, hash: ketama, targets: targets.len() }
     }
 
-    /// The target of `key`.
+    /// The index of the target of `key`.
     #[must_use]
     pub fn place(&self, key: &[u8]) -> usize {
         if self.targets <= 1 {
@@ -89,7 +90,7 @@ impl Ring {
     }
 }
 
-/// Number of MD5 sums from which a server of this weight gets its points.
+/// Number of MD5 sums that yield the points of a server of this weight.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -103,7 +104,7 @@ fn sums(weight: u32, total: u64, targets: usize) -> u32 {
     ((points + 1e-10).floor() as u32).min(per_target as u32 * targets as u32)
 }
 
-/// The text that is hashed for one of a server's points: memcached's own port is left out.
+/// The text that is hashed for one of a server's points: memcached's default port is left out.
 fn label(target: &Target, number: u32) -> String {
     let (host, port) = (&target.host, target.port());
     if port == MEMCACHED_PORT {
@@ -113,8 +114,7 @@ fn label(target: &Target, number: u32) -> String {
     }
 }
 
-/// Bob Jenkins's one-at-a-time hash, over signed characters like on platforms where `char` is
-/// signed.
+/// Bob Jenkins's one-at-a-time hash, over signed bytes as where C's `char` is signed.
 fn one_at_a_time(bytes: &[u8]) -> u32 {
     let mut hash = 0_u32;
     for byte in bytes {

@@ -1,6 +1,6 @@
-//! Tests of targets: which texts are targets, and which are refused.
+//! Tests of target texts, valid and invalid.
 //!
-//! Where: tests of `target`. Invariant: a refusal is an error that contains the text.
+//! Where: unit tests of `target`. Invariant: the error for an invalid text contains the text.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn targets_are_found() {
         [("", Attach::Any), ("?mode=native", Attach::Native), ("?mode=generic", Attach::Generic)]
     {
         let bypass = Bypass { interface: "eth0".to_owned(), attach };
-        let written = bypass.to(address);
+        let written = bypass.target_text(address);
         assert_eq!(written, format!("xdp://eth0/{address}{mode}"));
         assert_eq!(place(&written), Place::Xdp(bypass.clone(), address));
         let weighted = parse(&format!("xdp://eth0/10.1.2.3/3{mode}"), Family::Any).unwrap();
@@ -51,10 +51,10 @@ fn of_a_names_addresses_the_one_that_listens_is_taken() {
     let address = listener.local_addr().unwrap();
     let named = format!("localhost:{}", address.port());
     assert_eq!(place(&named), Place::Tcp(address));
-    // A port alone means this machine; a number alone could mean anything.
+    // `:PORT` means this machine; a number without the colon is refused.
     assert_eq!(place(&format!(":{}", address.port())), Place::Tcp(address));
-    let told = parse("15200", Family::Any).unwrap_err().to_string();
-    assert_eq!(told, "15200: a port, and of which host? :15200 is the one of this machine");
+    let message = parse("15200", Family::Any).unwrap_err().to_string();
+    assert_eq!(message, "15200: a port without a host; for a port of this machine write :15200");
     assert_eq!(parse(&named, Family::V4).unwrap().place, Place::Tcp(address));
     assert_eq!(place(&format!("udp://{named}")), Place::Udp(address));
 }
@@ -93,7 +93,7 @@ fn what_is_no_target_is_refused() {
     assert!(matches!(parse(&long, Family::Any), Err(TargetError::Form(..))));
     let family = parse("127.0.0.1", Family::V6).unwrap_err();
     assert!(matches!(family, TargetError::Family(..)), "{family}");
-    // The name is too long to be one, so no name server is asked.
+    // The name is too long for a host name, so the resolver fails without asking a name server.
     let unknown = parse(&"x".repeat(300), Family::Any).unwrap_err();
     assert!(matches!(unknown, TargetError::Unknown(..)), "{unknown}");
 }

@@ -1,15 +1,15 @@
 //! memcached's binary protocol, from the client's side.
 //!
-//! Where: `Writer` and `Reader` come here.
-//! Invariant: every frame carries its tag as opaque, by which answers are matched in any order. A
-//! get is GETK, like in the paper; a multiget is GETKQs, whose misses are not answered, and a NOOP
-//! that ends it.
+//! Where: called by `Writer` and `Reader`.
+//! Invariant: every binary frame carries a tag as its opaque, so answers can be matched in any
+//! order. A get is GETK, as in the paper; a multiget is a GETKQ for each key, whose misses are not
+//! answered, and a NOOP, whose answer ends the multiget.
 //! Source: memcached's `protocol_binary.h`; the paper, section 5.2.1.
 
 use protocol::binary::frame::{Decoded, Frame};
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REQUEST};
 
-use super::{Found, Part, Piece, Places, Said, Tag, TagPlace};
+use super::{Content, Piece, Positions, ReadOutcome, Tag, TagPosition, WireRequest};
 use crate::workload::{Names, Verb};
 
 pub(super) const SET: u8 = 0x01;
@@ -26,28 +26,28 @@ pub(super) const NOT_FOUND: u16 = 0x01;
 const EXISTS: u16 = 0x02;
 const NOT_STORED: u16 = 0x05;
 
-/// A NOOP as a whole request.
-pub(super) const QUESTION: [u8; HEADER_BYTES] = {
+/// A complete request: a NOOP.
+pub(super) const PING: [u8; HEADER_BYTES] = {
     let mut bytes = [0; HEADER_BYTES];
     (bytes[0], bytes[1]) = (MAGIC_REQUEST, NOOP);
     bytes
 };
 
-/// The position of the opaque in a header.
+/// The offset of the opaque in a header, in bytes.
 const OPAQUE_AT: usize = 12;
 
-/// The largest relative exptime; a larger one is a Unix time.
+/// The largest relative exptime, in seconds; servers take a larger one for a Unix time.
 const EXPTIME_RELATIVE_MAX: u32 = 60 * 60 * 24 * 30;
 
 #[inline]
 pub(super) fn write(
-    part: &Part<'_>,
+    request: &WireRequest<'_>,
     key: u64,
     tag: Tag,
     names: &Names,
     out: &mut Vec<u8>,
-) -> Places {
-    let opcode = match part.verb {
+) -> Positions {
+    let opcode = match request.verb {
         Verb::Get if tag.is_of_several() => GETKQ,
         Verb::Get => GETK,
         Verb::Set => SET,
@@ -59,8 +59,8 @@ pub(super) fn write(
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     let mut extras_bytes = 0;
-    if part.verb.makes() {
-        let exptime_s = part.exptime_s.min(EXPTIME_RELATIVE_MAX);
+    if request.verb.makes() {
+        let exptime_s = request.exptime_s.min(EXPTIME_RELATIVE_MAX);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&exptime_s.to_be_bytes());
         extras_bytes = 8;
@@ -69,16 +69,16 @@ pub(super) fn write(
     names.key(key, out);
     let key_bytes = u16::try_from(out.len() - before).unwrap_or(u16::MAX);
     let key_end = out.len() - start;
-    if part.verb.writes() {
-        names.value(key, part.value_bytes, out);
+    if request.verb.writes() {
+        names.value(key, request.value_bytes, out);
     }
     let body_bytes = u32::try_from(out.len() - start - HEADER_BYTES).unwrap_or(u32::MAX);
     let header = Header { key_bytes, extras_bytes, body_bytes, ..header(opcode, tag) };
     out[start..start + HEADER_BYTES].copy_from_slice(&header.to_bytes());
-    Places { key_end, tag: TagPlace::Word(OPAQUE_AT), value_at: key_end }
+    Positions { key_end, tag: TagPosition::Word(OPAQUE_AT), value_at: key_end }
 }
 
-/// Appends the end of a multiget, whose tag is not of several.
+/// Appends the NOOP that ends a multiget; the multiget bit of its tag is clear.
 pub(super) fn end_several(tag: Tag, out: &mut Vec<u8>) {
     out.extend_from_slice(&header(NOOP, tag).to_bytes());
 }
@@ -88,28 +88,30 @@ fn header(opcode: u8, tag: Tag) -> Header {
 }
 
 #[inline]
-pub(super) fn read(input: &[u8]) -> Found<'_> {
+pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     let (frame, used) = match Frame::decode(input) {
         Decoded::Whole(frame, used) => (frame, used),
-        Decoded::More => return Found::More,
-        Decoded::Broken => return Found::Broken,
+        Decoded::More => return ReadOutcome::More,
+        Decoded::Broken => return ReadOutcome::Broken,
     };
     let tag = Tag(frame.header.opaque);
-    let said = match (frame.header.opcode, frame.header.status) {
-        (GETK | GETKQ, FOUND) => Said::Value(Some(frame.key), frame.value),
-        (GETK | GETKQ, NOT_FOUND) => Said::Absent,
-        (SET | ADD | REPLACE | APPEND | DELETE, FOUND) => Said::Done,
-        (SET | ADD | REPLACE | APPEND | DELETE, NOT_FOUND | EXISTS | NOT_STORED) => Said::NotDone,
-        (NOOP, FOUND) => Said::End,
-        (GETK | GETKQ | SET | ADD | REPLACE | APPEND | DELETE | NOOP, status) => {
-            Said::Refused(words(status))
+    let content = match (frame.header.opcode, frame.header.status) {
+        (GETK | GETKQ, FOUND) => Content::Value(Some(frame.key), frame.value),
+        (GETK | GETKQ, NOT_FOUND) => Content::Absent,
+        (SET | ADD | REPLACE | APPEND | DELETE, FOUND) => Content::Done,
+        (SET | ADD | REPLACE | APPEND | DELETE, NOT_FOUND | EXISTS | NOT_STORED) => {
+            Content::NotDone
         }
-        _ => return Found::Broken,
+        (NOOP, FOUND) => Content::End,
+        (GETK | GETKQ | SET | ADD | REPLACE | APPEND | DELETE | NOOP, status) => {
+            Content::Refused(words(status))
+        }
+        _ => return ReadOutcome::Broken,
     };
-    Found::Piece(Piece { tag: Some(tag), said, ends: !tag.is_of_several() }, used)
+    ReadOutcome::Piece(Piece { tag: Some(tag), content, ends: !tag.is_of_several() }, used)
 }
 
-/// A status in the words of the text protocols.
+/// The text of a status, as the text protocols write it.
 #[cold]
 fn words(status: u16) -> &'static [u8] {
     match status {

@@ -1,9 +1,9 @@
 //! memcached's meta commands, from the client's side.
 //!
-//! Where: `Writer` and `Reader` come here.
-//! Invariant: every request but `mn` carries its tag as opaque, and an answer with an opaque must
-//! carry one of ours; `EN` and `MN` have none and answer the oldest request. A multiget is quiet
-//! `mg`s, whose misses are not answered, and `mn`.
+//! Where: called by `Writer` and `Reader`.
+//! Invariant: every request but `mn` carries a tag as its opaque; an opaque in an answer that is no
+//! tag breaks the stream. `EN` and `MN` have no opaque and answer the oldest request. A multiget is
+//! a quiet `mg` for each key, whose misses are not answered, and an `mn`, which ends the multiget.
 //! Source: memcached's `protocol.txt`, "Meta commands".
 
 use protocol::Reply;
@@ -11,19 +11,19 @@ use protocol::number::strict_u32;
 use protocol::reply::{Decoded, number};
 use protocol::request::Args;
 
-use super::{Found, Part, Piece, Places, Said, Tag, TagPlace};
+use super::{Content, Piece, Positions, ReadOutcome, Tag, TagPosition, WireRequest};
 use crate::workload::{Names, Verb};
 
 #[inline]
 pub(super) fn write(
-    part: &Part<'_>,
+    request: &WireRequest<'_>,
     key: u64,
     tag: Tag,
     names: &Names,
     out: &mut Vec<u8>,
-) -> Places {
+) -> Positions {
     let start = out.len();
-    let verb = match part.verb {
+    let verb = match request.verb {
         Verb::Get => b"mg ",
         Verb::Delete => b"md ",
         Verb::Set | Verb::Append | Verb::Add | Verb::Replace => b"ms ",
@@ -31,11 +31,11 @@ pub(super) fn write(
     out.extend_from_slice(verb);
     names.key(key, out);
     let key_end = out.len() - start;
-    if part.verb.writes() {
+    if request.verb.writes() {
         out.push(b' ');
-        number(out, part.value_bytes);
+        number(out, request.value_bytes);
     }
-    let mode: &[u8] = match part.verb {
+    let mode: &[u8] = match request.verb {
         Verb::Get if tag.is_of_several() => b" v q O",
         Verb::Get => b" v O",
         Verb::Append => b" MA O",
@@ -46,47 +46,47 @@ pub(super) fn write(
     out.extend_from_slice(mode);
     let tag_at = out.len() - start;
     number(out, tag.0);
-    let tag = TagPlace::Digits(tag_at, out.len() - start);
-    if part.verb.makes() && part.exptime_s > 0 {
+    let tag = TagPosition::Digits(tag_at, out.len() - start);
+    if request.verb.makes() && request.exptime_s > 0 {
         out.extend_from_slice(b" T");
-        number(out, part.exptime_s);
+        number(out, request.exptime_s);
     }
     out.extend_from_slice(b"\r\n");
     let value_at = out.len() - start;
-    if part.verb.writes() {
-        names.value(key, part.value_bytes, out);
+    if request.verb.writes() {
+        names.value(key, request.value_bytes, out);
         out.extend_from_slice(b"\r\n");
     }
-    Places { key_end, tag, value_at }
+    Positions { key_end, tag, value_at }
 }
 
 #[inline]
-pub(super) fn read(input: &[u8]) -> Found<'_> {
+pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
     let (reply, used) = match Reply::decode(input) {
         Decoded::Whole(reply, used) => (reply, used),
-        Decoded::More => return Found::More,
-        Decoded::Broken => return Found::Broken,
+        Decoded::More => return ReadOutcome::More,
+        Decoded::Broken => return ReadOutcome::Broken,
     };
-    let (tag, said) = match reply {
-        Reply::MetaValue { flags, value } => (tag(flags), Said::Value(None, value)),
+    let (tag, content) = match reply {
+        Reply::MetaValue { flags, value } => (tag(flags), Content::Value(None, value)),
         Reply::Meta { code, flags } => match &code {
-            b"HD" => (tag(flags), Said::Done),
-            b"NS" | b"EX" | b"NF" => (tag(flags), Said::NotDone),
-            b"EN" => (Ok(None), Said::Absent),
-            _ => return Found::Broken,
+            b"HD" => (tag(flags), Content::Done),
+            b"NS" | b"EX" | b"NF" => (tag(flags), Content::NotDone),
+            b"EN" => (Ok(None), Content::Absent),
+            _ => return ReadOutcome::Broken,
         },
-        Reply::Line(b"MN") => (Ok(None), Said::End),
+        Reply::Line(b"MN") => (Ok(None), Content::End),
         Reply::Line(b"ERROR") | Reply::ClientError(_) | Reply::ServerError(_) => {
-            (Ok(None), Said::Refused(input[..used].trim_ascii_end()))
+            (Ok(None), Content::Refused(input[..used].trim_ascii_end()))
         }
-        _ => return Found::Broken,
+        _ => return ReadOutcome::Broken,
     };
-    let Ok(tag) = tag else { return Found::Broken };
+    let Ok(tag) = tag else { return ReadOutcome::Broken };
     let ends = tag.is_none_or(|tag| !tag.is_of_several());
-    Found::Piece(Piece { tag, said, ends }, used)
+    ReadOutcome::Piece(Piece { tag, content, ends }, used)
 }
 
-/// The opaque among the flags; an error if it is none of ours.
+/// The tag in the opaque among the flags; none without an opaque, an error for any other opaque.
 #[inline]
 fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     let Some(at) = memchr_opaque(flags.text) else { return Ok(None) };
@@ -97,7 +97,7 @@ fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
     strict_u32(digits).map(|tag| Some(Tag(tag))).ok_or(())
 }
 
-/// The position of the opaque's digits.
+/// The position of the digits of the opaque in the flags.
 #[inline]
 fn memchr_opaque(text: &[u8]) -> Option<usize> {
     if text.first() == Some(&b'O') {

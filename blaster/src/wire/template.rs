@@ -1,21 +1,21 @@
-//! Templates of requests of one key, and of the keys of multigets, that differ from the last of
-//! their kind only in two numbers.
+//! Templates for requests of one key, and for keys of multigets: requests of the same verb and
+//! sizes differ only in the key's number and the tag.
 //!
 //! ```text
-//! head   | spare | get ........0000\r\n | spare     digits: 8 or 16 bytes that end with the
-//! tail                                              key's number
+//! head   | spare | get ........0000\r\n | spare     the key's number is stored with the 8 or 16
+//! tail   the bytes behind the value                 bytes that end with its last digit
 //! ```
 //!
-//! Where: `Writer` comes here first.
-//! Invariant: the bytes are those that the protocol's own `write` appends. Templates exist only if
-//! all names are of one size: their numbers then lie in one place.
-//! Source: none; a request then is two stores and one copy, instead of a dozen pieces. The reason
-//! beside `write`: without it a GET costs 14 to 86 % more instructions (`bench drive` under
-//! callgrind, 32 under way, all four protocols).
+//! Where: `Writer` tries its templates first.
+//! Invariant: the bytes are those that the protocol's own `write` appends. A template exists only
+//! if all keys have one length: the number is then at the same offset in each request.
+//! Source: none; a template writes a request by two stores and one copy, instead of a dozen
+//! appends. Without templates a GET costs 14 to 86 % more instructions (`bench drive` under
+//! callgrind, 32 requests under way, all four protocols).
 
 use protocol::reply::number;
 
-use super::{Part, Places, Tag};
+use super::{Positions, Tag, WireRequest};
 use crate::workload::{DIGITS_MAX, Names, Pattern};
 
 #[derive(Clone, Debug)]
@@ -23,67 +23,69 @@ pub(super) struct Template {
     value_bytes: u32,
     exptime_s: u32,
     pattern: Pattern,
-    /// The bytes before the value.
+    /// The bytes before the value, with spare bytes on both sides.
     head: Vec<u8>,
     head_bytes: usize,
     /// The bytes behind the value.
     tail: Vec<u8>,
-    /// The position of the digits; below, the other bytes there.
+    /// The position of the `DIGITS_MAX` bytes that end with the key's number.
     digits_at: usize,
+    /// The bytes around the number in these sixteen bytes; `mask` has the number's bits.
     around: u128,
     mask: u128,
-    tag: TagPlace,
+    tag: TagPosition,
     writes_value: bool,
 }
 
-/// Requests up to this length are copied without a call.
+/// Requests up to this length are copied by a copy of fixed length, without a call of `memcpy`.
 const CHUNK_BYTES: usize = 64;
 
-/// The position of the tag.
+/// The position of the tag in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TagPlace {
+pub(super) enum TagPosition {
     Absent,
-    /// Four bytes from this position on.
+    /// Four bytes in network byte order, from this position.
     Word(usize),
-    /// Decimal digits from one position to the other.
+    /// Decimal digits, from the first position up to the second.
     Digits(usize, usize),
 }
 
 impl Template {
-    /// Makes a template of the request that was written for a key of these names.
+    /// Makes a template from the bytes `written` for a request of `key`; none if keys differ in
+    /// length.
     pub(super) fn new(
-        part: &Part<'_>,
+        request: &WireRequest<'_>,
         key: u64,
-        (written, places): (&[u8], &Places),
+        (written, places): (&[u8], &Positions),
         names: &Names,
     ) -> Option<Template> {
         let pattern = names.pattern()?;
         let carries = places.value_at < written.len();
         let mut head = vec![0; DIGITS_MAX];
         head.extend_from_slice(written.get(..places.value_at)?);
-        let value_end = places.value_at + if carries { part.value_bytes as usize } else { 0 };
+        let value_end = places.value_at + if carries { request.value_bytes as usize } else { 0 };
         let tail = written.get(value_end..)?.to_vec();
         let tag = match places.tag {
-            TagPlace::Absent => TagPlace::Absent,
-            TagPlace::Word(at) => TagPlace::Word(DIGITS_MAX + at),
-            TagPlace::Digits(from, to) => {
+            TagPosition::Absent => TagPosition::Absent,
+            TagPosition::Word(at) => TagPosition::Word(DIGITS_MAX + at),
+            TagPosition::Digits(from, to) => {
                 head.drain(DIGITS_MAX + from..DIGITS_MAX + to);
-                TagPlace::Digits(DIGITS_MAX + from, DIGITS_MAX + from)
+                TagPosition::Digits(DIGITS_MAX + from, DIGITS_MAX + from)
             }
         };
         let head_bytes = head.len() - DIGITS_MAX;
         head.resize(head.len() + CHUNK_BYTES, 0);
-        // These bytes end at the key's end, because the spare ones stand before the request.
+        // `DIGITS_MAX` spare bytes stand before the request, so these bytes end at the key's end.
         let digits_at = places.key_end;
         let there = head.get(digits_at..digits_at + DIGITS_MAX)?.first_chunk()?;
-        // The upper bytes are the last ones.
+        // The number's digits are the last bytes, which are the upper ones in little endian.
         let mask = !(u128::MAX.checked_shr(8 * u32::try_from(pattern.digits).ok()?).unwrap_or(0));
         let own = u128::from_le_bytes(pattern.number(key)) & mask;
         let there = u128::from_le_bytes(*there);
-        // If the digits are not where they should be, there is no template.
+        // Without the key's number at the expected position, there is no template.
         (there & mask == own).then_some(Template {
-            value_bytes: part.value_bytes,
-            exptime_s: part.exptime_s,
+            value_bytes: request.value_bytes,
+            exptime_s: request.exptime_s,
             pattern,
             head,
             head_bytes,
@@ -92,14 +94,14 @@ impl Template {
             around: there & !mask,
             mask,
             tag,
-            writes_value: carries && part.value_bytes > 0,
+            writes_value: carries && request.value_bytes > 0,
         })
     }
 
-    /// True if this part has the template's sizes.
+    /// True if this request has the template's value size and exptime.
     #[inline]
-    pub(super) fn fits(&self, part: &Part<'_>) -> bool {
-        part.value_bytes == self.value_bytes && part.exptime_s == self.exptime_s
+    pub(super) fn fits(&self, request: &WireRequest<'_>) -> bool {
+        request.value_bytes == self.value_bytes && request.exptime_s == self.exptime_s
     }
 
     #[inline(always)]
@@ -114,13 +116,13 @@ impl Template {
         }
         let head_end = DIGITS_MAX + self.head_bytes;
         match self.tag {
-            TagPlace::Absent => append(&self.head, head_end, out),
-            TagPlace::Word(at) => {
+            TagPosition::Absent => append(&self.head, head_end, out),
+            TagPosition::Word(at) => {
                 let tag = own.0.to_be_bytes();
                 self.head[at..at + tag.len()].copy_from_slice(&tag);
                 append(&self.head, head_end, out);
             }
-            TagPlace::Digits(at, _) => {
+            TagPosition::Digits(at, _) => {
                 append(&self.head, at, out);
                 number(out, own.0);
                 out.extend_from_slice(&self.head[at..head_end]);
@@ -140,7 +142,7 @@ fn upper(word: u128) -> u64 {
     (word >> 64) as u64
 }
 
-/// Appends the request up to `end`: copying a fixed length and truncating takes a few instructions.
+/// Appends the request up to `end`. A copy of fixed length and a truncation are the fastest way.
 #[inline(always)]
 fn append(head: &[u8], end: usize, out: &mut Vec<u8>) {
     let bytes = end - DIGITS_MAX;

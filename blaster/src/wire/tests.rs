@@ -1,5 +1,5 @@
-//! Tests that the server's own parser reads what is written, and that answers are read wherever
-//! they are cut.
+//! Tests that the server's parser decodes the client's requests, and that the client decodes
+//! answers wherever a read cuts them.
 //!
 //! Where: unit tests of `wire`. Invariant: randomness is seeded.
 
@@ -10,7 +10,7 @@ use crate::workload::Workload;
 use protocol::binary::Header;
 use protocol::request::{Delete, Get, Meta, Store};
 use protocol::resp::{Command, Decoded};
-use protocol::{Request, Session, Speak, Step};
+use protocol::{ProtocolMode, Request, Session, Step};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -31,16 +31,16 @@ fn value(key: u64, bytes: u32) -> Vec<u8> {
     value
 }
 
-fn written(speech: Speech, verb: Verb, keys: &[u64], value_bytes: u32) -> Vec<u8> {
+fn written(protocol: Protocol, verb: Verb, keys: &[u64], value_bytes: u32) -> Vec<u8> {
     let mut out = Vec::new();
-    let part = Part { verb, keys, value_bytes, exptime_s: 60, number: 0x1234 };
-    Writer::new(speech, names()).write(&part, &mut out);
+    let request = WireRequest { verb, keys, value_bytes, exptime_s: 60, number: 0x1234 };
+    Writer::new(protocol, names()).write(&request, &mut out);
     out
 }
 
-/// Describes what a server's session reads from the bytes.
+/// Describes the requests that a server's session decodes from the bytes.
 fn understood(bytes: &[u8]) -> Vec<String> {
-    let mut session = Session::new(Speak::Auto);
+    let mut session = Session::new(ProtocolMode::Auto);
     let (mut at, mut words) = (0, Vec::new());
     while at < bytes.len() {
         match session.next(&bytes[at..]) {
@@ -78,43 +78,46 @@ fn a_server_understands_what_is_written() {
     let text = |key: &[u8]| key.escape_ascii().to_string();
     let (a, b) = (text(&key(7)), text(&key(8)));
     let stored = text(&value(7, 5));
-    let one = |speech, verb| understood(&written(speech, verb, &[7], 5));
-    let two = |speech| understood(&written(speech, Verb::Get, &[7, 8], 0));
-    assert_eq!(one(Speech::Text, Verb::Get), [format!("get {a}")]);
-    assert_eq!(two(Speech::Text), [format!("get {a}"), format!("get {b}")]);
-    assert_eq!(one(Speech::Text, Verb::Set), [format!("Set {a} 60 {stored}")]);
-    assert_eq!(one(Speech::Text, Verb::Append), [format!("Append {a} 60 {stored}")]);
-    assert_eq!(one(Speech::Text, Verb::Add), [format!("Add {a} 60 {stored}")]);
-    assert_eq!(one(Speech::Text, Verb::Replace), [format!("Replace {a} 60 {stored}")]);
-    assert_eq!(one(Speech::Text, Verb::Delete), [format!("delete {a}")]);
+    let one = |protocol, verb| understood(&written(protocol, verb, &[7], 5));
+    let two = |protocol| understood(&written(protocol, Verb::Get, &[7, 8], 0));
+    assert_eq!(one(Protocol::Text, Verb::Get), [format!("get {a}")]);
+    assert_eq!(two(Protocol::Text), [format!("get {a}"), format!("get {b}")]);
+    assert_eq!(one(Protocol::Text, Verb::Set), [format!("Set {a} 60 {stored}")]);
+    assert_eq!(one(Protocol::Text, Verb::Append), [format!("Append {a} 60 {stored}")]);
+    assert_eq!(one(Protocol::Text, Verb::Add), [format!("Add {a} 60 {stored}")]);
+    assert_eq!(one(Protocol::Text, Verb::Replace), [format!("Replace {a} 60 {stored}")]);
+    assert_eq!(one(Protocol::Text, Verb::Delete), [format!("delete {a}")]);
     let tag = |index, several| Tag::new(0x1234, index, several).0;
     let (only, first, second) = (tag(0, false), tag(0, true), tag(1, true));
-    assert_eq!(one(Speech::Meta, Verb::Get), [format!("Get {a} v O{only} ")]);
+    assert_eq!(one(Protocol::Meta, Verb::Get), [format!("Get {a} v O{only} ")]);
     assert_eq!(
-        two(Speech::Meta),
+        two(Protocol::Meta),
         [format!("Get {a} v q O{first} "), format!("Get {b} v q O{second} "), "noop".to_owned()]
     );
-    assert_eq!(one(Speech::Meta, Verb::Set), [format!("Set {a} O{only} T60 {stored}")]);
-    assert_eq!(one(Speech::Meta, Verb::Append), [format!("Set {a} MA O{only} {stored}")]);
-    assert_eq!(one(Speech::Meta, Verb::Add), [format!("Set {a} ME O{only} T60 {stored}")]);
-    assert_eq!(one(Speech::Meta, Verb::Replace), [format!("Set {a} MR O{only} T60 {stored}")]);
-    assert_eq!(one(Speech::Meta, Verb::Delete), [format!("Delete {a} O{only} ")]);
-    assert_eq!(one(Speech::Binary, Verb::Get), [format!("get {a} #{only:x}")]);
+    assert_eq!(one(Protocol::Meta, Verb::Set), [format!("Set {a} O{only} T60 {stored}")]);
+    assert_eq!(one(Protocol::Meta, Verb::Append), [format!("Set {a} MA O{only} {stored}")]);
+    assert_eq!(one(Protocol::Meta, Verb::Add), [format!("Set {a} ME O{only} T60 {stored}")]);
+    assert_eq!(one(Protocol::Meta, Verb::Replace), [format!("Set {a} MR O{only} T60 {stored}")]);
+    assert_eq!(one(Protocol::Meta, Verb::Delete), [format!("Delete {a} O{only} ")]);
+    assert_eq!(one(Protocol::Binary, Verb::Get), [format!("get {a} #{only:x}")]);
     assert_eq!(
-        two(Speech::Binary),
+        two(Protocol::Binary),
         [format!("get {a} #{first:x}"), format!("get {b} #{second:x}"), format!("noop #{only:x}")]
     );
-    assert_eq!(one(Speech::Binary, Verb::Set), [format!("Set {a} 60 {stored} #{only:x}")]);
-    assert_eq!(one(Speech::Binary, Verb::Append), [format!("Append {a} 0 {stored} #{only:x}")]);
-    assert_eq!(one(Speech::Binary, Verb::Add), [format!("Add {a} 60 {stored} #{only:x}")]);
-    assert_eq!(one(Speech::Binary, Verb::Replace), [format!("Replace {a} 60 {stored} #{only:x}")]);
-    assert_eq!(one(Speech::Binary, Verb::Delete), [format!("delete {a} #{only:x}")]);
+    assert_eq!(one(Protocol::Binary, Verb::Set), [format!("Set {a} 60 {stored} #{only:x}")]);
+    assert_eq!(one(Protocol::Binary, Verb::Append), [format!("Append {a} 0 {stored} #{only:x}")]);
+    assert_eq!(one(Protocol::Binary, Verb::Add), [format!("Add {a} 60 {stored} #{only:x}")]);
+    assert_eq!(
+        one(Protocol::Binary, Verb::Replace),
+        [format!("Replace {a} 60 {stored} #{only:x}")]
+    );
+    assert_eq!(one(Protocol::Binary, Verb::Delete), [format!("delete {a} #{only:x}")]);
 }
 
 #[test]
 fn redis_understands_what_is_written() {
     let words = |verb, keys: &[u64]| -> Vec<Vec<u8>> {
-        let bytes = written(Speech::Resp, verb, keys, 5);
+        let bytes = written(Protocol::Resp, verb, keys, 5);
         match Command::decode(&bytes) {
             Decoded::Whole(command, used) if used == bytes.len() => {
                 command.words().map(<[u8]>::to_vec).collect()
@@ -133,32 +136,32 @@ fn redis_understands_what_is_written() {
     assert_eq!(words(Verb::Replace, &[7]), [&set[..], &[b"XX".to_vec()]].concat());
 }
 
-/// All pieces of a stream, in words; none if it is broken.
-fn pieces(speech: Speech, bytes: &[u8]) -> Option<(Vec<String>, usize)> {
-    let mut reader = Reader::new(speech);
+/// Describes all pieces of a stream, and returns the bytes used; none if the stream is broken.
+fn pieces(protocol: Protocol, bytes: &[u8]) -> Option<(Vec<String>, usize)> {
+    let mut reader = Reader::new(protocol);
     let (mut at, mut words) = (0, Vec::new());
     loop {
         match reader.next(&bytes[at..]) {
-            Found::Piece(piece, used) => {
+            ReadOutcome::Piece(piece, used) => {
                 assert!(used > 0 && used <= bytes.len() - at);
                 at += used;
                 let tag = piece.tag.map_or(String::new(), |tag| format!(" #{:x}", tag.0));
                 let end = if piece.ends { "." } else { "" };
-                words.push(format!("{}{tag}{end}", said(&piece.said)));
+                words.push(format!("{}{tag}{end}", describe_content(&piece.content)));
             }
-            Found::More => return Some((words, at)),
-            Found::Broken => return None,
+            ReadOutcome::More => return Some((words, at)),
+            ReadOutcome::Broken => return None,
         }
     }
 }
 
-fn said(said: &Said<'_>) -> String {
-    match said {
-        Said::Value(key, value) => {
+fn describe_content(content: &Content<'_>) -> String {
+    match content {
+        Content::Value(key, value) => {
             let key = key.map_or(String::new(), |key| key.escape_ascii().to_string());
             format!("{key}={}", value.escape_ascii())
         }
-        Said::Refused(_) => "Refused".to_owned(),
+        Content::Refused(_) => "Refused".to_owned(),
         other => format!("{other:?}"),
     }
 }
@@ -181,26 +184,27 @@ fn frame(opcode: u8, status: u16, opaque: u32, parts: [&[u8]; 3]) -> Vec<u8> {
 #[test]
 fn a_refusal_has_the_servers_words() {
     let binary = frame(0x01, 0x82, 10, [b"", b"", b"Out of memory"]);
-    let streams: [(Speech, &[u8], &[u8]); 6] = [
-        (Speech::Text, b"SERVER_ERROR no room\r\n", b"SERVER_ERROR no room"),
-        (Speech::Text, b"ERROR\r\n", b"ERROR"),
-        (Speech::Meta, b"CLIENT_ERROR bad\r\n", b"CLIENT_ERROR bad"),
-        (Speech::Resp, b"-OOM no\r\n", b"OOM no"),
-        (Speech::Resp, b"-ERR no\r\n", b"ERR no"),
-        (Speech::Binary, &binary, b"SERVER_ERROR out of memory"),
+    let streams: [(Protocol, &[u8], &[u8]); 6] = [
+        (Protocol::Text, b"SERVER_ERROR no room\r\n", b"SERVER_ERROR no room"),
+        (Protocol::Text, b"ERROR\r\n", b"ERROR"),
+        (Protocol::Meta, b"CLIENT_ERROR bad\r\n", b"CLIENT_ERROR bad"),
+        (Protocol::Resp, b"-OOM no\r\n", b"OOM no"),
+        (Protocol::Resp, b"-ERR no\r\n", b"ERR no"),
+        (Protocol::Binary, &binary, b"SERVER_ERROR out of memory"),
     ];
-    for (speech, bytes, expected) in streams {
-        let Found::Piece(Piece { said, ends: true, .. }, used) = Reader::new(speech).next(bytes)
+    for (protocol, bytes, expected) in streams {
+        let ReadOutcome::Piece(Piece { content, ends: true, .. }, used) =
+            Reader::new(protocol).next(bytes)
         else {
             panic!("{}", bytes.escape_ascii());
         };
-        let words = said.words().escape_ascii().to_string();
+        let words = content.error_text().escape_ascii().to_string();
         assert_eq!((words, used), (expected.escape_ascii().to_string(), bytes.len()));
     }
 }
 
-/// A stream of each protocol, and its pieces in words.
-fn streams() -> Vec<(Speech, Vec<u8>, Vec<&'static str>)> {
+/// A stream of each protocol, and the descriptions of its pieces.
+fn streams() -> Vec<(Protocol, Vec<u8>, Vec<&'static str>)> {
     let text: &[u8] =
         b"VALUE k 0 2\r\nhi\r\nEND\r\nVALUE a 0 0\r\n\r\nVALUE b 7 1 9\r\nx\r\nEND\r\n\
         END\r\nSTORED\r\nNOT_FOUND\r\nDELETED\r\nSERVER_ERROR out of memory\r\nNOT_STORED\r\n";
@@ -218,14 +222,14 @@ fn streams() -> Vec<(Speech, Vec<u8>, Vec<&'static str>)> {
     ];
     vec![
         (
-            Speech::Text,
+            Protocol::Text,
             text.to_vec(),
             vec![
                 "k=hi.", "a=", "b=x.", "End.", "Done.", "NotDone.", "Done.", "Refused.", "NotDone.",
             ],
         ),
         (
-            Speech::Meta,
+            Protocol::Meta,
             meta.to_vec(),
             vec![
                 "=hi #5.",
@@ -239,7 +243,7 @@ fn streams() -> Vec<(Speech, Vec<u8>, Vec<&'static str>)> {
             ],
         ),
         (
-            Speech::Resp,
+            Protocol::Resp,
             resp.to_vec(),
             vec![
                 "=hi.",
@@ -254,7 +258,7 @@ fn streams() -> Vec<(Speech, Vec<u8>, Vec<&'static str>)> {
             ],
         ),
         (
-            Speech::Binary,
+            Protocol::Binary,
             binary.concat(),
             vec![
                 "k=hi #5.",
@@ -271,25 +275,25 @@ fn streams() -> Vec<(Speech, Vec<u8>, Vec<&'static str>)> {
 
 #[test]
 fn answers_are_read_wherever_the_stream_is_cut() {
-    for (speech, bytes, expected) in streams() {
-        assert_eq!(pieces(speech, &bytes), Some((owned(&expected), bytes.len())), "{speech:?}");
+    for (protocol, bytes, expected) in streams() {
+        assert_eq!(pieces(protocol, &bytes), Some((owned(&expected), bytes.len())), "{protocol:?}");
         for cut in 0..bytes.len() {
-            let (mut words, used) = pieces(speech, &bytes[..cut]).unwrap();
-            if speech == Speech::Resp {
-                // The reader remembers how many elements are to come, so a fresh one cannot read
-                // on.
+            let (mut words, used) = pieces(protocol, &bytes[..cut]).unwrap();
+            if protocol == Protocol::Resp {
+                // A reader counts the elements of an array that are still to come, so a new reader
+                // cannot continue in the middle of an array.
                 assert!(words.len() <= expected.len() && used <= cut);
                 continue;
             }
-            words.extend(pieces(speech, &bytes[used..]).unwrap().0);
+            words.extend(pieces(protocol, &bytes[used..]).unwrap().0);
             let plain =
                 |words: &[String]| words.iter().flat_map(|word| apart(word)).collect::<Vec<_>>();
-            assert_eq!(plain(&words), plain(&owned(&expected)), "{speech:?} cut at {cut}");
+            assert_eq!(plain(&words), plain(&owned(&expected)), "{protocol:?} cut at {cut}");
         }
     }
 }
 
-/// Splits a value that ends its request into two pieces, like one whose END is cut off.
+/// Splits a value that ends its request into a value and an end, as if a read had cut off the END.
 fn apart(word: &str) -> Vec<String> {
     match word.strip_suffix('.') {
         Some(value) if value.contains('=') && !value.contains('#') => {
@@ -307,7 +311,7 @@ fn owned(words: &[&str]) -> Vec<String> {
 fn nonsense_is_broken_and_never_a_panic() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
     let mut broken = 0;
-    for (speech, good, _) in streams() {
+    for (protocol, good, _) in streams() {
         for _ in 0..20_000 {
             let mut bytes = good.clone();
             let index = |random: &mut Xoshiro256PlusPlus, below: usize| {
@@ -318,12 +322,12 @@ fn nonsense_is_broken_and_never_a_panic() {
                 let [byte, ..] = random.next_u64().to_le_bytes();
                 bytes[at] = byte;
             }
-            broken += usize::from(pieces(speech, &bytes).is_none());
+            broken += usize::from(pieces(protocol, &bytes).is_none());
         }
     }
     assert!(broken > 1000, "{broken}");
-    for speech in SPEECHES {
-        assert_eq!(pieces(speech, b"HTTP/1.1 400 Bad Request\r\n\r\nVERSION 0\r\n"), None);
+    for protocol in PROTOCOLS {
+        assert_eq!(pieces(protocol, b"HTTP/1.1 400 Bad Request\r\n\r\nVERSION 0\r\n"), None);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Usual answers to requests of one key, recognized in a few instructions.
+//! Fast path for the most common answers to requests of one key.
 //!
-//! Where: `Reader::quick`, before the protocol's own `read`.
+//! Where: `Reader::next_usual` tries it before the protocol's own `read`.
 //! Invariant: an answer recognized here is the one that `read` would have returned, as a test
-//! checks for any bytes; all other answers are left to `read`.
-//! Source: like for each protocol; flags are 0, because the client writes 0.
+//! checks with random bytes; all other answers are left to `read`.
+//! Source: that of each protocol. An item's flags are 0, because the client writes 0.
 
 use protocol::binary::{HEADER_BYTES, MAGIC_REPLY};
 
@@ -11,46 +11,47 @@ use super::{Tag, binary};
 
 /// The kind of a usual answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usual {
+pub enum UsualKind {
     /// A value, and the end of the request.
     Hit,
-    /// There is no value.
+    /// The server has no such key.
     Miss,
-    /// Stored, deleted or appended.
+    /// The item was stored, deleted or appended to.
     Done,
 }
 
 /// A usual answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quick {
+pub struct UsualAnswer {
     /// The answer's kind.
-    pub said: Usual,
-    /// The tag of the request; without one, the oldest waiting request is meant.
+    pub kind: UsualKind,
+    /// The tag of the request; an answer without a tag is to the oldest waiting request.
     pub tag: Option<Tag>,
-    /// Length in bytes.
+    /// Length of the answer in bytes.
     pub used: usize,
 }
 
-impl Quick {
+impl UsualAnswer {
     #[inline(always)]
-    fn untagged(said: Usual, used: usize) -> Option<Quick> {
-        Some(Quick { said, tag: None, used })
+    fn untagged(kind: UsualKind, used: usize) -> Option<UsualAnswer> {
+        Some(UsualAnswer { kind, tag: None, used })
     }
 
     #[inline(always)]
-    fn tagged(said: Usual, tag: u32, used: usize) -> Option<Quick> {
+    fn tagged(kind: UsualKind, tag: u32, used: usize) -> Option<UsualAnswer> {
         let tag = Tag(tag);
-        (!tag.is_of_several()).then_some(Quick { said, tag: Some(tag), used })
+        (!tag.is_of_several()).then_some(UsualAnswer { kind, tag: Some(tag), used })
     }
 }
 
-/// The last value's line: the next one is mostly the same, and then need not be parsed digit by
-/// digit.
+/// The line before the last value. The next value's line is mostly the same and is then recognized
+/// by one comparison, without parsing its digits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memo {
-    /// Text: bytes of the key.
+    /// Text protocol: length of the key.
     pub(super) key_bytes: usize,
-    /// The line, or what follows the key, including the line end, in the bytes under `mask`.
+    /// The line, or in the text protocol its rest behind the key, including the line end: those of
+    /// its 8 bytes that `mask` selects.
     word: u64,
     mask: u64,
     line_bytes: usize,
@@ -58,14 +59,14 @@ pub(super) struct Memo {
 }
 
 impl Default for Memo {
-    /// A word that equals no line.
+    /// Returns a memo whose word equals no line.
     fn default() -> Memo {
         Memo { key_bytes: 0, word: 1, mask: 0, line_bytes: 0, value_bytes: 0 }
     }
 }
 
 impl Memo {
-    /// Returns the length of the line that ends with a number behind `lead`, and the number.
+    /// Parses a line of `lead`, a number and the line end. Returns the line's length and number.
     #[inline(always)]
     fn line<const N: usize>(&mut self, line: &[u8], lead: &[u8; N]) -> Option<(usize, usize)> {
         let word = u64::from_le_bytes(*line.first_chunk()?);
@@ -89,7 +90,7 @@ impl Memo {
         (*rest.get(digits..)?.first_chunk()? == LINE_END).then_some(())?;
         self.line_bytes = lead.len() + digits + LINE_END.len();
         self.value_bytes = bytes as usize;
-        // A longer line does not fit the word, so it is parsed each time.
+        // A line longer than the word is parsed each time.
         (self.word, self.mask) = match 8_usize.checked_sub(self.line_bytes) {
             Some(others) => (word & (u64::MAX >> (8 * others)), u64::MAX >> (8 * others)),
             None => (1, 0),
@@ -104,28 +105,30 @@ const DIGITS_MAX: usize = 8;
 const TAG_DIGITS_MAX: usize = 10;
 const LINE_END: [u8; 2] = *b"\r\n";
 
-/// Recognizes `VALUE <key> 0 <bytes>`, the value and `END`, with a key as long as the last one;
-/// `END`; `STORED`.
+/// Recognizes `VALUE <key> 0 <bytes>` with its value and `END`, if the key is as long as the last
+/// one; `END` alone; and `STORED`.
 #[inline(always)]
-pub(super) fn text(input: &[u8], memo: &mut Memo) -> Option<Quick> {
+pub(super) fn text(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
     const START: &[u8; 6] = b"VALUE ";
     if input.first_chunk() == Some(START) {
         let (head, rest) = input.split_at_checked(START.len() + memo.key_bytes)?;
         let (line, bytes) = memo.line(rest, b" 0 ")?;
         let end = ended(rest, line + bytes, b"\r\nEND\r\n")?;
         is_name(&head[START.len()..]).then_some(())?;
-        return Quick::untagged(Usual::Hit, head.len() + end);
+        return UsualAnswer::untagged(UsualKind::Hit, head.len() + end);
     }
     match input.first_chunk::<5>()? {
-        b"END\r\n" => Quick::untagged(Usual::Miss, 5),
-        b"STORE" if input.first_chunk()? == b"STORED\r\n" => Quick::untagged(Usual::Done, 8),
+        b"END\r\n" => UsualAnswer::untagged(UsualKind::Miss, 5),
+        b"STORE" if input.first_chunk()? == b"STORED\r\n" => {
+            UsualAnswer::untagged(UsualKind::Done, 8)
+        }
         _ => None,
     }
 }
 
-/// Recognizes `VA <bytes> O<tag>` and the value, `HD O<tag>`, or `EN`.
+/// Recognizes `VA <bytes> O<tag>` with its value; `HD O<tag>`; and `EN`.
 #[inline(always)]
-pub(super) fn meta(input: &[u8]) -> Option<Quick> {
+pub(super) fn meta(input: &[u8]) -> Option<UsualAnswer> {
     let first = input.first_chunk::<4>()?;
     match first {
         [b'V', b'A', b' ', _] => {
@@ -138,22 +141,22 @@ pub(super) fn meta(input: &[u8]) -> Option<Quick> {
             let line = 3 + digits + 2 + tag_digits;
             (*input.get(line..)?.first_chunk()? == LINE_END).then_some(())?;
             let end = ended(input, line + LINE_END.len() + bytes as usize, &LINE_END)?;
-            Quick::tagged(Usual::Hit, tag, end)
+            UsualAnswer::tagged(UsualKind::Hit, tag, end)
         }
         b"HD O" => {
             let (tag, digits) = decimal(&input[4..], TAG_DIGITS_MAX)?;
             let end = input.get(4 + digits..)?.first_chunk()?;
             (*end == LINE_END).then_some(())?;
-            Quick::tagged(Usual::Done, tag, 4 + digits + LINE_END.len())
+            UsualAnswer::tagged(UsualKind::Done, tag, 4 + digits + LINE_END.len())
         }
-        b"EN\r\n" => Quick::untagged(Usual::Miss, 4),
+        b"EN\r\n" => UsualAnswer::untagged(UsualKind::Miss, 4),
         _ => None,
     }
 }
 
-/// Recognizes a frame that answers GETK, SET, ADD, REPLACE, APPEND or DELETE.
+/// Recognizes a binary frame that answers GETK, SET, ADD, REPLACE, APPEND or DELETE.
 #[inline(always)]
-pub(super) fn binary(input: &[u8]) -> Option<Quick> {
+pub(super) fn binary(input: &[u8]) -> Option<UsualAnswer> {
     let header = input.first_chunk::<HEADER_BYTES>()?;
     let &[magic, opcode, k0, k1, extras, _, s0, s1, b0, b1, b2, b3, o0, o1, o2, o3, ..] = header;
     let body = u32::from_be_bytes([b0, b1, b2, b3]) as usize;
@@ -162,37 +165,37 @@ pub(super) fn binary(input: &[u8]) -> Option<Quick> {
     if magic != MAGIC_REPLY || inner > body || used > input.len() {
         return None;
     }
-    let said = match (opcode, u16::from_be_bytes([s0, s1])) {
-        (binary::GETK, binary::FOUND) => Usual::Hit,
-        (binary::GETK, binary::NOT_FOUND) => Usual::Miss,
+    let kind = match (opcode, u16::from_be_bytes([s0, s1])) {
+        (binary::GETK, binary::FOUND) => UsualKind::Hit,
+        (binary::GETK, binary::NOT_FOUND) => UsualKind::Miss,
         (
             binary::SET | binary::ADD | binary::REPLACE | binary::APPEND | binary::DELETE,
             binary::FOUND,
-        ) => Usual::Done,
+        ) => UsualKind::Done,
         _ => return None,
     };
-    Quick::tagged(said, u32::from_be_bytes([o0, o1, o2, o3]), used)
+    UsualAnswer::tagged(kind, u32::from_be_bytes([o0, o1, o2, o3]), used)
 }
 
-/// Recognizes `$<bytes>` and the value, `$-1`, or `+OK`.
+/// Recognizes `$<bytes>` with its value; `$-1`; and `+OK`.
 #[inline(always)]
-pub(super) fn resp(input: &[u8], memo: &mut Memo) -> Option<Quick> {
+pub(super) fn resp(input: &[u8], memo: &mut Memo) -> Option<UsualAnswer> {
     if let Some((line, bytes)) = memo.known(input) {
-        return Quick::untagged(Usual::Hit, ended(input, line + bytes, &LINE_END)?);
+        return UsualAnswer::untagged(UsualKind::Hit, ended(input, line + bytes, &LINE_END)?);
     }
     match input.first()? {
-        b'$' if input.first_chunk()? == b"$-1\r\n" => Quick::untagged(Usual::Miss, 5),
+        b'$' if input.first_chunk()? == b"$-1\r\n" => UsualAnswer::untagged(UsualKind::Miss, 5),
         b'$' => {
             let (line, bytes) = memo.line(input, b"$")?;
-            Quick::untagged(Usual::Hit, ended(input, line + bytes, &LINE_END)?)
+            UsualAnswer::untagged(UsualKind::Hit, ended(input, line + bytes, &LINE_END)?)
         }
-        b'+' if input.first_chunk()? == b"+OK\r\n" => Quick::untagged(Usual::Done, 5),
+        b'+' if input.first_chunk()? == b"+OK\r\n" => UsualAnswer::untagged(UsualKind::Done, 5),
         _ => None,
     }
 }
 
-/// Parses a number that ends at another character, of 1 to `digits_max` digits. Returns it with its
-/// number of digits.
+/// Parses a number of 1 to `digits_max` digits, followed by another character. Returns the number
+/// and the count of its digits.
 #[inline(always)]
 fn decimal(text: &[u8], digits_max: usize) -> Option<(u32, usize)> {
     let mut sum = 0_u64;
@@ -213,7 +216,7 @@ fn ended<const N: usize>(input: &[u8], value_end: usize, last: &[u8; N]) -> Opti
     is_right.then_some(value_end + N)
 }
 
-/// True if all bytes are above the space. Checks sixteen at a time, without a branch for each.
+/// True if all bytes are greater than a space, as in a valid key. Checks sixteen bytes at a time.
 #[inline(always)]
 fn is_name(key: &[u8]) -> bool {
     let is_above = |word: &[u8; 16]| word.iter().fold(true, |all, &byte| all & (byte > b' '));

@@ -1,6 +1,6 @@
 //! Sampling from weights in constant time.
 //!
-//! Where: under request types, sizes and popularity.
+//! Where: under sizes, gaps and popularity.
 //! Invariant: place `n` is drawn with its weight's share of all weights, to within 2^-32.
 //! Source: M. Vose, "A linear algorithm for generating random numbers with a given distribution",
 //! 1991.
@@ -12,7 +12,7 @@ pub(crate) const WEIGHTS_MAX: usize = 1 << 20;
 /// Two places share a cell; the lower 32 random bits decide between them.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// The first place is drawn if the bits are below this.
+    /// The first place is drawn if the lower 32 bits are below this limit.
     limit: u32,
     first: u32,
     second: u32,
@@ -25,8 +25,8 @@ pub(crate) struct Alias {
 }
 
 impl Alias {
-    /// Makes a table of at most `WEIGHTS_MAX` weights; none if there are more, none is above 0, or
-    /// one is below 0 or not finite.
+    /// Makes a table of weights. Returns none if there are more than `WEIGHTS_MAX`, if no weight is
+    /// above 0, or if a weight is negative or not finite.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -38,7 +38,8 @@ impl Alias {
         if !is_usable || weights.len() > WEIGHTS_MAX {
             return None;
         }
-        // Each place's share of a cell; places with less than one are filled up by the others.
+        // The share of each place, in cells. A place with a share above 1 fills up the cells of
+        // places with a share below 1.
         let count = weights.len() as f64;
         let mut shares: Vec<f64> = weights.iter().map(|weight| weight / sum * count).collect();
         let all = 0..weights.len() as u32;
@@ -56,7 +57,8 @@ impl Alias {
                 small.push(more);
             }
         }
-        // The rest have a share of 1 up to rounding; a place without weight must not keep its cell.
+        // The remaining places have a share of 1, up to rounding. A place of weight 0 must not keep
+        // its cell.
         let heaviest = (0..).zip(weights).max_by(|one, other| one.1.total_cmp(other.1));
         let heaviest = heaviest.map_or(0, |(place, _)| place);
         for place in small.into_iter().filter(|place| weights[*place as usize] == 0.0) {

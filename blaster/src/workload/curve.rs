@@ -1,4 +1,4 @@
-//! Continuous distributions between two bounds, by their inverse.
+//! Continuous distributions between two bounds, drawn by inverting them.
 //!
 //! Where: sizes and gaps are drawn from them.
 //! Invariant: drawn values lie within the bounds, and a greater fraction never gives a smaller
@@ -10,28 +10,37 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
-    /// Generalized Pareto.
-    Pareto { location: f64, scale: f64, shape: f64 },
+    Pareto {
+        location: f64,
+        scale: f64,
+        shape: f64,
+    },
     /// Generalized extreme value.
-    Gev { location: f64, scale: f64, shape: f64 },
-    /// Exponential.
-    Exponential { mean: f64 },
-    /// Sizes of the values in Facebook's ETC pool: shares of the shortest ones, then Pareto.
+    Gev {
+        location: f64,
+        scale: f64,
+        shape: f64,
+    },
+    Exponential {
+        mean: f64,
+    },
+    /// Sizes of the values in Facebook's ETC pool: a share for each size up to 14 bytes,
+    /// generalized Pareto beyond.
     Facebook,
 }
 
-/// The share of each ETC value of 0 to 14 bytes.
+/// The shares of ETC's values of 0 to 14 bytes.
 const FACEBOOK_SHORT: [f64; 15] = [
     0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
-/// The form of all longer ETC values.
+/// The form of ETC's longer values.
 const FACEBOOK_LONG: Form = Form::Pareto { location: 15.0, scale: 214.476, shape: 0.348_238 };
-/// Half a unit below the least of the longer values.
+/// Half a byte below the least of the longer values.
 const FACEBOOK_LONG_FROM: f64 = 14.5;
-/// Least share of a distribution that must lie between its bounds.
+/// The least share of a distribution that has to lie between its bounds.
 const MASS_MIN: f64 = 1e-9;
-/// Number of intervals over which a mean is integrated; even.
+/// Number of intervals over which a mean is integrated: even, for Simpson's rule.
 const INTERVALS: u32 = 1 << 14;
 
 /// A form cut off at its bounds.
@@ -40,13 +49,14 @@ pub(crate) struct Curve {
     form: Form,
     min: f64,
     max: f64,
-    /// The form's share below `min`; below, its share between the bounds.
+    /// The form's share of values less than `min`.
     below: f64,
+    /// The form's share of values between `min` and `max`.
     mass: f64,
 }
 
 impl Curve {
-    /// Cuts a form off at bounds; an error says what is wrong with them.
+    /// Cuts a form off at `min` and `max`. The error tells which number is wrong.
     pub(crate) fn new(form: Form, min: f64, max: f64) -> Result<Curve, &'static str> {
         let is_sane = match form {
             Form::Pareto { location, scale, shape } | Form::Gev { location, scale, shape } => {
@@ -64,7 +74,7 @@ impl Curve {
         let below = form.share_below(min);
         let mass = form.share_below(max) - below;
         if mass < MASS_MIN {
-            return Err("next to nothing of the distribution lies between the bounds");
+            return Err("almost nothing of the distribution lies between the bounds");
         }
         Ok(Curve { form, min, max, below, mass })
     }
@@ -73,29 +83,29 @@ impl Curve {
         (self.min, self.max)
     }
 
-    /// Returns the curve with bounds that lie farther apart by `by` on each side.
+    /// Returns the curve with both bounds moved outwards by `by`.
     pub(crate) fn widened(&self, by: f64) -> Option<Curve> {
         Curve::new(self.form, self.min - by, self.max + by).ok()
     }
 
-    /// Returns the part above a value; none if hardly any lies there.
+    /// Returns the part of the curve above `value`; none if its share is less than `MASS_MIN`.
     pub(crate) fn above(&self, value: f64) -> Option<Curve> {
         Curve::new(self.form, value, self.max).ok()
     }
 
-    /// The share below `value`.
+    /// The share of values below `value`.
     pub(crate) fn share_below(&self, value: f64) -> f64 {
         let share = (self.form.share_below(value) - self.below) / self.mass;
         if value < self.min { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
-    /// The value below which `fraction` of all lies.
+    /// The value below which the share `fraction` of all values lies.
     pub(crate) fn at(&self, fraction: f64) -> f64 {
         self.form.at(self.below + fraction * self.mass).clamp(self.min, self.max)
     }
 
     /// The mean: the least value plus the integral of the share above each value. Steps grow with
-    /// the distance from the least value, because all the curvature is there.
+    /// the distance from the least value, near which the curve bends most.
     pub(crate) fn mean(&self) -> f64 {
         let last = (self.max - self.min).ln_1p();
         let step = last / f64::from(INTERVALS);
@@ -146,7 +156,8 @@ impl Form {
                 });
                 let short: f64 = short.map(|(_, share)| share).sum();
                 let long = 1.0 - FACEBOOK_SHORT.iter().sum::<f64>();
-                // Half a unit lower, so that the least of them has a whole unit's share.
+                // The long values begin half a byte lower, so that the least of them, 15, has the
+                // share of a whole byte.
                 short + long * FACEBOOK_LONG.share_below(value.max(FACEBOOK_LONG_FROM) + 0.5)
             }
         }

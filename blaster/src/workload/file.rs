@@ -1,12 +1,13 @@
 //! Workloads as TOML files: settings by their names.
 //!
 //! Where: `Workload::read` and `Workload::to_toml`.
-//! Invariant: an error in a file comes with its line; a printed workload reads back as the same.
+//! Invariant: an error in a file names the line; a printed workload reads back as the same
+//! workload.
 
 use super::histogram::Histogram;
 use super::settings::SETTINGS;
 use super::{Workload, WorkloadError, presets};
-use crate::words::meant;
+use crate::words::suggestion;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -41,10 +42,10 @@ pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)
     let mut workload = Workload::default();
     if let Some(name) = table.get(PRESET) {
         let wrong = |why: String| (line(name.span().start), why);
-        let asked = written(name).map_err(wrong)?;
-        workload = Workload::preset(&asked).ok_or_else(|| {
-            let (names, meant) = (presets::listed(), meant(&asked, presets::names()));
-            wrong(format!("preset: {asked}: no such preset; there are {names}{meant}"))
+        let preset = written(name).map_err(wrong)?;
+        workload = Workload::preset(&preset).ok_or_else(|| {
+            let (names, meant) = (presets::listed(), suggestion(&preset, presets::names()));
+            wrong(format!("preset: {preset}: no such preset; there are {names}{meant}"))
         })?;
     }
     let mut rows: Vec<_> = table.iter().filter(|(name, _)| name.get_ref() != PRESET).collect();
@@ -59,7 +60,7 @@ pub(super) fn parse(text: &str, base: &Path) -> Result<Workload, (usize, String)
     Ok(workload)
 }
 
-/// Writes a value like a flag's: `{ get = 9, set = 1 }` as `get=9,set=1`.
+/// Formats a value as a flag takes it: `{ get = 9, set = 1 }` as `get=9,set=1`.
 fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
@@ -70,7 +71,7 @@ fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
             let mut pairs = Vec::new();
             for (name, value) in rows {
                 if matches!(value.get_ref(), DeValue::Table(_)) {
-                    return Err("a table in a table means nothing here".to_owned());
+                    return Err("a table cannot contain a table here".to_owned());
                 }
                 pairs.push(format!("{}={}", name.get_ref(), written(value)?));
             }
@@ -80,10 +81,10 @@ fn written(value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     }
 }
 
-/// Writes checksums of the files that a workload names, as comments: a manifest cannot contain the
-/// files, but shows whether they have changed.
+/// Returns comment lines with checksums of the files that a workload names. A manifest does not
+/// contain these files, but the checksums show whether they have changed.
 fn contents(workload: &Workload) -> String {
-    let Workload { listed, popularity, key_size, value_size, batch, gap, ttl, trace, .. } =
+    let Workload { key_file, popularity, key_size, value_size, batch, gap, ttl, trace, .. } =
         workload;
     let laws = [
         ("popularity", popularity.histogram()),
@@ -94,7 +95,7 @@ fn contents(workload: &Workload) -> String {
         ("ttl", ttl.law.histogram()),
     ];
     let laws = laws.map(|(name, histogram)| (name, histogram.map(Histogram::sum)));
-    let keys = ("key-file", listed.as_ref().map(|listed| listed.sum.as_str()));
+    let keys = ("key-file", key_file.as_ref().map(|file| file.sum.as_str()));
     let row = |(name, sum): (&str, Option<&str>)| {
         sum.map(|sum| format!("# md5 of {name}'s file: {sum}\n"))
     };

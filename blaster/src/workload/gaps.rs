@@ -1,12 +1,12 @@
 //! The times between requests.
 //!
-//! Where: after `stream` has made a request, to say when it is due.
-//! Invariant: over many requests the gaps have the mean that was asked for: the remainder of
-//! rounding to nanoseconds is carried over.
+//! Where: after `stream` has made a request, to compute when the request is due.
+//! Invariant: over many requests the gaps have the requested mean: the remainder of rounding to
+//! nanoseconds is carried over to the next gap.
 //! Source: the paper, table 2.
 
 use super::WorkloadError;
-use super::draw::{self, Real};
+use super::draw::{self, RealSampler};
 use super::histogram::Histogram;
 use super::law::{Law, Usage};
 use rand_distr::{Distribution, Exp1};
@@ -17,19 +17,18 @@ use std::path::Path;
 
 /// The forms of gaps, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
-fixed                          all equal (also a number of microseconds)
+fixed                          all equal (a number of microseconds also gives equal gaps)
 exponential                    Poisson arrivals: independent of each other
 trace                          as recorded in the trace
 pareto:... gev:... list:... file:PATH ...
-                               any distribution below, in microseconds (curves in whole ones, as
-                               in the paper). Scaled to the rate where one is asked for; else it
-                               decides the rate itself
+                               any distribution below, in microseconds (whole ones for pareto, gev,
+                               exponential and facebook). With a rate, the gaps are scaled to that
+                               rate; without one, they give the rate
 ";
 
 /// The longest gap that is drawn: a year, in ns.
 const GAP_NS_MAX: f64 = 3.2e16;
 
-/// The usage of a gap's law.
 const USAGE: Usage = Usage {
     name: "gap",
     unit: "microseconds",
@@ -45,7 +44,7 @@ pub(crate) enum Gap {
     Fixed,
     Exponential,
     Trace,
-    /// In microseconds.
+    /// A law of gaps in microseconds.
     Law(Law),
 }
 
@@ -67,7 +66,7 @@ impl Gap {
 }
 
 impl Gap {
-    /// The histogram, if it is one.
+    /// The histogram, if the gaps come from a file.
     pub(crate) fn histogram(&self) -> Option<&Histogram> {
         if let Gap::Law(law) = self { law.histogram() } else { None }
     }
@@ -86,36 +85,36 @@ impl fmt::Display for Gap {
 
 /// A gap's sampler, shared by all threads.
 #[derive(Clone, Debug)]
-pub(crate) enum Pace {
+pub(crate) enum GapSampler {
     Fixed,
     Exponential,
-    /// Microseconds, and their mean in ns.
-    Real(Real, f64),
+    /// A sampler of gaps in microseconds, and their mean in ns.
+    Real(RealSampler, f64),
 }
 
-impl Pace {
-    pub(crate) fn new(gap: &Gap) -> Option<Pace> {
+impl GapSampler {
+    pub(crate) fn new(gap: &Gap) -> Option<GapSampler> {
         match gap {
-            Gap::Fixed | Gap::Trace => Some(Pace::Fixed),
-            Gap::Exponential => Some(Pace::Exponential),
-            Gap::Law(law) => Some(Pace::Real(Real::new(law)?, draw::mean(law) * 1e3)),
+            Gap::Fixed | Gap::Trace => Some(GapSampler::Fixed),
+            Gap::Exponential => Some(GapSampler::Exponential),
+            Gap::Law(law) => Some(GapSampler::Real(RealSampler::new(law)?, draw::mean(law) * 1e3)),
         }
     }
 
-    /// The mean in ns, if the law decides it.
+    /// The mean gap in ns, if a law gives it.
     pub(crate) fn own_ns(&self) -> Option<f64> {
-        if let Pace::Real(_, mean_ns) = self { Some(*mean_ns) } else { None }
+        if let GapSampler::Real(_, mean_ns) = self { Some(*mean_ns) } else { None }
     }
 
-    /// Draws the next gap in ns. A mean of NaN leaves a law unscaled.
+    /// Draws the next gap in ns. If `mean_ns` is NaN, the gaps of a law are not scaled.
     pub(crate) fn draw(&self, mean_ns: f64, random: &mut Xoshiro256PlusPlus) -> f64 {
         match self {
-            Pace::Fixed => mean_ns,
-            Pace::Exponential => {
+            GapSampler::Fixed => mean_ns,
+            GapSampler::Exponential => {
                 let times: f64 = Exp1.sample(random);
                 mean_ns * times
             }
-            Pace::Real(real, own_ns) => {
+            GapSampler::Real(real, own_ns) => {
                 let gap_ns = real.draw(random.next_u64()) * 1e3;
                 if mean_ns.is_nan() { gap_ns } else { gap_ns * (mean_ns / own_ns) }
             }
@@ -123,7 +122,7 @@ impl Pace {
     }
 }
 
-/// Rounds gaps to whole nanoseconds without losing any.
+/// Rounds gaps to whole nanoseconds, and carries the remainder over to the next gap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rounding {
     left: f64,
@@ -137,7 +136,7 @@ impl Rounding {
     )]
     pub(crate) fn whole(&mut self, gap_ns: f64) -> u64 {
         let exact = if gap_ns.is_nan() { 0.0 } else { gap_ns.clamp(0.0, GAP_NS_MAX) + self.left };
-        // Through i64, which the processor converts in one step; the range allows it.
+        // The processor converts to i64, but not to u64, in one instruction; the range fits.
         let rounded = exact as i64;
         self.left = exact - rounded as f64;
         rounded as u64

@@ -1,12 +1,12 @@
-//! The part of `--help` on workloads: distributions and presets, from their own tables.
+//! The part of `--help` about workloads: presets, and forms of distributions.
 //!
 //! Where: the command line.
-//! Invariant: it lists exactly what there is; no line is longer than 80 columns, except for a long
-//! name.
+//! Invariant: every preset and every form is listed; no line is longer than 80 columns, except for
+//! a long name.
 
 use super::presets::{PRESETS, Preset};
 use super::{gaps, law, popularity};
-use crate::words::{meant, wrapped};
+use crate::words::{suggestion, wrapped};
 
 /// The column in which explanations begin.
 const INDENT: usize = 25;
@@ -46,24 +46,23 @@ fn entries(grammar: &str) -> Vec<(&str, String)> {
     entries
 }
 
-/// Describes the form of a name in a grammar, to be appended to an error; or suggests the name that
-/// was probably meant.
+/// Returns the end of an error text: the form of the distribution `kind` in a grammar, or, if the
+/// grammar lacks `kind`, the name that was probably meant.
 pub(super) fn form(grammar: &str, kind: &str) -> String {
     let entries = entries(grammar);
     let forms = || entries.iter().flat_map(|(names, _)| names.split(", "));
-    let of = |form: &str| form.find([':', '[']).unwrap_or(form.len());
-    match forms().find(|form| form[..of(form)] == *kind) {
+    let name_end = |form: &str| form.find([':', '[']).unwrap_or(form.len());
+    match forms().find(|form| form[..name_end(form)] == *kind) {
         Some(form) if form == kind => String::new(),
         Some(form) => format!("; it is written {form}"),
-        // Forms of plain numbers begin with capital letters, and are left out.
+        // `N` and `A-B` stand for numbers: forms with capital letters are not suggested.
         None => {
             let is_name = |name: &&str| !name.contains(|one: char| one.is_ascii_uppercase());
-            meant(kind, forms().map(|form| &form[..of(form)]).filter(is_name))
+            suggestion(kind, forms().map(|form| &form[..name_end(form)]).filter(is_name))
         }
     }
 }
 
-/// Formats a name and its explanation side by side.
 fn row(name: &str, about: &str) -> String {
     let name = format!("  {name}  ");
     match name.len() > INDENT {

@@ -1,8 +1,8 @@
 //! Histograms from files, for distributions that are not built in.
 //!
-//! Where: when a setting says `file:PATH`.
-//! Invariant: a histogram has at least one row, at most `ROWS_MAX`, and a weight above 0; an error
-//! in a file comes with its line.
+//! Where: read for a setting with the value `file:PATH`.
+//! Invariant: a histogram has 1 to `ROWS_MAX` rows, of which at least one has a weight above 0; an
+//! error in a file names the line.
 //! Source: the paper, section 5.2.2: inverse transform sampling of histograms.
 
 use super::WorkloadError;
@@ -22,11 +22,11 @@ const WEIGHT_MAX: f64 = 1e12;
 pub(crate) struct Histogram {
     /// The first word of each row, as it is written.
     words: Vec<String>,
-    /// The word as a number (0 if it is none), and the weight.
+    /// Each row's first word as a number (0 if the word is not a number), and its weight.
     pairs: Vec<(f64, f64)>,
-    /// The line of each row.
+    /// The line number of each row.
     lines: Vec<usize>,
-    /// The first row that begins with no number.
+    /// The index of the first row whose first word is not a number.
     word_at: Option<usize>,
     /// The MD5 sum of the text, by which a manifest identifies the file.
     sum: String,
@@ -86,7 +86,7 @@ impl Histogram {
         Ok(histogram)
     }
 
-    /// Checks that its values are numbers within these bounds, and whole if they must be.
+    /// Checks that all values are numbers from `min` to `max`, and whole if `is_whole`.
     pub(crate) fn within(&self, min: f64, max: f64, is_whole: bool) -> Result<(), String> {
         let line = |row: usize| self.lines.get(row).copied().unwrap_or(0);
         if let Some(row) = self.word_at {
@@ -103,7 +103,6 @@ impl Histogram {
         Ok(())
     }
 
-    /// The MD5 sum of the file.
     pub(crate) fn sum(&self) -> &str {
         &self.sum
     }

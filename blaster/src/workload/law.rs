@@ -1,15 +1,15 @@
 //! Distributions of numbers, in the user's notation: sizes, seconds, batches and gaps.
 //!
 //! Where: settings are parsed to laws, from which `draw` makes samplers.
-//! Invariant: a parsed law can be drawn from, and reads back what it prints.
-//! Source: the paper, table 2; it swaps scale and shape of both Pareto rows, compared with the
-//! publication that they come from (see `curve`).
+//! Invariant: a parsed law can be drawn from, and its printed form is read as the same law.
+//! Source: the paper, table 2; the paper swaps scale and shape of both Pareto rows, compared with
+//! the publication from which the rows come (see `curve`).
 
 use super::WorkloadError;
 use super::curve::{Curve, Form};
 use super::help::form;
 use super::histogram::Histogram;
-use crate::words::written_out;
+use crate::words::without_suffix;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const LIST_MAX: usize = 1024;
 pub(crate) const GRAMMAR: &str = "\
 N, fixed:N                     always N
 A-B, uniform:A,B               each whole number from A to B equally often
-list:N=WEIGHT,N=WEIGHT,...     those numbers, by their weights
+list:N=WEIGHT,N=WEIGHT,...     the listed numbers, in proportion to their weights
 pareto:SCALE,SHAPE,MIN,MAX[,LOCATION]
                                generalized Pareto, cut off at MIN and MAX
 gev:LOCATION,SCALE,SHAPE,MIN,MAX
@@ -28,10 +28,10 @@ gev:LOCATION,SCALE,SHAPE,MIN,MAX
 exponential:MEAN,MIN,MAX       exponential, cut off at MIN and MAX
 facebook[:MIN,MAX]             value sizes of Facebook's ETC pool: the published shares
                                of 0 to 14 bytes, else generalized Pareto
-etc                            the setting's row of the KV-Cache paper's table 2
-etc-as-printed                 the same with scale and shape as the paper prints them,
-                               which is in each other's place
-file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) a line
+etc                            the row for this setting in table 2 of the KV-Cache paper
+etc-as-printed                 that row with scale and shape swapped, as the paper prints
+                               them
+file:PATH                      a histogram: one VALUE WEIGHT (or VALUE,WEIGHT) per line
 ";
 
 /// A distribution of numbers.
@@ -47,21 +47,18 @@ pub(crate) enum Law {
 /// The usage of a law: the numbers that are allowed, and the meaning of its named forms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Usage {
-    /// The setting's name.
     pub(crate) name: &'static str,
-    /// The numbers' unit.
     pub(crate) unit: &'static str,
     /// The least and greatest number.
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// True if the numbers must be whole.
     pub(crate) is_whole: bool,
-    /// The meanings of `etc` and `etc-as-printed`.
+    /// The laws that `etc` and `etc-as-printed` stand for.
     pub(crate) etc: Option<[&'static str; 2]>,
 }
 
 impl Usage {
-    /// Returns a usage of whole numbers, without the paper's rows.
+    /// Returns a usage of whole numbers without a law for `etc`.
     pub(crate) const fn whole(name: &'static str, unit: &'static str, min: f64, max: f64) -> Usage {
         Usage { name, unit, min, max, is_whole: true, etc: None }
     }
@@ -86,19 +83,19 @@ impl Law {
         }
         let law = match (named.split_once(':'), named.split_once('-')) {
             (Some((kind, rest)), _) => {
-                Law::of(kind, rest).map_err(|why| wrong(&(why + &form(GRAMMAR, kind))))?
+                Law::parse_form(kind, rest).map_err(|why| wrong(&(why + &form(GRAMMAR, kind))))?
             }
             (None, Some((from, to))) if number(from).is_some() && number(to).is_some() => {
                 Law::Uniform(number(from).unwrap_or(0.0), number(to).unwrap_or(0.0))
             }
             (None, _) if named == "facebook" => {
-                Law::of("facebook", "0,1000000").map_err(|why| wrong(&why))?
+                Law::parse_form("facebook", "0,1000000").map_err(|why| wrong(&why))?
             }
             (None, _) => {
                 let fixed = number(named).map(Law::Fixed);
                 fixed.ok_or_else(|| {
                     let form = form(GRAMMAR, named);
-                    wrong(&format!("not a number, nor a distribution known here{form}"))
+                    wrong(&format!("neither a number nor a known distribution{form}"))
                 })?
             }
         };
@@ -106,7 +103,7 @@ impl Law {
         Ok(law)
     }
 
-    fn of(kind: &str, rest: &str) -> Result<Law, String> {
+    fn parse_form(kind: &str, rest: &str) -> Result<Law, String> {
         if kind == "list" {
             return list(rest);
         }
@@ -134,7 +131,7 @@ impl Law {
         }
     }
 
-    /// Checks that the usage allows all its numbers.
+    /// Checks that `usage` allows all numbers of the law.
     fn check(&self, usage: &Usage) -> Result<(), String> {
         let Usage { min, max, unit, is_whole, .. } = *usage;
         let (least, greatest) = self.bounds();
@@ -152,7 +149,7 @@ impl Law {
         }
     }
 
-    /// The histogram, if it is one.
+    /// The histogram, if the law comes from a file.
     pub(crate) fn histogram(&self) -> Option<&Histogram> {
         if let Law::File(_, histogram) = self { Some(histogram) } else { None }
     }
@@ -173,10 +170,10 @@ impl Law {
     }
 }
 
-/// Reads a finite number, which may have k, m or g behind it.
+/// Reads a finite number, which may have k, m or g after it.
 pub(crate) fn number(text: &str) -> Option<f64> {
     let starts = text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
-    written_out(text).parse().ok().filter(|value: &f64| starts && value.is_finite())
+    without_suffix(text).parse().ok().filter(|value: &f64| starts && value.is_finite())
 }
 
 fn list(text: &str) -> Result<Law, String> {

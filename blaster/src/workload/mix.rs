@@ -1,6 +1,6 @@
-//! The mix of verbs: the choice of the next request's kind.
+//! The mix of verbs: the choice of the next request's verb.
 //!
-//! Where: `stream` draws the verb before anything else.
+//! Where: `stream` draws a request's verb before its keys.
 //! Invariant: shares count keys, so a multiget of 48 keys counts 48 times.
 //! Source: the paper, table 2 (drawn); memtier_benchmark and OpenOnload's test (dealt).
 
@@ -18,7 +18,7 @@ const WEIGHT_MAX: f64 = 1e12;
 pub(crate) struct Mix(pub(crate) [f64; VERBS.len()]);
 
 impl Mix {
-    /// Reads `get=9,set=1` or `file:PATH` with such rows.
+    /// Reads weights like `get=9,set=1`, or `file:PATH`, a file of rows like `get 9`.
     pub(crate) fn parse(text: &str, base: &Path) -> Result<Mix, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("mix: {text}: {why}"));
         let mut mix = Mix([0.0; VERBS.len()]);
@@ -69,46 +69,47 @@ impl fmt::Display for Mix {
 
 /// Chooses verbs by their shares.
 #[derive(Clone, Debug)]
-pub(crate) enum Choice {
-    /// At random: for each verb the end of its range in 2^32.
+pub(crate) enum VerbSampler {
+    /// At random. Each verb has a range of the numbers below 2^32; these are the ranges' ends.
     Drawn([u64; VERBS.len()]),
-    /// In turn, as evenly as the shares allow: the arrears of each verb, and its gain per request.
+    /// In turn, as evenly as the shares allow. For each request every verb earns its share in
+    /// `behind`; the verb that has the most there is chosen, and pays 1.
     Dealt { behind: [f64; VERBS.len()], shares: [f64; VERBS.len()] },
 }
 
-impl Choice {
+impl VerbSampler {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "sums of shares of 1, times 2^32"
     )]
-    pub(crate) fn new(shares: [f64; VERBS.len()], is_dealt: bool) -> Choice {
+    pub(crate) fn new(shares: [f64; VERBS.len()], is_dealt: bool) -> VerbSampler {
         if is_dealt {
-            return Choice::Dealt { behind: [0.0; VERBS.len()], shares };
+            return VerbSampler::Dealt { behind: [0.0; VERBS.len()], shares };
         }
         let mut sum = 0.0;
         let mut limits = shares.map(|share| {
             sum += share;
             (sum * 2_f64.powi(32)).round() as u64
         });
-        // Rounding must not leave a gap above the last verb that has a share.
+        // Rounding must not leave a gap between the last verb that has a share and 2^32.
         if let Some(last) = shares.iter().rposition(|share| *share > 0.0) {
             limits[last..].fill(1 << 32);
         }
-        Choice::Drawn(limits)
+        VerbSampler::Drawn(limits)
     }
 
     /// Chooses the next verb by the upper half of 64 random bits.
     #[inline(always)]
     pub(crate) fn next(&mut self, bits: u64) -> Verb {
         match self {
-            // The most frequent case.
-            Choice::Drawn(limits) if bits >> 32 < limits[0] => VERBS[0],
-            Choice::Drawn(limits) => {
+            // GET first: the most frequent verb.
+            VerbSampler::Drawn(limits) if bits >> 32 < limits[0] => VERBS[0],
+            VerbSampler::Drawn(limits) => {
                 let at = limits.iter().position(|limit| bits >> 32 < *limit);
                 at.map_or(Verb::Get, |at| VERBS[at])
             }
-            Choice::Dealt { behind, shares } => {
+            VerbSampler::Dealt { behind, shares } => {
                 let mut first = 0;
                 for at in 0..VERBS.len() {
                     behind[at] += shares[at];
@@ -129,7 +130,7 @@ mod tests {
 
     fn counts(text: &str, batch_mean: f64, is_dealt: bool, draws: u64) -> [u64; VERBS.len()] {
         let mix = Mix::parse(text, Path::new("")).unwrap();
-        let mut choice = Choice::new(mix.shares(batch_mean), is_dealt);
+        let mut choice = VerbSampler::new(mix.shares(batch_mean), is_dealt);
         let mut counts = [0; VERBS.len()];
         (0..draws).for_each(|n| counts[choice.next(simulate::sizes::mix(n)) as usize] += 1);
         counts
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(counts("get=9,set=1", 1.0, true, 1000), [900, 100, 0, 0, 0, 0]);
         let mix = Mix::parse("get=9,set=1", Path::new("")).unwrap();
         // Each read of 48 keys is followed by 5 or 6 writes.
-        let mut choice = Choice::new(mix.shares(48.0), true);
+        let mut choice = VerbSampler::new(mix.shares(48.0), true);
         let verbs: Vec<Verb> = (0..1900).map(|_| choice.next(0)).collect();
         let runs: Vec<usize> = verbs.split(|verb| *verb == Verb::Get).map(<[_]>::len).collect();
         assert_eq!(runs.len(), 301);

@@ -6,47 +6,49 @@
 //!
 //! ```text
 //! key:    prefix | filler .................. | number, all names of a size with as many digits
-//! value:  8 letters of the pool | letters of the pool, each from a place chosen by a hash of key
-//!                                 and size: 31 bits that tell values apart
+//! value:  8 letters of the pool | letters of the pool: a hash of key and size chooses both places
+//!                                 in the pool, with 31 bits that distinguish values
 //! ```
 //!
-//! Names of different sizes differ; those of one size differ in their number. The number is written
-//! in decimal if the size has room for that, else in base 94; if even that does not fit, the name
-//! is longer than the size drawn for it (a million keys need 4 bytes). Keys of a file, or of a
-//! trace that records their sizes, replace all this.
+//! Names of different sizes differ; names of one size differ in their number. The number is written
+//! in decimal if the size has room for its digits, else in base 94. If the size has no room for the
+//! digits of base 94 either, the name is longer than the size drawn for it (a million keys need 4
+//! bytes). The lines of a key file replace these names; the sizes that a trace records replace the
+//! drawn sizes.
 
-use super::draw::Whole;
-use super::listed::Listed;
+use super::draw::IntegerSampler;
+use super::key_file::KeyFile;
 use super::random::{hash, seed_for, usage};
 use super::replay::Replay;
 use super::{KEY_BYTES_MAX, Workload};
 use std::sync::Arc;
 
-/// The size of the pool from which values are cut: small enough for a core's cache. Values begin in
-/// its first half.
+/// The size of the pool from which values are cut: small enough for a core's cache. The letters
+/// after a value's stamp begin in the first half of the pool.
 const POOL_BYTES: usize = 1 << 16;
-/// Characters with which a value begins.
+/// Length of the stamp, the characters with which a value begins.
 const STAMP_BYTES: usize = 8;
 /// The alphabet of values: 6 bits a character, readable for people.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
-/// The first digit of base 94, whose digits are all characters that a key may contain.
+/// The digit 0 of base 94, whose digits are the printable ASCII characters except the space.
 const FIRST_DIGIT: u8 = 0x21;
 const WIDE: u64 = 94;
-/// Digits of the greatest number, in either base: 2^40 has 13 decimal ones.
+/// Room for the digits of a number in either base: the greatest has 13 decimal digits.
 pub(crate) const DIGITS_MAX: usize = 16;
 /// Fills keys up to their size.
 const FILLER: u8 = b'.';
 
 /// The layout of names of one size.
 #[derive(Clone, Copy, Debug, Default)]
-struct Form {
-    /// Bytes of prefix and filler; below, of the digits behind them.
+struct Layout {
+    /// Bytes of prefix and filler together.
     lead: u8,
+    /// Number of digits after the filler.
     digits: u8,
     is_decimal: bool,
 }
 
-/// The layout of a name's number, if all names are of one size and differ only in it.
+/// The layout of the number in a name, if all names have one size and differ only in the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     /// Number of digits, which are the last bytes of the name.
@@ -55,35 +57,35 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Returns the key's number as eight digits, the first in the lowest byte, if that is all of
-    /// it.
+    /// Returns the key's number as eight decimal digits, the first digit in the lowest byte; none
+    /// if the number has more digits or another base.
     #[inline(always)]
     pub(crate) fn short_number(self, key: u64) -> Option<u64> {
         (self.is_decimal && self.digits <= 8).then(|| eight_digits(key))
     }
 
-    /// Returns the key's number, aligned to the right.
+    /// Returns the digits of the key's number, aligned to the right.
     #[inline]
     pub(crate) fn number(self, key: u64) -> [u8; DIGITS_MAX] {
         if self.is_decimal { decimal(key) } else { wide(key) }
     }
 }
 
-/// Names and values. Cheap to clone.
+/// The names and values of a workload's keys. Clones share their data.
 #[derive(Clone, Debug)]
-pub struct Names(Arc<Made>);
+pub struct Names(Arc<Inner>);
 
 #[derive(Debug)]
-struct Made {
-    /// The prefix, and filler for the longest name.
+struct Inner {
+    /// The prefix, followed by filler up to the length of the longest name.
     lead: Vec<u8>,
-    /// The layout of names, by the size that was drawn.
-    forms: Vec<Form>,
-    key_size: Whole,
+    /// The layouts of names, indexed by the drawn size.
+    forms: Vec<Layout>,
+    key_size: IntegerSampler,
     key_size_seed: u64,
-    value_size: Whole,
+    value_size: IntegerSampler,
     value_size_seed: u64,
-    ttl: Whole,
+    ttl: IntegerSampler,
     ttl_seed: u64,
     value_seed: u64,
     /// True if a key's value always has the size drawn for the key.
@@ -92,7 +94,7 @@ struct Made {
     appends: bool,
     pool: Vec<u8>,
     trace: Option<Arc<Replay>>,
-    listed: Option<Arc<Listed>>,
+    key_file: Option<Arc<KeyFile>>,
 }
 
 impl Names {
@@ -101,7 +103,7 @@ impl Names {
     pub fn new(workload: &Arc<Workload>) -> Names {
         let seed = workload.population_seed;
         let prefix = workload.key_prefix.clone().into_bytes();
-        let form = |bytes| Form::new(bytes, prefix.len(), workload.keys());
+        let form = |bytes| Layout::new(bytes, prefix.len(), workload.keys());
         let forms = (0..=KEY_BYTES_MAX).map(form).collect();
         let mut lead = prefix;
         lead.resize(KEY_BYTES_MAX, FILLER);
@@ -109,50 +111,50 @@ impl Names {
         let letter = |n: u64| LETTERS[(hash(pool_seed, n) >> 58) as usize];
         let recorded = workload.trace.as_ref().filter(|trace| trace.details.is_some());
         let appends = workload.shares().map_or(1.0, |shares| shares[super::Verb::Append as usize]);
-        Names(Arc::new(Made {
+        Names(Arc::new(Inner {
             lead,
             forms,
-            key_size: workload.key_size.whole.clone(),
+            key_size: workload.key_size.sampler.clone(),
             key_size_seed: seed_for(seed, usage::KEY_SIZE),
-            value_size: workload.value_size.whole.clone(),
+            value_size: workload.value_size.sampler.clone(),
             value_size_seed: seed_for(seed, usage::VALUE_SIZE),
-            ttl: workload.ttl.whole.clone(),
+            ttl: workload.ttl.sampler.clone(),
             ttl_seed: seed_for(seed, usage::TTL),
             value_seed: seed_for(seed, usage::VALUE),
             is_sized_by_key: !workload.size_per_request && recorded.is_none(),
             appends: appends > 0.0,
             pool: (0..(POOL_BYTES + STAMP_BYTES) as u64).map(letter).collect(),
             trace: recorded.cloned(),
-            listed: workload.listed.clone(),
+            key_file: workload.key_file.clone(),
         }))
     }
 
     /// The layout of the names' numbers, if all names are of one size.
     pub(crate) fn pattern(&self) -> Option<Pattern> {
-        let made = &*self.0;
+        let inner = &*self.0;
         let bytes =
-            made.key_size.fixed().filter(|_| made.trace.is_none() && made.listed.is_none())?;
-        let form = made.forms.get(bytes as usize).or(made.forms.last())?;
+            inner.key_size.fixed().filter(|_| inner.trace.is_none() && inner.key_file.is_none())?;
+        let form = inner.forms.get(bytes as usize).or(inner.forms.last())?;
         Some(Pattern { digits: usize::from(form.digits), is_decimal: form.is_decimal })
     }
 
     /// Appends a key's name: 1 to 250 bytes, none of them a space or a control character.
     pub fn key(&self, key: u64, out: &mut Vec<u8>) {
-        let made = &*self.0;
-        if let Some(listed) = &made.listed {
-            return out.extend_from_slice(listed.key(key));
+        let inner = &*self.0;
+        if let Some(key_file) = &inner.key_file {
+            return out.extend_from_slice(key_file.key(key));
         }
-        let bytes = match &made.trace {
+        let bytes = match &inner.trace {
             Some(trace) => recorded(trace, key).map_or(0, |(key_bytes, _)| u32::from(key_bytes)),
-            None => match made.key_size.fixed() {
+            None => match inner.key_size.fixed() {
                 Some(bytes) => bytes,
-                None => made.key_size.draw(hash(made.key_size_seed, key)),
+                None => inner.key_size.draw(hash(inner.key_size_seed, key)),
             },
         };
-        let form = made.forms.get(bytes as usize).or(made.forms.last()).copied();
-        let Form { lead, digits, is_decimal } = form.unwrap_or_default();
+        let form = inner.forms.get(bytes as usize).or(inner.forms.last()).copied();
+        let Layout { lead, digits, is_decimal } = form.unwrap_or_default();
         let number = if is_decimal { decimal(key) } else { wide(key) };
-        out.extend_from_slice(&made.lead[..usize::from(lead)]);
+        out.extend_from_slice(&inner.lead[..usize::from(lead)]);
         out.extend_from_slice(&number[DIGITS_MAX - usize::from(digits).min(DIGITS_MAX)..]);
     }
 
@@ -172,8 +174,8 @@ impl Names {
         }
     }
 
-    /// True if this is the key's value. A value that may have been appended to is several pieces of
-    /// the key's size, one behind the other (see `verifies`).
+    /// True if `value` is the key's value. If the workload appends, a value consists of one or more
+    /// pieces, each of the size drawn for the key (see `verifies`).
     #[must_use]
     pub fn verify(&self, key: u64, value: &[u8]) -> bool {
         if !self.0.is_sized_by_key {
@@ -187,25 +189,27 @@ impl Names {
         rest == 0 && !value.is_empty() && parts.into_iter().all(|one| self.0.is_value(key, one))
     }
 
-    /// True if values can be verified: not if appended pieces have sizes of their own, because
-    /// their ends are unknown.
+    /// True if values can be verified. If appended pieces differ in size, values cannot be
+    /// verified, because the ends of the pieces are unknown.
     #[must_use]
     pub fn verifies(&self) -> bool {
         self.0.is_sized_by_key || !self.0.appends
     }
 
-    /// The size of the key's value when filling the cache and after a miss.
+    /// The size of the value that is written for the key when the cache is filled, and after a
+    /// miss.
     #[must_use]
     pub fn value_bytes(&self, key: u64) -> u32 {
-        let made = &*self.0;
-        match &made.trace {
+        let inner = &*self.0;
+        match &inner.trace {
             Some(trace) => recorded(trace, key).map_or(0, |(_, value_bytes)| value_bytes),
-            None => made.value_size.draw(hash(made.value_size_seed, key)),
+            None => inner.value_size.draw(hash(inner.value_size_seed, key)),
         }
     }
 
-    /// Seconds to live of the key's value when filling the cache and after a miss; 0: for ever. It
-    /// is drawn once per key: requests must not depend on answers.
+    /// The time to live, in seconds, of the value that is written for the key when the cache is
+    /// filled, and after a miss; 0 means for ever. The time is drawn once per key, because the
+    /// sequence of requests must not depend on answers.
     #[must_use]
     pub fn exptime_s(&self, key: u64) -> u32 {
         self.0.ttl.draw(hash(self.0.ttl_seed, key))
@@ -219,8 +223,8 @@ fn recorded(trace: &Replay, key: u64) -> Option<(u8, u32)> {
     Some((*details.key_bytes.get(key)?, *details.value_bytes.get(key)?))
 }
 
-impl Made {
-    /// The first characters of a value, and the place in the pool where it goes on.
+impl Inner {
+    /// The stamp of a value, and the place in the pool where the rest of the value begins.
     #[expect(clippy::cast_possible_truncation, reason = "some bits of a hash are wanted")]
     fn beginning(&self, key: u64, bytes: u32) -> (&[u8], usize) {
         let hash = hash(self.value_seed ^ (u64::from(bytes) << 32), key);
@@ -247,11 +251,12 @@ impl Made {
     }
 }
 
-impl Form {
-    /// Returns the layout of `keys` names of `bytes` bytes, or of as few more as they need.
-    fn new(bytes: usize, prefix_bytes: usize, keys: u64) -> Form {
+impl Layout {
+    /// Returns the layout of `keys` names of `bytes` bytes. If `bytes` is too small for that many
+    /// different names, the names are longer.
+    fn new(bytes: usize, prefix_bytes: usize, keys: u64) -> Layout {
         let small = |bytes: usize| u8::try_from(bytes).unwrap_or(u8::MAX);
-        let form = |bytes: usize, digits: usize, is_decimal| Form {
+        let form = |bytes: usize, digits: usize, is_decimal| Layout {
             lead: small((bytes - digits).min(KEY_BYTES_MAX - digits)),
             digits: small(digits),
             is_decimal,

@@ -1,4 +1,4 @@
-//! Distributions of popularity: how often each key is asked for.
+//! Distributions of popularity: how often each key is requested.
 //!
 //! Where: `stream` draws a request's keys.
 //! Invariant: every key that is drawn is below the number of keys. The population's seed shuffles
@@ -25,29 +25,31 @@ use std::sync::Arc;
 
 /// The forms of popularity, for `--help`.
 pub(crate) const GRAMMAR: &str = "\
-uniform                        all keys equally
+uniform                        all keys equally often
 zipf:S                         the n-th most popular key in proportion to 1/n^S; S is 0 to 10
 power-law:ALPHA,FROM[,BUCKETS[,GROUPS]]
                                density a x^(a-1) from FROM to 1, in 10000 BUCKETS of equally
-                               popular keys; with GROUPS, that many disjoint sets of keys with
-                               such a law each (the KV-Cache paper: power-law:0.01,0.001,10000,4)
-gaussian[:DEVIATION[,MIDDLE]]  normal around MIDDLE (0 to 1, default 0.5) of the key numbers;
-                               DEVIATION (default 1/6) is a part of them as well, at most 1
-sequential                     one key after the other, shared out among the threads
-file:PATH                      a histogram: each row a bucket of as many keys as the others
+                               popular keys; with GROUPS, that many disjoint sets of keys, each
+                               with such a law (the KV-Cache paper: power-law:0.01,0.001,10000,4)
+gaussian[:DEVIATION[,MIDDLE]]  normal over the key numbers: the mean MIDDLE (default 0.5) and the
+                               DEVIATION (default 1/6) are parts of their range, at most 1
+sequential                     keys in the order of their numbers, divided among the threads
+file:PATH                      a histogram: each row is a bucket; all buckets have equally many keys
 ";
 
 /// The default number of buckets of a power law.
 const BUCKETS: u64 = 10_000;
-/// Most groups of keys, and buckets of all groups together.
+/// Most groups of keys.
 const GROUPS_MAX: u64 = 1024;
+/// Most buckets of all groups together.
 const ALL_BUCKETS_MAX: u64 = 1 << 23;
 /// The greatest exponent of Zipf.
 const EXPONENT_MAX: f64 = 10.0;
 /// Memtier's deviation: a sixth of the range.
 const DEVIATION: f64 = 1.0 / 6.0;
-/// Draws outside the range before one is taken from a uniform distribution instead: at the greatest
-/// deviation a third falls inside, so this is practically never reached.
+/// Number of draws that may fall outside the range before a key is drawn uniformly instead. At the
+/// greatest deviation a third of all draws falls inside, so this number is practically never
+/// reached.
 const TRIES_MAX: usize = 64;
 
 /// A distribution over keys.
@@ -77,7 +79,7 @@ impl Popularity {
         }
         let numbers = rest.split(',').filter(|part| !part.is_empty()).map(number);
         let numbers: Option<Vec<f64>> = numbers.collect();
-        let numbers = numbers.ok_or_else(|| wrong("numbers are expected behind the colon"))?;
+        let numbers = numbers.ok_or_else(|| wrong("numbers are expected after the colon"))?;
         match (kind, numbers.as_slice()) {
             ("uniform", &[]) => Ok(Popularity::Uniform),
             ("sequential", &[]) => Ok(Popularity::Sequential),
@@ -119,13 +121,13 @@ impl Popularity {
         }
     }
 
-    /// The histogram, if it is one.
+    /// The histogram, if the popularity comes from a file.
     pub(crate) fn histogram(&self) -> Option<&Histogram> {
         if let Popularity::File(_, histogram) = self { Some(histogram) } else { None }
     }
 
-    /// Makes a table for each of these parts of `keys` keys. A law is applied within each part; of
-    /// a histogram, a part gets the rows in which its keys lie.
+    /// Makes a table for each of `parts`, ranges of the `keys` keys. A law is applied within each
+    /// part. From a histogram, a part gets the rows in which its keys lie.
     pub(crate) fn tables(&self, parts: &[Range<u64>], keys: u64) -> Vec<Arc<Table>> {
         if let Some(histogram) = self.histogram() {
             let weights = histogram.ordered_weights();
@@ -140,7 +142,6 @@ impl Popularity {
         parts.iter().map(|part| table(part.end - part.start)).collect()
     }
 
-    /// Makes a table for `keys` keys.
     pub(crate) fn table(&self, keys: u64) -> Option<Table> {
         match self {
             Popularity::Uniform => Some(Table::Uniform),
@@ -164,11 +165,12 @@ impl Popularity {
     }
 }
 
-/// Returns the rows of a histogram of `keys` keys that lie in a part, with the buckets of
-/// `Table::buckets`. If none has a weight, the part's keys are equally popular.
+/// Returns the table of a part: the rows of a histogram of `keys` keys that overlap the part, with
+/// the bounds of `Table::buckets`. If none of these rows has a weight, the part's keys are equally
+/// popular.
 fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     let rows = weights.len() as u64;
-    // The factors are at most 2^40 and 2^20.
+    // The product is at most 2^40 * 2^20.
     let edge = |row: u64| keys * row / rows;
     let (mut there, mut shares) = (Vec::new(), Vec::new());
     for row in part.start * rows / keys.max(1)..rows {
@@ -184,7 +186,7 @@ fn rows_of(weights: &[f64], part: &Range<u64>, keys: u64) -> Table {
     Alias::new(&shares).map_or(Table::Uniform, |alias| Table::Rows { alias, rows: there })
 }
 
-/// Returns the share of each bucket; the buckets are equally wide over the law's range.
+/// Returns the share of each bucket. The buckets divide the law's range, `from` to 1, equally.
 pub(crate) fn power_law(alpha: f64, from: f64, buckets: u64) -> Vec<f64> {
     let edge = |n: u64| from + (1.0 - from) * n as f64 / buckets as f64;
     let below = |x: f64| (x.powf(alpha) - from.powf(alpha)) / (1.0 - from.powf(alpha));
@@ -201,14 +203,15 @@ pub(crate) enum Table {
         deviation: f64,
         middle: f64,
     },
-    /// `each`: the keys per bucket if all have equally many, which saves two divisions; else 0.
+    /// `each` is the number of keys per bucket if all buckets have equally many, which saves two
+    /// divisions, else 0.
     Buckets {
         alias: Alias,
         buckets: u64,
         groups: u64,
         each: u64,
     },
-    /// For each row the range of its keys, from and to.
+    /// `rows` has the first key and the end of the keys of each row.
     Rows {
         alias: Alias,
         rows: Vec<(u64, u64)>,
@@ -225,24 +228,24 @@ impl Table {
 
 /// The state with which one thread draws keys.
 #[derive(Clone, Debug)]
-pub(crate) struct Picks {
+pub(crate) struct KeySampler {
     keys: u64,
     shuffle: Shuffle,
-    /// The next key in order, and the step to the one after that.
+    /// The next key, if keys are drawn in their order.
     next: u64,
+    /// The difference from one such key to the next.
     step: u64,
 }
 
-impl Picks {
+impl KeySampler {
     /// The state of thread `thread` of `threads`; without a seed keys are not shuffled.
-    pub(crate) fn new(keys: u64, seed: Option<u64>, thread: u32, threads: u32) -> Picks {
+    pub(crate) fn new(keys: u64, seed: Option<u64>, thread: u32, threads: u32) -> KeySampler {
         let seed = seed.map(|seed| seed_for(seed, usage::SHUFFLE));
         let shuffle = seed.map_or(Shuffle::none(keys), |seed| Shuffle::new(keys, seed));
         let step = u64::from(threads) % keys.max(1);
-        Picks { keys, shuffle, next: u64::from(thread) % keys.max(1), step }
+        KeySampler { keys, shuffle, next: u64::from(thread) % keys.max(1), step }
     }
 
-    /// Draws a key.
     #[inline(always)]
     pub(crate) fn draw(&mut self, table: &Table, random: &mut Xoshiro256PlusPlus) -> u64 {
         match table {
@@ -265,8 +268,8 @@ impl Picks {
             Table::Buckets { alias, buckets, groups, each } => {
                 let group = if *groups == 1 { 0 } else { below(random.next_u64(), *groups) };
                 let bucket = group * buckets + u64::from(alias.draw(random.next_u64()));
-                // If they do not divide evenly, buckets differ by one key. The product is at most
-                // 2^40 * 2^23.
+                // If the keys do not divide evenly, buckets differ by one key. The product is at
+                // most 2^40 * 2^23.
                 let edge = |bucket| self.keys * bucket / (buckets * groups);
                 let (from, to) = match each {
                     0 => (edge(bucket), edge(bucket + 1)),

@@ -6,7 +6,7 @@
 
 use simulate::sizes::mix;
 
-/// Hashes a number, under a seed and for one use.
+/// Hashes a number under the seed of one use (see `seed_for`).
 #[must_use]
 pub(crate) fn hash(seed: u64, number: u64) -> u64 {
     mix(number ^ seed)
@@ -24,14 +24,14 @@ pub(crate) fn fraction(bits: u64) -> f64 {
     ((bits >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
-/// Maps 64 random bits to a number below `end` (0 if that is 0).
+/// Maps 64 random bits to a number below `end`; to 0 if `end` is 0.
 #[inline]
 #[must_use]
 pub(crate) fn below(bits: u64, end: u64) -> u64 {
     ((u128::from(bits) * u128::from(end)) >> 64) as u64
 }
 
-/// The uses for which a workload's parts derive their seeds.
+/// The uses for which seeds are derived.
 pub(crate) mod usage {
     pub(crate) const SHUFFLE: u64 = 1;
     pub(crate) const KEY_SIZE: u64 = 2;
@@ -46,8 +46,8 @@ pub(crate) mod usage {
 /// Rounds of a shuffle: with fewer, neighbours stay near each other.
 const ROUNDS: usize = 3;
 
-/// The numbers below `end` in another order. It is computed: a table would not stay in the cache,
-/// and might not fit the memory.
+/// A permutation of the numbers below `end`. It is computed, because a table would not stay in the
+/// cache and might not fit the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     end: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Shuffle {
 }
 
 impl Shuffle {
-    /// Returns an order that the seed decides. `end` is at most 2^63.
+    /// Returns the permutation of a seed. `end` is at most 2^63.
     pub(crate) fn new(end: u64, seed: u64) -> Shuffle {
         let bits = u64::BITS - end.saturating_sub(1).leading_zeros();
         let mask = (1_u64 << bits.min(63)) - 1;
@@ -65,7 +65,7 @@ impl Shuffle {
         Shuffle { end, mask, shift: (bits / 2).max(1), rounds: [0, 1, 2].map(round) }
     }
 
-    /// Returns the natural order.
+    /// Returns the permutation that leaves each number in its place.
     pub(crate) fn none(end: u64) -> Shuffle {
         Shuffle { end, mask: u64::MAX, shift: 63, rounds: [(1, 0); ROUNDS] }
     }
@@ -75,9 +75,9 @@ impl Shuffle {
         debug_assert!(place < self.end);
         let mut number = place;
         // Each round is a bijection of the numbers up to the mask: it multiplies by an odd number,
-        // adds, and folds a higher part into the lower. Walking on from a number below `end` comes
-        // back below it, at the latest where it began. The mask is less than twice `end`, so the
-        // mean walk takes two steps.
+        // adds, and folds a higher part into the lower. Repeated from a number below `end`, the
+        // rounds lead to a number below `end` again: at the latest to the first one. The mask is
+        // less than twice `end`, so that takes at most two repetitions on average.
         loop {
             for (factor, addend) in self.rounds {
                 number = number.wrapping_mul(factor).wrapping_add(addend) & self.mask;

@@ -1,4 +1,4 @@
-//! Recorded requests, replayed.
+//! Traces: recorded requests that are replayed.
 //!
 //! Where: in place of drawn requests, if a workload names a trace.
 //! Invariant: keys are numbered without gaps in order of first appearance; there is at least one
@@ -9,7 +9,7 @@ use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
 use crate::words::hex;
 use md5::{Digest, Md5};
 use simulate::trace::Trace;
-use simulate::unpacked::Unpacked;
+use simulate::unpacked::DecompressingReader;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,6 @@ const KEY_BYTES_MAX: u8 = 250;
 /// A recorded sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Replay {
-    /// The file that was read.
     pub(crate) path: PathBuf,
     /// Number of different keys.
     pub(crate) keys: u32,
@@ -36,17 +35,17 @@ pub(crate) struct Replay {
     pub(crate) sum: String,
 }
 
-/// A cache-trace's records besides the keys.
+/// The fields of a cache-trace except the keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Details {
-    /// The operation of each request.
     pub(crate) operations: Vec<Operation>,
-    /// The seconds that have requests, and the first request of each.
+    /// The seconds that have requests, each with the index of its first request.
     pub(crate) seconds: Vec<(u32, u32)>,
-    /// Bytes of each key; below, of its first value that is not empty.
+    /// Bytes of each key.
     pub(crate) key_bytes: Vec<u8>,
+    /// Bytes of the first value of each key that is not empty.
     pub(crate) value_bytes: Vec<u32>,
-    /// Number of requests whose operation has no verb here and was replaced by the nearest one.
+    /// Number of requests whose operation `Verb` lacks, so that the nearest verb replaces it.
     pub(crate) replaced: u64,
 }
 
@@ -59,7 +58,7 @@ pub(crate) struct Operation {
 }
 
 impl Replay {
-    /// Reads a trace, or its first `requests` requests if that is not 0.
+    /// Reads a trace; if `requests` is not 0, only that many of its first requests.
     pub(crate) fn read(path: &Path, requests: u64) -> Result<Replay, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("trace: {}: {why}", path.display()));
         let most = usize::try_from(requests).unwrap_or(REQUESTS_MAX).min(REQUESTS_MAX);
@@ -74,25 +73,26 @@ impl Replay {
             return Ok(Replay::new(path, keys, requests, None));
         }
         let file = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
-        let source =
-            Unpacked::new(BufReader::new(file)).map_err(|error| wrong(error.to_string()))?;
+        let source = DecompressingReader::new(BufReader::new(file))
+            .map_err(|error| wrong(error.to_string()))?;
         Replay::decode(path, BufReader::new(source), requests)
             .map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
-    /// True if a file, packed or not, begins like a CSV.
+    /// True if a file, compressed or not, begins like a cache-trace CSV.
     pub(crate) fn is_csv(path: &Path) -> bool {
         let first_line = || {
-            let source = Unpacked::new(BufReader::new(std::fs::File::open(path).ok()?)).ok()?;
+            let source =
+                DecompressingReader::new(BufReader::new(std::fs::File::open(path).ok()?)).ok()?;
             let mut row = Vec::new();
             BufReader::new(source).take(LINE_BYTES_MAX).read_until(b'\n', &mut row).ok()?;
             Some(row)
         };
-        let is_row = |row: Vec<u8>| row.starts_with(b"timestamp") || Fields::of(&row).is_some();
+        let is_row = |row: Vec<u8>| row.starts_with(b"timestamp") || Fields::parse(&row).is_some();
         first_line().is_some_and(is_row)
     }
 
-    /// The keys of the gets of a CSV.
+    /// The key of each get; empty if the trace records only keys.
     pub(crate) fn looked_up(&self) -> Vec<u32> {
         let operations = self.details.iter().flat_map(|details| &details.operations);
         let gets = self.requests.iter().zip(operations).filter(|(_, one)| one.verb == Verb::Get);
@@ -120,7 +120,7 @@ impl Replay {
             if line == 1 && row.starts_with(b"timestamp") {
                 continue;
             }
-            let fields = Fields::of(&row).ok_or_else(|| (line, expected(&row)))?;
+            let fields = Fields::parse(&row).ok_or_else(|| (line, expected(&row)))?;
             if requests.len() == REQUESTS_MAX {
                 let why = format!("more than {REQUESTS_MAX} requests; trace-requests takes fewer");
                 return Err((line, why));
@@ -159,8 +159,9 @@ impl Replay {
         Replay { path: path.to_owned(), keys, requests, details, sum }
     }
 
-    /// The time of a request in ns from the start: the requests of one second are spread over it.
-    /// `cursor` remembers the second, because the next request is near.
+    /// The time of a request in ns from the start: the requests of one second are spread evenly
+    /// over that second. `cursor` keeps the index of the second, from which the search for the next
+    /// request's second starts.
     pub(crate) fn due_ns(&self, request: usize, cursor: &mut usize) -> Option<u64> {
         let seconds = &self.details.as_ref()?.seconds;
         let first = |at: usize| seconds.get(at).map_or(self.requests.len(), |one| one.1 as usize);
@@ -175,7 +176,6 @@ impl Replay {
         Some(second * 1_000_000_000 + (request - first(*cursor)) as u64 * 1_000_000_000 / count)
     }
 
-    /// The length of the recording in ns.
     pub(crate) fn length_ns(&self) -> Option<u64> {
         let seconds = &self.details.as_ref()?.seconds;
         Some((u64::from(seconds.last()?.0 - seconds.first()?.0) + 1) * 1_000_000_000)
@@ -189,7 +189,7 @@ impl Details {
         self.replaced += u64::from(!is_exact);
         let bytes = if verb.writes() { value_bytes } else { 0 };
         self.operations.push(Operation { verb, value_bytes: bytes, exptime_s });
-        // If the clock is set back, the time stands still instead.
+        // If the recorded clock was set back, the latest second so far is used instead.
         let second = second.max(self.seconds.last().map_or(0, |last| last.0));
         if self.seconds.last().is_none_or(|last| last.0 < second) {
             self.seconds.push((second, request));
@@ -212,14 +212,14 @@ struct Fields<'a> {
     key: &'a [u8],
     key_bytes: u8,
     value_bytes: u32,
-    /// The verb, and true if it is exactly the operation.
+    /// The verb; true if it is exactly the recorded operation.
     verb: (Verb, bool),
     exptime_s: u32,
 }
 
 impl<'a> Fields<'a> {
     /// Splits a line. A key may contain commas: the other fields are counted from both ends.
-    fn of(row: &'a [u8]) -> Option<Fields<'a>> {
+    fn parse(row: &'a [u8]) -> Option<Fields<'a>> {
         let row = row.trim_ascii_end();
         let comma = row.iter().position(|byte| *byte == b',')?;
         let (second, rest) = (&row[..comma], &row[comma + 1..]);
@@ -243,7 +243,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The verb of a memcached operation, or the nearest one: an operation that writes is a SET.
+/// Returns the verb of a memcached operation and true; or, if `Verb` lacks the operation, the
+/// nearest verb and false.
 fn verb_of(name: &str) -> Option<(Verb, bool)> {
     match name {
         "get" => Some((Verb::Get, true)),

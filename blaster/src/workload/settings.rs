@@ -1,36 +1,36 @@
 //! The settings of a workload: one table that flags, files, `--help` and manifests share.
 //!
-//! Where: before a run. Invariant: a setting reads back what it prints as the same.
+//! Where: before a run. Invariant: the printed value of a setting is read as the same value.
 
-use super::draw::Whole;
-use super::gaps::{Gap, Pace};
+use super::draw::IntegerSampler;
+use super::gaps::{Gap, GapSampler};
+use super::key_file::KeyFile;
 use super::law::{Law, Usage};
-use super::listed::Listed;
 use super::mix::Mix;
 use super::popularity::{Popularity, Table};
 use super::replay::Replay;
 use super::{BATCH_MAX, EXPTIME_S_MAX, KEYS_MAX, VALUE_BYTES_MAX, Workload, WorkloadError};
-use crate::words::written_out;
+use crate::words::without_suffix;
 use std::path::Path;
 use std::sync::Arc;
 
 /// One setting: `--NAME VALUE`, or `NAME = VALUE` in a file.
 pub struct Setting {
-    /// Its name.
+    /// The setting's name.
     pub name: &'static str,
-    /// The placeholder of its value in `--help`.
+    /// The placeholder of the value in `--help`.
     pub value: &'static str,
-    /// Its help.
+    /// The explanation in `--help`.
     pub help: &'static str,
-    /// Changes it; paths are relative to the given folder.
+    /// Sets the value in a workload. Paths in the value are relative to the given folder.
     pub(crate) set: fn(&mut Workload, &str, &Path) -> Result<(), WorkloadError>,
-    /// Prints it; none if it is not set.
+    /// Formats the workload's value; none if the setting is not set.
     pub(crate) get: fn(&Workload) -> Option<String>,
 }
 
 /// Most times that a trace is replayed.
 const LOOPS_MAX: u64 = 1 << 32;
-/// Most bytes of a prefix, so that a number fits behind it.
+/// Most bytes of a prefix, so that a key's number fits after it.
 const PREFIX_BYTES_MAX: usize = 200;
 
 pub(crate) const KEY_SIZE: Usage = Usage {
@@ -44,20 +44,20 @@ pub(crate) const VALUE_SIZE: Usage = Usage {
 const BATCH: Usage = Usage::whole("batch", "keys", 1.0, BATCH_MAX as f64);
 const TTL: Usage = Usage::whole("ttl", "seconds", 0.0, EXPTIME_S_MAX as f64);
 
-/// A row of a distribution.
-macro_rules! drawn {
+/// A setting whose value is a distribution of numbers.
+macro_rules! law_setting {
     ($usage:expr, $field:ident, $help:expr) => {
         Setting {
             name: $usage.name,
             value: "HOW",
             help: $help,
-            set: |to, text, base| Drawn::parse(text, &$usage, base).map(|law| to.$field = law),
+            set: |to, text, base| SampledLaw::parse(text, &$usage, base).map(|law| to.$field = law),
             get: |of| Some(of.$field.law.to_string()),
         }
     };
 }
 
-/// A row of two words, of which the first is the default.
+/// A setting whose value is one of two words; the first word is the default.
 macro_rules! either {
     ($name:literal, $no:literal, $yes:literal, $field:ident, $help:expr) => {
         Setting {
@@ -75,10 +75,10 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "keys",
         value: "N",
-        help: "How many keys there are, 1 to 2^40",
+        help: "Number of keys, 1 to 2^40",
         set: |to, text, _| {
             let keys = count("keys", text, 1, KEYS_MAX)?;
-            let drawn = to.listed.as_ref().map_or(keys, |listed| listed.keys());
+            let drawn = to.key_file.as_ref().map_or(keys, |file| file.keys());
             to.table = table("keys", text, &to.popularity, drawn)?;
             to.keys = keys;
             Ok(())
@@ -88,21 +88,22 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "key-file",
         value: "PATH",
-        help: "The keys themselves, one a line, the most popular first, as many as there are; \
-               keys, key-size and key-prefix are not asked then",
+        help: "File of keys, one per line, the most popular first; it replaces keys, key-size and \
+               key-prefix",
         set: |to, text, base| {
-            let listed = Listed::read(&base.join(text))?;
-            to.table = table("key-file", text, &to.popularity, listed.keys())?;
-            to.listed = Some(Arc::new(listed));
+            let key_file = KeyFile::read(&base.join(text))?;
+            to.table = table("key-file", text, &to.popularity, key_file.keys())?;
+            to.key_file = Some(Arc::new(key_file));
             Ok(())
         },
-        get: |of| of.listed.as_ref().map(|listed| listed.path.display().to_string()),
+        get: |of| of.key_file.as_ref().map(|file| file.path.display().to_string()),
     },
     Setting {
         name: "population-seed",
         value: "N",
-        help: "Which keys are popular, and the sizes and bytes of each key and value (default 1); \
-               with another --seed the requests are another sample of the same population",
+        help: "Seed that determines which keys are popular, and the size and bytes of each key \
+               and value (default 1). With another --seed the requests are another sample of the \
+               same population",
         set: |to, text, _| {
             count("population-seed", text, 0, u64::MAX).map(|seed| to.population_seed = seed)
         },
@@ -111,7 +112,7 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "popularity",
         value: "WHICH",
-        help: "How often each key is asked for (below)",
+        help: "Distribution of the requests over the keys (below)",
         set: |to, text, base| {
             let popularity = Popularity::parse(text, base)?;
             to.table = table("popularity", text, &popularity, to.drawn_keys())?;
@@ -125,17 +126,18 @@ pub const SETTINGS: [Setting; 19] = [
         "run",
         "connection",
         per_connection,
-        "Do all connections ask for all keys, or each for an equal part of its own?"
+        "run: each connection requests all keys; connection: each has an equal part of the keys \
+         to itself"
     ),
-    drawn!(
+    law_setting!(
         KEY_SIZE,
         key_size,
-        "Bytes of a key, 1 to 250 (below); longer where its number does not fit in"
+        "Bytes of a key, 1 to 250 (below); a key is longer if its number does not fit"
     ),
     Setting {
         name: "key-prefix",
         value: "TEXT",
-        help: "What every key begins with; it counts as part of the size",
+        help: "Text with which every key begins; it counts as part of the size",
         set: |to, text, _| {
             let is_fit = |byte: u8| (0x21..=0x7e).contains(&byte);
             if text.len() > PREFIX_BYTES_MAX || !text.bytes().all(is_fit) {
@@ -147,19 +149,19 @@ pub const SETTINGS: [Setting; 19] = [
         },
         get: |of| (!of.key_prefix.is_empty()).then(|| of.key_prefix.clone()),
     },
-    drawn!(VALUE_SIZE, value_size, "Bytes of a value, 0 to 2^27 (below)"),
+    law_setting!(VALUE_SIZE, value_size, "Bytes of a value, 0 to 2^27 (below)"),
     either!(
         "value-size-per",
         "key",
         "request",
         size_per_request,
-        "Is a value's size drawn once for its key, or anew for each request?"
+        "key: a value's size is drawn once for its key; request: again for each request"
     ),
     Setting {
         name: "mix",
         value: "VERB=SHARE,...",
-        help: "Shares of get, set, delete, append, add and replace; a multiget counts as its keys. \
-               Or file:PATH",
+        help: "Shares of get, set, delete, append, add and replace, or file:PATH; each key of a \
+               multiget counts as one get",
         set: |to, text, base| Mix::parse(text, base).map(|mix| to.mix = mix),
         get: |of| Some(of.mix.to_string()),
     },
@@ -168,34 +170,38 @@ pub const SETTINGS: [Setting; 19] = [
         "drawn",
         "dealt",
         is_dealt,
-        "Are verbs drawn at random, or dealt in turn as evenly as their shares allow?"
+        "drawn: verbs are drawn at random; dealt: they take turns, as evenly as their shares allow"
     ),
     either!(
         "set-order",
         "drawn",
         "oldest",
         sets_oldest,
-        "Are the keys of sets drawn like those of gets, or is it the turn of the one that was set \
-         longest ago?"
+        "drawn: the keys of sets are drawn like those of gets; oldest: each set takes the key \
+         that was set longest ago"
     ),
-    drawn!(BATCH, batch, "Keys that one get asks for, 1 to 1024 (below)"),
+    law_setting!(BATCH, batch, "Keys of one get, 1 to 1024 (below)"),
     Setting {
         name: "gap",
         value: "HOW",
-        help: "The shape of the times between requests, in an open loop (below)",
+        help: "Distribution of the times between requests, in an open loop (below)",
         set: |to, text, base| {
             let gap = Gap::parse(text, base)?;
-            let pace = Pace::new(&gap).ok_or_else(|| no_table("gap", text))?;
-            (to.gap, to.pace) = (gap, pace);
+            let pace = GapSampler::new(&gap).ok_or_else(|| no_table("gap", text))?;
+            (to.gap, to.gap_sampler) = (gap, pace);
             Ok(())
         },
         get: |of| Some(of.gap.to_string()),
     },
-    drawn!(TTL, ttl, "Seconds that what is written lives, 0 (for ever) to 30 days (below)"),
+    law_setting!(
+        TTL,
+        ttl,
+        "Time to live of written items in seconds, 0 (for ever) to 30 days (below)"
+    ),
     Setting {
         name: "cache-aside",
         value: "yes|no",
-        help: "Is a get that misses followed by a set of that key, as applications do?",
+        help: "yes: a set of the same key follows each get that misses, as in applications",
         set: |to, text, _| {
             let text = text.replace("true", "yes").replace("false", "no");
             either("cache-aside", &text, ["no", "yes"]).map(|is| to.cache_aside = is)
@@ -205,9 +211,9 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "trace",
         value: "PATH",
-        help: "Replays a trace: numbers of keys (.u32.zst), to which the mix, sizes and ttl \
-               of this workload are added; or a cache-trace CSV (timestamp, key, key size, value \
-               size, client, operation, ttl; plain or .zst), which has its own",
+        help: "Replays a trace: key numbers (.u32.zst), for which this workload gives the mix, \
+               sizes and ttl; or a cache-trace CSV (timestamp, key, key size, value size, client, \
+               operation, ttl; plain or .zst), which records operations, sizes and ttl",
         set: |to, text, base| {
             let replay = Replay::read(&base.join(text), to.trace_requests);
             replay.map(|replay| to.trace = Some(Arc::new(replay)))
@@ -217,7 +223,7 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "trace-requests",
         value: "N",
-        help: "Takes only this many requests from the beginning of the trace; 0: all",
+        help: "Number of requests that are replayed, from the beginning of the trace; 0 means all",
         set: |to, text, _| {
             let requests = count("trace-requests", text, 0, u64::MAX)?;
             if let Some(trace) = &to.trace {
@@ -231,7 +237,8 @@ pub const SETTINGS: [Setting; 19] = [
     Setting {
         name: "trace-loops",
         value: "N",
-        help: "Replays the trace this many times; 0: until the run ends (default 1)",
+        help: "Number of times that the trace is replayed; 0 repeats it until the run ends \
+               (default 1)",
         set: |to, text, _| {
             count("trace-loops", text, 0, LOOPS_MAX).map(|loops| to.trace_loops = loops)
         },
@@ -246,27 +253,27 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// A law and its sampler.
 #[derive(Clone, Debug)]
-pub(crate) struct Drawn {
+pub(crate) struct SampledLaw {
     pub(crate) law: Law,
-    pub(crate) whole: Whole,
+    pub(crate) sampler: IntegerSampler,
 }
 
-impl Drawn {
-    fn parse(text: &str, usage: &Usage, base: &Path) -> Result<Drawn, WorkloadError> {
+impl SampledLaw {
+    fn parse(text: &str, usage: &Usage, base: &Path) -> Result<SampledLaw, WorkloadError> {
         let law = Law::parse(text, usage, base)?;
-        let whole = Whole::new(&law).ok_or_else(|| no_table(usage.name, text))?;
-        Ok(Drawn { law, whole })
+        let whole = IntegerSampler::new(&law).ok_or_else(|| no_table(usage.name, text))?;
+        Ok(SampledLaw { law, sampler: whole })
     }
 
-    pub(crate) fn fixed(value: u32) -> Drawn {
-        Drawn { law: Law::Fixed(f64::from(value)), whole: Whole::Fixed(value) }
+    pub(crate) fn fixed(value: u32) -> SampledLaw {
+        SampledLaw { law: Law::Fixed(f64::from(value)), sampler: IntegerSampler::Fixed(value) }
     }
 }
 
-/// Reads a whole number, which may have underscores between its digits, or k, m or g behind them.
+/// Reads a whole number, which may have underscores between its digits, or k, m or g after them.
 fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadError> {
     let digits = text.replace('_', "");
-    let digits = written_out(&digits);
+    let digits = without_suffix(&digits);
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.parse().ok().filter(|number| is_plain && (min..=max).contains(number));
     number.ok_or_else(|| {
@@ -274,7 +281,7 @@ fn count(name: &str, text: &str, min: u64, max: u64) -> Result<u64, WorkloadErro
     })
 }
 
-/// Reads one of two words; true if it is the second.
+/// Returns false for the first of two words, true for the second.
 fn either(name: &str, text: &str, words: [&str; 2]) -> Result<bool, WorkloadError> {
     let at = words.iter().position(|word| *word == text);
     let wrong = || WorkloadError(format!("{name}: {text}: must be {} or {}", words[0], words[1]));

@@ -1,18 +1,18 @@
 //! The deterministic sequence of requests of one driving thread.
 //!
-//! Where: the drive asks for the next request, and for the time at which it is due.
+//! Where: `drive` takes from it the next request, and the time at which that request is due.
 //! Invariant: the same workload, seed, thread and number of threads give the same sequence; another
 //! seed gives another sample of the same population. The threads of a run draw from disjoint parts
-//! of one random sequence, and share a trace. With `set-order` oldest, sets go round, in the order
-//! of filling, over the keys that this thread, or the connection, has filled, and no other thread
-//! sets them.
+//! of one random sequence, and share a trace. With `set-order` oldest, a thread (or a connection
+//! that has keys of its own) sets the keys that it has filled, in the order of filling, again and
+//! again; no other thread sets these keys.
 
 use super::gaps::{Gap, Rounding};
-use super::mix::Choice;
-use super::popularity::{Picks, Table};
+use super::mix::VerbSampler;
+use super::popularity::{KeySampler, Table};
 use super::random::{hash, seed_for, usage};
 use super::replay::Replay;
-use super::{Ask, Verb, Workload};
+use super::{Verb, Workload, WorkloadRequest};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::ops::Range;
@@ -29,40 +29,43 @@ pub struct Stream {
     /// The extra share of a gap that the first request waits, so that threads with equal gaps take
     /// turns.
     turn: f64,
-    choice: Choice,
+    choice: VerbSampler,
     /// One part for all connections, or one for each.
     parts: Vec<Part>,
     value_size_seed: u64,
-    replaying: Option<Replaying>,
-    /// True if all requests are of one drawn key, with no more to draw for it than its number.
+    trace_cursor: Option<TraceCursor>,
+    /// True if each request has one key, drawn from all keys, so that `pick` can draw it.
     is_plain: bool,
 }
 
-/// The keys that a connection asks for.
+/// The keys that a connection requests.
 #[derive(Debug)]
 struct Part {
     table: Arc<Table>,
-    picks: Picks,
-    /// The offset of the part's keys.
+    sampler: KeySampler,
+    /// The first key of the part.
     from: u64,
-    /// The keys that are set in turn; below, the next one.
+    /// The keys that are set in turn with `set-order` oldest.
     filled: Range<u64>,
+    /// The next key that is set in turn.
     oldest: u64,
 }
 
 /// A thread's position in a trace.
 #[derive(Debug)]
-struct Replaying {
+struct TraceCursor {
     trace: Arc<Replay>,
-    /// The next request of this thread; below, the step to the one after that.
+    /// The index of the next request of this thread.
     next: u64,
+    /// The difference from the index of one request of this thread to the next.
     step: u64,
     /// The end of the requests; none if the trace is replayed for ever.
     end: Option<u64>,
     second: usize,
-    /// The due time of the last request; below, of the one before it.
+    /// The due time of this thread's last request.
     due_ns: u64,
-    before_ns: u64,
+    /// The due time of the request before the last one of this thread.
+    previous_due_ns: u64,
 }
 
 impl Stream {
@@ -78,7 +81,7 @@ impl Stream {
         };
         let shares = workload.mix.shares(workload.keys_per_get());
         let share = workload.share(thread, threads);
-        // With more threads than keys, some threads have filled nothing.
+        // With more threads than keys, some threads have filled nothing: they set all keys in turn.
         let filled = if share.is_empty() { 0..workload.keys() } else { share };
         let has_order = workload.sets_oldest || workload.per_connection;
         Stream {
@@ -87,32 +90,32 @@ impl Stream {
             gap_random: random(usage::GAP),
             rounding: Rounding::default(),
             turn: f64::from(thread) / f64::from(threads),
-            choice: Choice::new(shares, workload.is_dealt),
+            choice: VerbSampler::new(shares, workload.is_dealt),
             parts: vec![Part {
                 table: Arc::clone(&workload.table),
-                picks: Picks::new(workload.keys(), workload.order_seed(), thread, threads),
+                sampler: KeySampler::new(workload.keys(), workload.order_seed(), thread, threads),
                 from: 0,
                 oldest: filled.start,
                 filled,
             }],
             value_size_seed: seed_for(workload.population_seed, usage::VALUE_SIZE),
-            replaying: workload
+            trace_cursor: workload
                 .trace
                 .as_ref()
-                .map(|trace| Replaying::new(trace, workload.trace_loops, thread, threads)),
-            is_plain: workload.batch.whole.fixed() == Some(1)
+                .map(|trace| TraceCursor::new(trace, workload.trace_loops, thread, threads)),
+            is_plain: workload.batch.sampler.fixed() == Some(1)
                 && workload.trace.is_none()
                 && !has_order,
         }
     }
 
-    /// Returns the stream of a thread with these of `all` connections, each of which has a part of
-    /// the keys to itself if the workload says so. Parts differ by one key at most.
+    /// Returns the stream of a thread that has these `connections` of `all`. If the workload gives
+    /// each connection a part of the keys, the sizes of the parts differ by at most one key.
     #[must_use]
     pub fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
         if self.workload.per_connection && !connections.is_empty() {
             let (workload, keys) = (&self.workload, self.workload.keys());
-            // With more connections than keys, some share one.
+            // With more connections than keys, some connections share a key.
             let share = |connection| {
                 let Range { start, end } = workload.share(connection, all);
                 let from = start.min(keys - 1);
@@ -122,63 +125,64 @@ impl Stream {
             let tables = workload.popularity.tables(&shares, keys);
             let part = |(filled, table): (Range<u64>, _)| {
                 let Range { start: from, end } = filled;
-                let picks = Picks::new(end - from, workload.order_seed(), 0, 1);
-                Part { table, picks, from, oldest: from, filled }
+                let sampler = KeySampler::new(end - from, workload.order_seed(), 0, 1);
+                Part { table, sampler, from, oldest: from, filled }
             };
             self.parts = shares.into_iter().zip(tables).map(part).collect();
         }
         self
     }
 
-    /// Makes `ask` the next request; false if a replayed trace has ended.
-    pub fn next(&mut self, ask: &mut Ask) -> bool {
-        self.next_on(0, ask)
+    /// Makes `request` the next request; false if a replayed trace has ended.
+    pub fn next(&mut self, request: &mut WorkloadRequest) -> bool {
+        self.next_on(0, request)
     }
 
-    /// Like `next`, but for a connection of the thread, which matters if each has its own keys.
-    pub fn next_on(&mut self, connection: usize, ask: &mut Ask) -> bool {
+    /// Like `next`, for one connection of the thread: it matters if connections have keys of their
+    /// own.
+    pub fn next_on(&mut self, connection: usize, request: &mut WorkloadRequest) -> bool {
         let connection = connection.min(self.parts.len() - 1);
-        ask.keys.clear();
-        (ask.value_bytes, ask.exptime_s) = (0, 0);
-        let recorded = match &mut self.replaying {
+        request.keys.clear();
+        (request.value_bytes, request.exptime_s) = (0, 0);
+        let recorded = match &mut self.trace_cursor {
             None => None,
-            Some(replaying) => match replaying.advance() {
+            Some(cursor) => match cursor.advance() {
                 None => return false,
                 Some(at) => Some(at),
             },
         };
-        let operation = match (&self.replaying, recorded) {
-            (Some(replaying), Some(at)) => {
-                ask.keys.push(u64::from(replaying.trace.requests[at]));
-                replaying.trace.details.as_ref().map(|details| details.operations[at])
+        let operation = match (&self.trace_cursor, recorded) {
+            (Some(cursor), Some(at)) => {
+                request.keys.push(u64::from(cursor.trace.requests[at]));
+                cursor.trace.details.as_ref().map(|details| details.operations[at])
             }
             _ => None,
         };
         if let Some(operation) = operation {
-            ask.verb = operation.verb;
-            (ask.value_bytes, ask.exptime_s) = (operation.value_bytes, operation.exptime_s);
+            request.verb = operation.verb;
+            (request.value_bytes, request.exptime_s) = (operation.value_bytes, operation.exptime_s);
             return true;
         }
-        ask.verb = self.choice.next(self.random.next_u64());
-        match ask.verb {
-            Verb::Get => self.fill(connection, ask),
-            Verb::Delete => self.first(connection, ask),
+        request.verb = self.choice.next(self.random.next_u64());
+        match request.verb {
+            Verb::Get => self.draw_batch(connection, request),
+            Verb::Delete => self.draw_one(connection, request),
             Verb::Set if self.workload.sets_oldest => {
-                let key = self.parts.get_mut(connection).map_or(0, Part::in_turn);
-                ask.keys.push(key);
-                (ask.value_bytes, ask.exptime_s) = self.sizes(key);
+                let key = self.parts.get_mut(connection).map_or(0, Part::next_oldest);
+                request.keys.push(key);
+                (request.value_bytes, request.exptime_s) = self.sizes(key);
             }
             Verb::Set | Verb::Append | Verb::Add | Verb::Replace => {
-                self.first(connection, ask);
-                let key = ask.keys.first().copied().unwrap_or(0);
-                (ask.value_bytes, ask.exptime_s) = self.sizes(key);
+                self.draw_one(connection, request);
+                let key = request.keys.first().copied().unwrap_or(0);
+                (request.value_bytes, request.exptime_s) = self.sizes(key);
             }
         }
         true
     }
 
-    /// Returns the verb and key of the next request, the same as `next` would make, if all requests
-    /// have one key and none is recorded. `sizes` gives the size and time to live of a write.
+    /// Returns the verb and key of the request that `next` would make, if each request has one key
+    /// that is drawn from all keys. For a write, `sizes` then draws its size and time to live.
     #[inline(always)]
     pub(crate) fn pick(&mut self) -> Option<(Verb, u64)> {
         if !self.is_plain {
@@ -188,92 +192,91 @@ impl Stream {
         Some((verb, self.draw(0)))
     }
 
-    /// Draws a key for a connection.
     #[inline(always)]
     fn draw(&mut self, connection: usize) -> u64 {
         let Some(part) = self.parts.get_mut(connection) else { return 0 };
-        part.from + part.picks.draw(&part.table, &mut self.random)
+        part.from + part.sampler.draw(&part.table, &mut self.random)
     }
 
     /// Draws the key of a request of one key, unless a trace has given it.
-    fn first(&mut self, connection: usize, ask: &mut Ask) {
-        if ask.keys.is_empty() {
-            ask.keys.push(self.draw(connection));
+    fn draw_one(&mut self, connection: usize, request: &mut WorkloadRequest) {
+        if request.keys.is_empty() {
+            request.keys.push(self.draw(connection));
         }
     }
 
     /// Draws the keys of a get; if a trace has given the first, it gives the others too.
-    fn fill(&mut self, connection: usize, ask: &mut Ask) {
-        let batch = &self.workload.batch.whole;
+    fn draw_batch(&mut self, connection: usize, request: &mut WorkloadRequest) {
+        let batch = &self.workload.batch.sampler;
         let count = match batch.fixed() {
             Some(count) => count as usize,
             None => batch.draw(self.random.next_u64()) as usize,
         };
-        while ask.keys.len() < count {
-            let key = match &mut self.replaying {
+        while request.keys.len() < count {
+            let key = match &mut self.trace_cursor {
                 None => self.draw(connection),
-                Some(replaying) => match replaying.advance() {
+                Some(cursor) => match cursor.advance() {
                     None => return,
-                    Some(at) => u64::from(replaying.trace.requests[at]),
+                    Some(at) => u64::from(cursor.trace.requests[at]),
                 },
             };
-            ask.keys.push(key);
+            request.keys.push(key);
         }
     }
 
-    /// The size and time to live of the last request's write.
+    /// Draws the size and the time to live that the last request writes for `key`.
     pub(crate) fn sizes(&mut self, key: u64) -> (u32, u32) {
         let Workload { value_size, ttl, size_per_request, .. } = &*self.workload;
-        let value_bytes = match value_size.whole.fixed() {
+        let value_bytes = match value_size.sampler.fixed() {
             Some(bytes) => bytes,
-            None if *size_per_request => value_size.whole.draw(self.random.next_u64()),
-            None => value_size.whole.draw(hash(self.value_size_seed, key)),
+            None if *size_per_request => value_size.sampler.draw(self.random.next_u64()),
+            None => value_size.sampler.draw(hash(self.value_size_seed, key)),
         };
-        let exptime_s = match ttl.whole.fixed() {
+        let exptime_s = match ttl.sampler.fixed() {
             Some(seconds) => seconds,
-            None => ttl.whole.draw(self.random.next_u64()),
+            None => ttl.sampler.draw(self.random.next_u64()),
         };
         (value_bytes, exptime_s)
     }
 
-    /// The time in ns between the departures of the previous request and the one that `next` made
-    /// last; for the first one, from the start. The workload's shape is scaled to `mean_ns`. A mean
-    /// of NaN leaves it unscaled (see `Workload::own_gap_ns`); if the workload then has no gaps of
-    /// its own, the gap is 0.
+    /// The gap in ns from the previous request to the request that `next` made last; for the first
+    /// request, from the start. The workload's gaps are scaled to the mean `mean_ns`. If `mean_ns`
+    /// is NaN, gaps are not scaled (see `Workload::own_gap_ns`); a workload without gaps of its own
+    /// then has gaps of 0.
     pub fn gap_ns(&mut self, mean_ns: f64) -> u64 {
         if self.workload.gap == Gap::Trace
-            && let Some(replaying) = &self.replaying
+            && let Some(cursor) = &self.trace_cursor
         {
-            let gap_ns = replaying.due_ns.saturating_sub(replaying.before_ns) as f64;
-            let own_ns = self.workload.own_gap_ns(u32::try_from(replaying.step).unwrap_or(1));
+            let gap_ns = cursor.due_ns.saturating_sub(cursor.previous_due_ns) as f64;
+            let own_ns = self.workload.own_gap_ns(u32::try_from(cursor.step).unwrap_or(1));
             let scale = if mean_ns.is_nan() { 1.0 } else { mean_ns / own_ns.unwrap_or(mean_ns) };
             return self.rounding.whole(gap_ns * scale);
         }
         let turn = std::mem::replace(&mut self.turn, 0.0);
-        let gap_ns = self.workload.pace.draw(mean_ns, &mut self.gap_random);
+        let gap_ns = self.workload.gap_sampler.draw(mean_ns, &mut self.gap_random);
         let turn_ns = if self.workload.gap == Gap::Fixed { turn * mean_ns } else { 0.0 };
         self.rounding.whole(gap_ns + turn_ns)
     }
 }
 
 impl Part {
-    /// The key that was set longest ago; moves on to the next.
-    fn in_turn(&mut self) -> u64 {
+    /// Returns the key that was set longest ago, and advances to the next.
+    fn next_oldest(&mut self) -> u64 {
         let key = self.oldest;
         self.oldest = if key + 1 < self.filled.end { key + 1 } else { self.filled.start };
         key
     }
 }
 
-impl Replaying {
-    fn new(trace: &Arc<Replay>, loops: u64, thread: u32, threads: u32) -> Replaying {
+impl TraceCursor {
+    fn new(trace: &Arc<Replay>, loops: u64, thread: u32, threads: u32) -> TraceCursor {
         let end = (loops > 0).then(|| (trace.requests.len() as u64).saturating_mul(loops));
         let (next, step) = (u64::from(thread), u64::from(threads));
         let trace = Arc::clone(trace);
-        Replaying { trace, next, step, end, second: 0, due_ns: 0, before_ns: 0 }
+        TraceCursor { trace, next, step, end, second: 0, due_ns: 0, previous_due_ns: 0 }
     }
 
-    /// The place in the trace of this thread's next request; moves on.
+    /// Returns the index in the trace of this thread's next request, and advances; none at the end.
     fn advance(&mut self) -> Option<usize> {
         if self.end.is_some_and(|end| self.next >= end) {
             return None;
@@ -284,7 +287,7 @@ impl Replaying {
         if let (Some(due_ns), Some(length_ns)) =
             (self.trace.due_ns(at, &mut self.second), self.trace.length_ns())
         {
-            self.before_ns = self.due_ns;
+            self.previous_due_ns = self.due_ns;
             self.due_ns = round.saturating_mul(length_ns).saturating_add(due_ns);
         }
         Some(at)

@@ -11,7 +11,7 @@ mod names;
 mod sequence;
 mod sizes;
 
-use super::{Ask, Stream, Workload};
+use super::{Stream, Workload, WorkloadRequest};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ fn made(preset: &str, settings: &[(&str, &str)]) -> Arc<Workload> {
 }
 
 /// The first requests of one thread.
-fn asks(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<Ask> {
+fn requests(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<WorkloadRequest> {
     let mut stream = Stream::new(workload, seed, 0, 1);
-    let mut ask = Ask::new();
-    (0..count).map_while(|_| stream.next(&mut ask).then(|| ask.clone())).collect()
+    let mut request = WorkloadRequest::new();
+    (0..count).map_while(|_| stream.next(&mut request).then(|| request.clone())).collect()
 }
 
 /// A folder that is removed when the test ends.
@@ -57,7 +57,8 @@ impl Drop for Folder {
 }
 
 /// The greatest distance between the samples' distribution and the given one (Kolmogorov and
-/// Smirnov), times the square root of their number: above `DISTANCE_MAX` in one case of a hundred.
+/// Smirnov), times the square root of the number of samples. It exceeds `DISTANCE_MAX` in one case
+/// of a hundred.
 fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
@@ -68,8 +69,8 @@ fn distance(samples: &mut [f64], share_below: impl Fn(f64) -> f64) -> f64 {
     samples.iter().enumerate().map(apart).fold(0.0, f64::max) * count.sqrt()
 }
 
-/// Like `distance`, but for whole numbers: only at the numbers, because between them neither
-/// distribution rises.
+/// Like `distance`, for whole numbers: it compares the distributions only at these numbers, because
+/// neither distribution rises between them.
 fn distance_of_whole(samples: &[u32], share_to: impl Fn(u32) -> f64) -> f64 {
     let mut counts = std::collections::BTreeMap::new();
     samples.iter().for_each(|value| *counts.entry(*value).or_insert(0_u64) += 1);

@@ -10,9 +10,9 @@ use super::random::fraction;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;
 
-/// Most ranks in the table: small enough for a core's cache.
+/// Most ranks in the table, which then fits a core's cache.
 const HEAD_MAX: u64 = 4096;
-/// Draws that may be rejected before one is taken nevertheless. Nine in ten are accepted.
+/// Number of draws that may be rejected; then the last one is taken. Nine in ten are accepted.
 const TRIES_MAX: usize = 64;
 
 /// The law for a number of keys.
@@ -21,17 +21,18 @@ pub(crate) struct Zipf {
     exponent: f64,
     keys: u64,
     head: u64,
-    /// A table of the head's ranks, with the tail as one more place.
+    /// A table of the head's ranks. The whole tail is its last place.
     alias: Alias,
-    /// The area under the density up to the first rank of the tail; below, up to the last.
+    /// The area under the density up to the first rank of the tail.
     area_from: f64,
+    /// The area under the density up to the last rank.
     area_to: f64,
     /// A draw within this distance of its rank need not be checked.
     near: f64,
 }
 
 impl Zipf {
-    /// Makes the law; none for no keys.
+    /// Returns none if `keys` is 0.
     pub(crate) fn new(exponent: f64, keys: u64) -> Option<Zipf> {
         let head = keys.min(HEAD_MAX);
         let density = |rank: f64| (-exponent * rank.ln()).exp();
@@ -55,7 +56,7 @@ impl Zipf {
         })
     }
 
-    /// Draws a rank, 0 the most popular.
+    /// Draws a rank. Rank 0 is the most popular.
     pub(crate) fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
         let rank = u64::from(self.alias.draw(random.next_u64()));
         if rank < self.head { rank } else { self.tail(random) }

@@ -1,6 +1,7 @@
 //! The real servers that tests start.
 //!
-//! Where: a part of tests that need real servers. Invariant: none; a test ends what it starts.
+//! Where: a module of tests that need real servers. Invariant: none; each test ends the servers
+//! that it starts.
 //!
 //! `MEMCACHED=path` names a memcached to use instead of the one on `PATH`.
 
@@ -9,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// The memcached to run, which may not be installed.
+/// Returns the memcached program to run, which may not be installed.
 pub(crate) fn memcached_program() -> OsString {
     std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into())
 }
 
-/// The options that memcached needs if root runs the tests.
+/// Returns the options that memcached needs if root runs the tests.
 pub(crate) fn as_root() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() { &["-u", "root"] } else { &[] }
 }
 
-/// The path of this build's server, which is built first if its sources have changed.
+/// Returns the path of this build's server. Builds it first if its sources have changed.
 pub(crate) fn hypostyle_program() -> PathBuf {
     static BUILT: Once = Once::new();
     let own = std::env::current_exe().unwrap();

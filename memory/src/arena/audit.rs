@@ -13,7 +13,7 @@ impl Arena {
     pub(crate) fn audit(&self, used: &BTreeSet<u32>, faults: &mut Vec<String>) {
         let mut ring_chunks = 0;
         for chunk in 0..self.chunks {
-            let (refs, _) = self.chains.seen(chunk);
+            let (refs, _) = self.chains.snapshot(chunk);
             let is_free = self.vacant.free(chunk / GROUP) & (1 << (chunk % GROUP)) != 0;
             match (used.contains(&chunk), is_free, refs) {
                 (true, false, _) | (false, true, 0) => {}
@@ -30,7 +30,7 @@ impl Arena {
         }
         for group in 0..self.chunks.div_ceil(GROUP) {
             if self.vacant.free(group) != 0 && !self.vacant.is_hinted(group) {
-                faults.push(format!("chunks from {} on are free, and hidden", group * GROUP));
+                faults.push(format!("chunks from {} on are free but have no hint", group * GROUP));
             }
         }
     }

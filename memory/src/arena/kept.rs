@@ -1,15 +1,15 @@
-//! Keeps received bytes in their chunk, to become a value or a part of one.
+//! Keeps received bytes in their chunk, so that they become a value or a part of a value.
 //!
 //! ```text
-//! received into    -- keep -->  a chain of two references, one of whoever has received, one `Kept`
-//! free             -- keep -->  nobody's, noted for the ring
-//!                  -- let_go -> the ring's; the chain has one reference less
+//! received chunk  -- keep -->     a chain with two references: the receiver's and `KeptBytes`'
+//! free chunk      -- keep -->     the spare: the received chunk's extent word has its number
+//! spare           -- recycle -->  the ring's; the receiver drops its reference to the chain
 //! ```
 //!
 //! Where: between an inbox, which shows the bytes in a chunk, and a value that lies there.
-//! Invariant: `keep` and `let_go` exchange one chunk for one, so that a ring always has the same
-//! number. Kept bytes do not change: their chunk becomes a ring's only after the last reference has
-//! gone, and whoever still reads the packet has one.
+//! Invariant: `keep` and `recycle` exchange one chunk for one, so that a ring's number of chunks
+//! never changes. Kept bytes do not change: their chunk becomes a ring's only after the last
+//! reference is dropped, and each reader of the packet has a reference.
 //! Source: the KV-Cache paper, section 4.1.3 (packet buffers that are values).
 
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -20,34 +20,35 @@ use crate::sync::Ordering;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Bytes that stay in the chunk they were received into, until this is dropped.
+/// Received bytes that stay in their chunk until this value is dropped.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptBytes {
     arena: Arc<Arena>,
-    /// The chunk; its extent is the kept bytes.
+    /// The chunk, whose extent covers the kept bytes.
     chunk: u32,
 }
 
 impl Arena {
-    /// Keeps received bytes in their chunk. `None` if the arena does not keep, the bytes lie
-    /// elsewhere, their chunk has kept bytes already, or no chunk is free for the ring in exchange.
+    /// Keeps received bytes in their chunk. `None` if `keeps` is false, the bytes lie outside the
+    /// arena, their chunk has kept bytes already, or no chunk is free for the ring in exchange.
     ///
-    /// The bytes must be shown by their receiver, who gives their chunk to `let_go` afterwards.
+    /// The caller must have the bytes from their receiver, which afterwards gives their chunk to
+    /// `recycle`.
     #[inline]
     #[must_use]
-    pub fn keep(self: &Arc<Self>, bytes: &[u8]) -> Option<Kept> {
+    pub fn keep(self: &Arc<Self>, bytes: &[u8]) -> Option<KeptBytes> {
         if !self.keeps || bytes.is_empty() {
             return None;
         }
         let (chunk, offset) = self.chunk_of(bytes.as_ptr())?;
         let is_kept = self.keep_in(chunk, (offset, bytes.len()));
-        is_kept.then(|| Kept { arena: Arc::clone(self), chunk })
+        is_kept.then(|| KeptBytes { arena: Arc::clone(self), chunk })
     }
 
-    /// Like `keep`, but for a range of a chunk. If true, the caller has a reference, and so has
-    /// whoever will let go of the chunk.
+    /// Like `keep`, but for a range of a chunk. If true, the chunk has two references: the caller's
+    /// and the receiver's, which `recycle` drops.
     pub(super) fn keep_in(&self, chunk: u32, (offset, bytes): (usize, usize)) -> bool {
-        if bytes > self.chunk_bytes - offset || self.chains.seen(chunk).0 > 0 {
+        if bytes > self.chunk_bytes - offset || self.chains.snapshot(chunk).0 > 0 {
             return false;
         }
         let Some(spare) = self.take_free() else { return false };
@@ -56,8 +57,8 @@ impl Arena {
             return false;
         }
         let extent = u64::from(spare) << 32 | (offset as u64) << 16 | bytes as u64;
-        // Relaxed, paired with the loads in `extent` and `let_go`: whoever lets go of the chunk has
-        // shown the bytes to this thread, and knows by other means that this has ended.
+        // Relaxed, paired with the loads in `extent` and `recycle`: the receiver, which calls
+        // `recycle`, gave the bytes to this thread and synchronises with it before the call.
         self.extents.word(chunk as usize).store(extent, Ordering::Relaxed);
         true
     }
@@ -66,25 +67,29 @@ impl Arena {
     /// or a free one if bytes of the chunk are kept.
     #[inline]
     #[must_use]
-    pub fn let_go(&self, chunk: u32) -> u32 {
-        // A chunk with kept bytes has at least the reference that is given back here.
-        if self.chains.seen(chunk).0 == 0 || plant::is(Fault::KeptChunkLent) {
+    pub fn recycle(&self, chunk: u32) -> u32 {
+        // A chunk with kept bytes has at least the reference that this call drops.
+        if self.chains.snapshot(chunk).0 == 0 || plant::is(Fault::KeptChunkLent) {
             return chunk;
         }
-        let extent = self.extents.word(chunk as usize).load(Ordering::Relaxed); // as it is set
+        // Relaxed: see `keep_in`.
+        let extent = self.extents.word(chunk as usize).load(Ordering::Relaxed);
         self.release(chunk);
         u32::try_from(extent >> 32).unwrap_or(chunk)
     }
 }
 
-impl Kept {
+impl KeptBytes {
     /// Keeps only this range of the bytes.
     ///
     /// # Panics
     /// The range is longer than the bytes.
     pub fn cut(&mut self, range: Range<usize>) {
         let (offset, bytes) = self.arena.extent(self.chunk);
-        assert!(range.start <= range.end && range.end <= bytes, "within what is kept");
+        assert!(
+            range.start <= range.end && range.end <= bytes,
+            "the range lies within the kept bytes"
+        );
         self.arena.set_extent(self.chunk, offset + range.start, range.len());
     }
 
@@ -96,12 +101,12 @@ impl Kept {
     pub(crate) fn into_chunk(self) -> u32 {
         // Dropping `self` gives its own reference back.
         let is_held = self.arena.hold(self.chunk);
-        debug_assert!(is_held, "it has a reference");
+        debug_assert!(is_held, "`self` holds a reference");
         self.chunk
     }
 }
 
-impl Deref for Kept {
+impl Deref for KeptBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -112,7 +117,7 @@ impl Deref for Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptBytes {
     fn drop(&mut self) {
         self.arena.release(self.chunk);
     }

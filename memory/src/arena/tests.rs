@@ -58,17 +58,17 @@ fn a_descriptor_keeps_its_chunk_and_those_behind_it_when_the_value_goes() {
         unsafe { arena.at(chunk).write_bytes(7, 2048) };
     }
     assert!(arena.hold(chunks[1]));
-    assert_eq!(arena.release(chunks[0]), 1, "the others are still being sent");
+    assert_eq!(arena.release(chunks[0]), 1, "the other two are still being sent");
     let read = |chunk: u32, at: usize| {
         // SAFETY: nobody writes to the chunk, because this test has all chunks that are in use.
         unsafe { arena.at(chunk).add(at).read() }
     };
     assert_eq!((read(chunks[1], 0), read(chunks[2], 2047)), (7, 7));
-    assert!(!arena.hold(chunks[0]), "it is free");
+    assert!(!arena.hold(chunks[0]), "the chunk is free");
     assert_eq!(arena.release(chunks[1]), 2);
     if cfg!(debug_assertions) {
         let all = chunks.iter().all(|&chunk| read(chunk, 2047) == OVERWRITTEN);
-        assert!(all, "a reader of what was given back would see it");
+        assert!(all, "a freed chunk is overwritten");
     }
     assert_eq!((arena.free(), faults(&arena, &[])), (3, vec![]));
 }
@@ -83,7 +83,7 @@ fn an_address_is_a_values_while_the_value_is_there() {
     for (none, why) in [
         (at(0), "a ring's"),
         (at(2 * 4096 - 1), "a ring's last byte"),
-        (at(3 * 4096), "a free one"),
+        (at(3 * 4096), "a free chunk's first byte"),
         (at(4 * 4096), "behind the arena"),
         (base.wrapping_sub(1).cast_const(), "before the arena"),
         (std::ptr::null(), "null"),
@@ -131,7 +131,7 @@ fn a_value_is_read_from_where_it_lies_in_its_chunks() {
     assert_eq!((arena.free(), faults(&arena, &[])), (8, vec![]));
 }
 
-/// Has a ring receive bytes at `offset` in a chunk, and shows them.
+/// Writes bytes at `offset` in a chunk, like a ring that receives, and returns them.
 fn received(arena: &Arena, chunk: u32, offset: usize, text: &[u8]) -> &'static [u8] {
     // SAFETY: the chunk is a ring's, into which only the test receives. It reads the bytes only
     // until it lets go of the chunk, and the arena lives longer than that.
@@ -156,9 +156,9 @@ fn what_is_kept_stays_where_it_was_received_and_the_ring_gets_another_chunk() {
         let text = vec![number; 100 * usize::from(number)];
         let shown = received(&arena, chunk, 300, &text);
         let kept = arena.keep(shown).expect("a free chunk");
-        assert!(kept.as_ptr() == shown.as_ptr(), "where it lies");
+        assert!(kept.as_ptr() == shown.as_ptr(), "the bytes stay in place");
         assert!(arena.keep(shown).is_none() && arena.keep(&shown[7..]).is_none(), "kept already");
-        let next = arena.let_go(chunk);
+        let next = arena.recycle(chunk);
         assert!(next != chunk && !ring.contains(&next));
         assert_eq!(arena.value_chunk_of(arena.at(next)), None, "a ring's");
         ring.push(next);
@@ -168,7 +168,7 @@ fn what_is_kept_stays_where_it_was_received_and_the_ring_gets_another_chunk() {
     let chunk = ring[0];
     let shown = received(&arena, chunk, 0, b"no chunk is free");
     assert!(arena.keep(shown).is_none());
-    assert_eq!(arena.let_go(chunk), chunk);
+    assert_eq!(arena.recycle(chunk), chunk);
     for &chunk in &ring {
         let _ = received(&arena, chunk, 0, &[9; 2048]);
     }
@@ -185,12 +185,12 @@ fn what_is_kept_outlives_its_keeper_while_the_packet_is_read() {
     let shown = received(&arena, 0, 42, b"a request, and its value");
     drop(arena.keep(&shown[19..]).expect("a free chunk"));
     assert_eq!((arena.free(), shown), (0, &b"a request, and its value"[..]));
-    // The bytes are not kept twice, because nobody could tell whose the reference is.
+    // The bytes are not kept twice: nobody could tell which `KeptBytes` has the reference.
     assert!(arena.keep(shown).is_none());
-    assert_eq!((arena.let_go(0), arena.free()), (1, 1));
+    assert_eq!((arena.recycle(0), arena.free()), (1, 1));
     let shown = received(&arena, 1, 0, b"the next");
     assert!(arena.keep(shown).is_some());
-    assert_eq!(arena.let_go(1), 0);
+    assert_eq!(arena.recycle(1), 0);
     assert_eq!((arena.free(), faults(&arena, &[])), (1, vec![]));
 }
 
@@ -204,18 +204,18 @@ fn what_is_kept_becomes_frames_of_a_value() {
         let shown = received(&arena, chunk, 60 * chunk as usize, text);
         arena.keep(shown).expect("a free chunk")
     });
-    let mut kept: Vec<Kept> = kept.collect();
+    let mut kept: Vec<KeptBytes> = kept.collect();
     kept[0].cut(17..26);
     kept[2].cut(0..13);
     assert_eq!([&kept[0][..], &kept[2][..]], [&b"the first"[..], b" and the last"]);
-    // Receivers let go before there is a value, or afterwards.
-    assert_eq!(arena.let_go(0), 3);
+    // Chunk 0 is recycled before the value exists, chunks 1 and 2 afterwards.
+    assert_eq!(arena.recycle(0), 3);
     let frames: Vec<u32> = kept.into_iter().map(|kept| memory.frame_of(kept)).collect();
     frames.windows(2).for_each(|two| memory.chain(two[0], two[1]));
     // SAFETY: the chain is this test's own.
     let pinned = unsafe { Pinned::hold(&memory, frames[0], 34) }.expect("held");
     assert_eq!(pinned.pieces().collect::<Vec<_>>().concat(), b"the first, the second and the last");
-    assert_eq!([arena.let_go(1), arena.let_go(2)], [4, 5]);
+    assert_eq!([arena.recycle(1), arena.recycle(2)], [4, 5]);
     assert_eq!((memory.release(frames[0]), arena.free()), (0, 5));
     assert_eq!(pinned.pieces().collect::<Vec<_>>().concat(), b"the first, the second and the last");
     drop(pinned);
@@ -236,7 +236,7 @@ fn what_is_no_rings_or_may_not_be_is_not_kept() {
 }
 
 #[test]
-#[should_panic(expected = "of the memory's own arena")]
+#[should_panic(expected = "kept in the memory's own arena")]
 fn what_is_kept_elsewhere_is_no_frame() {
     let (one, other) = (keeping(1, 1), keeping(1, 1));
     let memory = Memory::new(1 << 20, 1, 1).expect("address space").with_arena(Some(one));
@@ -251,6 +251,6 @@ fn the_audit_finds_chunks_that_are_lost_or_in_two_places() {
     assert_eq!(faults(&arena, &[1]), [""; 0]);
     assert_eq!(faults(&arena, &[1, 2]), ["chunk 2 is an item's, and free"]);
     arena.release(chunk);
-    assert!(arena.vacant.take_below(1).is_some(), "taken, and begun by nobody");
+    assert!(arena.vacant.take_below(1).is_some(), "a chunk is taken and gets no reference");
     assert_eq!(faults(&arena, &[]), ["rings have 2 chunks in place of 1"]);
 }

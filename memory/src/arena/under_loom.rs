@@ -81,14 +81,14 @@ fn a_chunk_that_is_sent_is_nobody_elses_before_its_completion() {
         assert!(arena.release(head) >= 1);
         for taken in [arena.take(), arena.take()].into_iter().flatten() {
             let was_sent = is_sent.load(Ordering::Relaxed) == 1;
-            assert!(taken != second || was_sent, "another's, while it is being sent");
+            assert!(taken != second || was_sent, "taken while it is being sent");
         }
         kernel.join().expect("completes");
     });
 }
 
-/// One column finds no free chunk and clears the hint, while another gives a chunk back. The next
-/// look finds that chunk.
+/// One column finds no free chunk and clears the hint, while another column gives a chunk back. The
+/// next `take` finds that chunk.
 #[test]
 fn a_chunk_given_back_during_a_look_is_found_by_the_next() {
     model(|| {
@@ -141,20 +141,20 @@ fn what_is_kept_is_nobody_elses_before_value_and_packet_have_gone() {
                 arena.set_extent(0, 310, 80);
                 arena.release(0);
                 if let Some(taken) = arena.take() {
-                    assert_eq!(taken, 0, "the other one is the ring's");
-                    assert_eq!(is_read.load(Ordering::Relaxed), 1, "while it is being read");
+                    assert_eq!(taken, 0, "the other chunk is the ring's");
+                    assert_eq!(is_read.load(Ordering::Relaxed), 1, "taken while it is being read");
                     arena.release(taken);
                 }
             })
         };
         is_read.store(1, Ordering::Relaxed);
-        assert_eq!(arena.let_go(0), 1);
+        assert_eq!(arena.recycle(0), 1);
         other.join().expect("ends");
         assert_eq!((arena.free(), arena.take()), (1, Some(0)));
     });
 }
 
-/// A reader has the chunk's number from before it was a ring's; then the chunk keeps another value.
+/// A reader has the number of a chunk that meanwhile became a ring's and now keeps another value.
 #[test]
 fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
     model(|| {
@@ -167,7 +167,7 @@ fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
                 let old = linked.load(Ordering::Acquire);
                 if old != NONE && arena.hold(old) {
                     if linked.load(Ordering::Acquire) == old {
-                        assert_eq!(arena.extent(old), (0, 0), "what the value was");
+                        assert_eq!(arena.extent(old), (0, 0), "the old value's extent");
                     }
                     arena.release(old);
                 }
@@ -177,12 +177,12 @@ fn a_reader_with_a_stale_number_frees_nothing_that_is_kept() {
         arena.release(old);
         // The ring gets a chunk, and bytes received into it are kept too.
         assert!(arena.keep_in(0, (300, 100)));
-        let next = arena.let_go(0);
+        let next = arena.recycle(0);
         let is_kept = arena.keep_in(next, (300, 100));
         reader.join().expect("reads");
         if is_kept {
-            assert_eq!(arena.chains.seen(next).0, 2);
-            assert_ne!(arena.let_go(next), next);
+            assert_eq!(arena.chains.snapshot(next).0, 2);
+            assert_ne!(arena.recycle(next), next);
             assert_eq!(arena.release(next), 1);
         }
         assert_eq!((arena.release(0), arena.free()), (1, 2));
@@ -199,8 +199,8 @@ fn what_two_would_keep_one_keeps() {
         };
         let is_ours = arena.keep_in(0, (400, 100));
         assert_ne!(is_ours, other.join().expect("ends"));
-        let given = arena.let_go(0);
-        assert!(given != 0 && arena.chains.seen(given).0 == 0);
+        let given = arena.recycle(0);
+        assert!(given != 0 && arena.chains.snapshot(given).0 == 0);
         assert_eq!((arena.release(0), arena.free()), (1, 2));
     });
 }

@@ -19,10 +19,10 @@ impl Memory {
             while frame != NONE {
                 let (chains, at) = self.chains(frame);
                 if at as usize >= chains.len() {
-                    faults.push(format!("frame {frame} of none is chained to {head}"));
+                    faults.push(format!("frame {frame}, chained to {head}, does not exist"));
                     break;
                 }
-                let (refs, _) = chains.seen(at);
+                let (refs, _) = chains.snapshot(at);
                 if refs != 1 {
                     faults.push(format!("frame {frame}, chained to {head}, has {refs} references"));
                 }
@@ -43,7 +43,7 @@ impl Memory {
         }
         (0..self.segments.count()).for_each(|segment| self.audit_cut(segment, &used, faults));
         if self.frames.in_flight_bytes() != 0 {
-            faults.push(format!("{} bytes are on their way in", self.frames.in_flight_bytes()));
+            faults.push(format!("{} bytes count as arriving", self.frames.in_flight_bytes()));
         }
     }
 
@@ -63,14 +63,14 @@ impl Memory {
             return;
         }
         if free == frames.all() {
-            faults.push(format!("segment {segment} is kept for no frame"));
+            faults.push(format!("segment {segment} is cut into frames that are all free"));
         }
         if free ^ frames.all() != in_use {
             let taken = free ^ frames.all();
             faults.push(format!("segment {segment} has frames {taken:x}, in use are {in_use:x}"));
         }
         if free != 0 && !frames.vacant.is_hinted(segment) {
-            faults.push(format!("segment {segment} has free frames that nobody looks for"));
+            faults.push(format!("segment {segment} has free frames but no hint"));
         }
     }
 }

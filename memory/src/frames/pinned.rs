@@ -1,8 +1,9 @@
 //! A reader's reference to the body of a large value.
 //!
-//! Where: a hit returns one to the connection, which sends the body straight from its frames.
-//! Invariant: the frames keep their contents as long as this reference lives, even without the
-//! item.
+//! Where: a hit returns a `Pinned` to the connection, which sends the body straight from its
+//! frames.
+//! Invariant: the frames keep their contents as long as a `Pinned` lives, even after the item is
+//! unlinked.
 //! Source: none.
 
 #![allow(unsafe_code, reason = "reads frames in the mapping")]
@@ -91,8 +92,8 @@ pub struct Pieces<'p> {
 }
 
 impl Pieces<'_> {
-    /// Returns the address and the length of the next piece; `None` if there is no more.
-    fn there(&self) -> Option<(*mut u8, usize)> {
+    /// Returns the address and the length of the next piece; `None` at the end of the body.
+    fn next_piece(&self) -> Option<(*mut u8, usize)> {
         let (frame, passed) = self.at;
         if self.left == 0 || frame == NONE {
             return None;
@@ -104,7 +105,7 @@ impl Pieces<'_> {
     /// Skips `bytes` of the bytes that are left.
     fn skip_bytes(&mut self, mut bytes: usize) {
         while bytes > 0
-            && let Some((_, there)) = self.there()
+            && let Some((_, there)) = self.next_piece()
         {
             let passed = bytes.min(there);
             (bytes, self.left) = (bytes - passed, self.left - passed);
@@ -120,12 +121,12 @@ impl<'p> Iterator for Pieces<'p> {
     type Item = &'p [u8];
 
     fn next(&mut self) -> Option<&'p [u8]> {
-        let (at, bytes) = self.there()?;
+        let (at, bytes) = self.next_piece()?;
         // SAFETY: the frame is in the chain to which a `Pinned` holds a reference, by the contract
         // of `hold`. It was filled before the chain was published, nobody writes to it afterwards,
         // and it is not freed while the reference lives; the piece borrows the `Pinned`, as this
-        // iterator does, so it does not outlive the reference. `there` returns only bytes of the
-        // frame that are the value's.
+        // iterator does, so it does not outlive the reference. `next_piece` returns only bytes of
+        // the frame that are the value's.
         let piece = unsafe { std::slice::from_raw_parts(at, bytes) };
         self.left -= bytes;
         self.at = (self.memory.next(self.at.0), 0);

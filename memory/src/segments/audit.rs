@@ -40,7 +40,9 @@ impl Segments {
                     faults.push(format!("segment {segment} is listed at node {node}"));
                 }
                 match listed.get_mut(segment as usize) {
-                    None => faults.push(format!("segment {segment} of none is listed {state:?}")),
+                    None => {
+                        faults.push(format!("segment {segment}, listed {state:?}, does not exist"))
+                    }
                     Some(Some(other)) => {
                         faults.push(format!("segment {segment} is listed {other:?} and {state:?}"))
                     }
@@ -61,7 +63,7 @@ impl Segments {
         }
     }
 
-    /// Iterates over a list's segments, even of a cyclic list, and at most one more than there are.
+    /// Iterates over a list's segments. If the list is cyclic, ends after `count() + 1` segments.
     fn list<'s>(&'s self, list: &AtomicU64) -> impl Iterator<Item = u32> + use<'s> {
         // Acquire, here and below, pairs with the Release in `push`.
         let mut next = low(list.load(Ordering::Acquire));

@@ -25,7 +25,7 @@ pub const UNSEALED: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// Not in use, in a free list.
+    /// Unused, in a free list.
     Free = 0,
     /// Columns append to it.
     Open = 1,
@@ -46,7 +46,7 @@ pub enum State {
 /// The fields that appends write.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Appended {
+pub(super) struct AppendFields {
     cursor: AtomicU64,
     end: AtomicU32,
     committed: AtomicU32,
@@ -59,7 +59,7 @@ pub(super) struct Appended {
 /// The fields that links, unlinks and walks write.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Lived {
+pub(super) struct LifeFields {
     live: AtomicU32,
     min_exp: AtomicU32,
     max_exp: AtomicU32,
@@ -77,8 +77,8 @@ pub(super) struct Lived {
 /// One segment's entry.
 #[derive(Debug)]
 pub struct Segment {
-    pub(super) appended: Appended,
-    pub(super) lived: Lived,
+    pub(super) appended: AppendFields,
+    pub(super) lived: LifeFields,
 }
 
 #[cfg(not(loom))]
@@ -91,15 +91,16 @@ pub struct Opening {
     pub cas_base: u64,
     /// The flush epoch.
     pub epoch: u32,
-    /// Its queue, and its number among the segments opened for that queue, as the log packs them.
+    /// The segment's queue, and its number among the segments opened for that queue, as the log
+    /// packs them.
     pub birth: u64,
-    /// The second in which it is opened.
+    /// The second in which the segment is opened.
     pub now: u32,
 }
 
 /// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reserved {
+pub enum Reservation {
     /// The bytes from this offset in the segment are the caller's.
     At(u32),
     /// The segment has no room. This call has sealed it, and the caller must queue it.
@@ -113,7 +114,7 @@ impl Segment {
     pub(super) fn new() -> Self {
         let zero = || AtomicU32::new(0);
         Self {
-            appended: Appended {
+            appended: AppendFields {
                 cursor: AtomicU64::new(0),
                 end: AtomicU32::new(UNSEALED),
                 committed: zero(),
@@ -122,7 +123,7 @@ impl Segment {
                 next: AtomicU32::new(NONE),
                 birth: AtomicU64::new(0),
             },
-            lived: Lived {
+            lived: LifeFields {
                 live: zero(),
                 min_exp: zero(),
                 max_exp: zero(),
@@ -164,14 +165,14 @@ impl Segment {
         appended.cursor.store(0, Ordering::Release);
     }
 
-    /// Reserves `bytes` of an open segment of `segment_bytes`. If `bytes` is more than a segment,
-    /// this only seals the segment.
-    pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reserved {
+    /// Reserves `bytes` of an open segment of `segment_bytes`. If `bytes` exceeds `segment_bytes`,
+    /// the call only seals the segment.
+    pub fn reserve(&self, bytes: u32, segment_bytes: u32) -> Reservation {
         // AcqRel: Acquire pairs with the Release in `open`. Reservations are ordered by the cursor
         // itself.
         let old = self.appended.cursor.fetch_add(u64::from(bytes), Ordering::AcqRel);
         if old + u64::from(bytes) <= u64::from(segment_bytes) {
-            return Reserved::At(u32::try_from(old).unwrap_or(u32::MAX));
+            return Reservation::At(u32::try_from(old).unwrap_or(u32::MAX));
         }
         match u32::try_from(old) {
             // Exactly one reservation crosses the segment's end. It began where the items end.
@@ -180,9 +181,9 @@ impl Segment {
                 // sees what the other wrote. Release pairs with the Acquire in `drainable` and
                 // `end`.
                 self.appended.end.store(end, Ordering::SeqCst);
-                Reserved::Sealed
+                Reservation::Sealed
             }
-            _ => Reserved::Full,
+            _ => Reservation::Full,
         }
     }
 
@@ -213,10 +214,10 @@ impl Segment {
     /// Number of bytes of the items and voids in the segment.
     #[must_use]
     pub fn committed(&self) -> u32 {
-        self.appended.committed.load(Ordering::Relaxed) // a number to look at
+        self.appended.committed.load(Ordering::Relaxed) // a hint
     }
 
-    /// Number of bytes that reservations have asked for, which may be more than a segment.
+    /// Number of bytes that were requested by `reserve`, which may be more than a segment.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.appended.cursor.load(Ordering::Relaxed) // a hint
@@ -226,7 +227,7 @@ impl Segment {
     #[inline]
     #[must_use]
     pub fn cas_base(&self) -> u64 {
-        // set before the segment's items were published
+        // Relaxed: set before the segment's items were published.
         self.appended.cas_base.load(Ordering::Relaxed)
     }
 
@@ -241,13 +242,13 @@ impl Segment {
     #[inline]
     #[must_use]
     pub fn birth(&self) -> u64 {
-        self.appended.birth.load(Ordering::Relaxed) // as `epoch`
+        self.appended.birth.load(Ordering::Relaxed) // as in `epoch`
     }
 
     /// The second in which the segment was opened.
     #[must_use]
     pub fn opened(&self) -> u32 {
-        self.lived.opened.load(Ordering::Relaxed) // as `epoch`
+        self.lived.opened.load(Ordering::Relaxed) // as in `epoch`
     }
 
     /// Notes that the first `bytes` are populated: they were written to.
@@ -295,10 +296,10 @@ impl Segment {
     }
 
     /// Counts all items as unlinked and returns the number of their bytes. If another column has
-    /// yet to count an item that it unlinked, the sum becomes negative later, which `miscounted`
-    /// shows.
+    /// yet to count an item that it unlinked, `live` becomes negative later, and `miscounted`
+    /// returns the difference.
     pub fn unlink_all(&self) -> u32 {
-        self.lived.live.swap(0, Ordering::AcqRel) // as `unlink`
+        self.lived.live.swap(0, Ordering::AcqRel) // as in `unlink`
     }
 
     /// Notes that the segment's owner has unlinked items without counting their bytes: from now on
@@ -313,8 +314,8 @@ impl Segment {
         self.lived.uncounted.load(Ordering::Relaxed) != 0 // as in `set_uncounted`
     }
 
-    /// The bytes that were unlinked but not counted, or, below 0, that were counted twice. For a
-    /// retired segment, after all columns have passed a quiescent point.
+    /// The number of bytes that were unlinked but not counted; negative for bytes that were counted
+    /// twice. Call it for a retired segment after all columns have passed a quiescent point.
     #[must_use]
     pub fn miscounted(&self) -> i32 {
         // Acquire pairs with the Release of `unlink`.
@@ -369,8 +370,8 @@ impl Segment {
         }
     }
 
-    /// Lowers the earliest exptime to `exptime`. Call it after an item got this exptime, which is
-    /// earlier than the one before.
+    /// Lowers the earliest exptime to `exptime`. Call it after an item's exptime was lowered to
+    /// `exptime`.
     ///
     /// It is not enough to call `raise_exp` first: a walk may reset the earliest exptime after that
     /// call, and then read the item's old exptime. With a fence on both sides, one of two things
@@ -389,14 +390,14 @@ impl Segment {
         self.lived.due.load(Ordering::Relaxed) // ordered by the calendar, which has it too
     }
 
-    /// Sets `due`.
+    /// Sets the second in which a walk must next look for expired items.
     pub fn set_due(&self, due: u32) {
-        self.lived.due.store(due, Ordering::Relaxed); // as `due`
+        self.lived.due.store(due, Ordering::Relaxed); // as in `due`
     }
 
-    /// Lowers `due`; false if `due` was not later.
+    /// Lowers the second of the next walk to `due`; false if it was not later.
     pub fn lower_due(&self, due: u32) -> bool {
-        self.lived.due.fetch_min(due, Ordering::Relaxed) > due // as `due`
+        self.lived.due.fetch_min(due, Ordering::Relaxed) > due // as in `due`
     }
 
     /// The second in which a background walk last went through the segment.
@@ -432,8 +433,8 @@ impl Segment {
         self.lived.state.store(state as u32, Ordering::Release); // pairs with `is`, `change`
     }
 
-    /// Changes the state from `from` to `to`, which makes the caller the owner; false if it was
-    /// another.
+    /// Changes the state from `from` to `to`, which makes the caller the owner; false if the state
+    /// was not `from`.
     pub fn change(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
         // AcqRel pairs with itself and with `set_state`.

@@ -1,7 +1,7 @@
 //! Tests of one segment's entry, and of the lists through which segments go.
 //!
-//! Where: below the store, without one; what threads do to each other is left to `under_loom`.
-//! Invariant: each number that a column decides by is the one that was counted.
+//! Where: below the store, on one thread; `under_loom` tests races.
+//! Invariant: each number on which a column bases a decision is the expected one.
 //! Source: none.
 
 #![allow(unsafe_code, reason = "a column passes its quiescent point")]
@@ -17,13 +17,13 @@ fn a_segment_is_drainable_with_the_last_commit_after_it_was_sealed() {
     assert_eq!((segment.cas_base(), segment.epoch(), segment.birth()), (7, 5, 3));
     assert_eq!((segment.opened(), segment.end()), (9, UNSEALED));
     let reserved = [400, 500].map(|bytes| segment.reserve(bytes, 1000));
-    assert_eq!(reserved, [Reserved::At(0), Reserved::At(400)]);
+    assert_eq!(reserved, [Reservation::At(0), Reservation::At(400)]);
     assert!(!segment.commit(400) && !segment.drainable());
-    assert_eq!(segment.reserve(101, 1000), Reserved::Sealed);
-    assert_eq!(segment.reserve(1, 1000), Reserved::Full);
+    assert_eq!(segment.reserve(101, 1000), Reservation::Sealed);
+    assert_eq!(segment.reserve(1, 1000), Reservation::Full);
     assert_eq!((segment.end(), segment.committed(), segment.reserved()), (900, 400, 1002));
     assert!(!segment.drainable(), "500 bytes are being written");
-    assert!(segment.commit(500) && segment.drainable(), "the last one");
+    assert!(segment.commit(500) && segment.drainable(), "the last commit");
 }
 
 #[test]
@@ -31,9 +31,9 @@ fn a_full_segment_has_room_for_nothing_but_its_last_byte() {
     let segments = Segments::new(1, 1).unwrap();
     let segment = segments.get(0);
     segment.open(Opening::default());
-    assert_eq!(segment.reserve(1000, 1000), Reserved::At(0));
+    assert_eq!(segment.reserve(1000, 1000), Reservation::At(0));
     assert!(!segment.commit(1000), "it is not sealed");
-    assert_eq!(segment.reserve(8, 1000), Reserved::Sealed);
+    assert_eq!(segment.reserve(8, 1000), Reservation::Sealed);
     assert!(segment.end() == 1000 && segment.drainable());
 }
 
@@ -71,7 +71,7 @@ fn what_is_linked_and_unlinked_adds_up() {
     assert!(!segment.has_frames() && segment.live() == 100 && segment.max_exp() == u32::MAX);
     segment.link(50, 7, true);
     assert!(segment.has_frames() && segment.live() == 150 && segment.min_exp() == 7);
-    assert!(!segment.unlink(100) && segment.unlink(50), "the last one is told");
+    assert!(!segment.unlink(100) && segment.unlink(50), "only the last unlink returns true");
     segment.link(30, 0, false);
     assert_eq!((segment.unlink_all(), segment.live()), (30, 0));
     segment.unlink(30);
@@ -109,7 +109,7 @@ fn a_retired_segment_is_free_when_every_column_has_passed() {
     assert_eq!(segments.take(1), Some(0), "a warm one first");
     assert_eq!(segments.take(1), None, "one is kept");
     segments.get(0).open(Opening::default());
-    assert_eq!(segments.get(0).reserve(2000, 1000), Reserved::Sealed);
+    assert_eq!(segments.get(0).reserve(2000, 1000), Reservation::Sealed);
     // SAFETY: nothing is read.
     unsafe { quiescence.pass(0) };
     segments.retire(0, &quiescence);

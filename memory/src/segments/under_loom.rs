@@ -120,7 +120,7 @@ fn no_more_come_back_than_may_be() {
         let segment = shared.segments.take(0).expect("one for each");
         shared.segments.withhold(segment);
         shared.segments.restore(1, |_| ());
-        assert!(shared.segments.free() <= 1, "two columns made up for the one that was lacking");
+        assert!(shared.segments.free() <= 1, "two columns restored a segment, one was lacking");
     });
 }
 
@@ -170,12 +170,12 @@ fn a_segment_is_sealed_once_and_drainable_when_all_is_committed() {
             let mut sealed = 0;
             for bytes in [40, 40] {
                 match segment.reserve(bytes, 64) {
-                    Reserved::At(_) => {
-                        assert!(!segment.drainable(), "a place not committed");
+                    Reservation::At(_) => {
+                        assert!(!segment.drainable(), "a reservation is not committed");
                         segment.commit(bytes);
                     }
-                    Reserved::Sealed => sealed += 1,
-                    Reserved::Full => {}
+                    Reservation::Sealed => sealed += 1,
+                    Reservation::Full => {}
                 }
             }
             sealed

@@ -1,65 +1,64 @@
-//! A bounded mailbox: hands things from any thread to one thread.
+//! A bounded mailbox: passes messages from any thread to one thread, its owner.
 //!
-//! Where: beside the path of a request; columns hand connections to each other.
-//! Invariant: a thing that was put in is taken out once, and in the order of putting. A thing that
-//! cannot be put in stays with its sender: when the box is full, and when its owner takes no more.
-//! Nothing allocates after `new`, and the lock is held while a few bytes are moved or two pointers
-//! swapped.
+//! Where: outside the path of a request; columns give connections to each other.
+//! Invariant: a message that was put in is taken out once, in the order of the `put` calls. If the
+//! mailbox is full or closed, the message stays with its sender. Nothing allocates after `new`, and
+//! the lock is held only while a few bytes are moved or two pointers swapped.
 
 use std::mem;
 
 use super::{Mutex, MutexGuard, lock_soon};
 
-/// A mailbox. Any thread puts things in; its owner takes them all out.
+/// A mailbox. Any thread puts messages in; the owner takes them all out.
 #[derive(Debug)]
 pub struct Mailbox<T>(Mutex<Inside<T>>);
 
 #[derive(Debug)]
 struct Inside<T> {
-    letters: Vec<T>,
-    letters_max: usize,
+    messages: Vec<T>,
+    messages_max: usize,
     is_closed: bool,
 }
 
 impl<T> Mailbox<T> {
-    /// Makes a mailbox for at most `letters_max` things at a time.
+    /// Makes a mailbox for at most `messages_max` messages at a time.
     #[must_use]
-    pub fn new(letters_max: usize) -> Mailbox<T> {
-        let letters = Vec::with_capacity(letters_max);
-        Mailbox(Mutex::new(Inside { letters, letters_max, is_closed: false }))
+    pub fn new(messages_max: usize) -> Mailbox<T> {
+        let messages = Vec::with_capacity(messages_max);
+        Mailbox(Mutex::new(Inside { messages, messages_max, is_closed: false }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside<T>> {
         lock_soon(&self.0)
     }
 
-    /// Puts `letter` in. The caller must wake the owner afterwards, who looks once per wake.
+    /// Puts `message` in. The caller must wake the owner afterwards: the owner takes once per wake.
     ///
     /// # Errors
-    /// Returns `letter` if there is no room, or if the mailbox is closed.
-    pub fn put(&self, letter: T) -> Result<(), T> {
+    /// Returns `message` if there is no room, or if the mailbox is closed.
+    pub fn put(&self, message: T) -> Result<(), T> {
         let mut inside = self.lock();
-        if inside.is_closed || inside.letters.len() >= inside.letters_max {
-            return Err(letter);
+        if inside.is_closed || inside.messages.len() >= inside.messages_max {
+            return Err(message);
         }
-        inside.letters.push(letter);
+        inside.messages.push(message);
         Ok(())
     }
 
-    /// Takes all out, into the empty `letters`, whose memory the box uses from now on. Call it
+    /// Takes all out, into the empty `messages`, whose memory the mailbox uses from now on. Call it
     /// after clearing the wake, so that a later `put` wakes the owner again.
-    pub fn take(&self, letters: &mut Vec<T>) {
-        debug_assert!(letters.is_empty(), "what is there would be put in again");
+    pub fn take(&self, messages: &mut Vec<T>) {
+        debug_assert!(messages.is_empty(), "messages left in the vector would be put in again");
         let mut inside = self.lock();
-        letters.reserve_exact(inside.letters_max);
-        mem::swap(&mut inside.letters, letters);
+        messages.reserve_exact(inside.messages_max);
+        mem::swap(&mut inside.messages, messages);
     }
 
-    /// Takes all out for the last time; from now on `put` fails.
+    /// Takes all messages out for the last time; from now on `put` fails.
     pub fn close(&self) -> Vec<T> {
         let mut inside = self.lock();
         inside.is_closed = true;
-        mem::take(&mut inside.letters)
+        mem::take(&mut inside.messages)
     }
 }
 
@@ -71,12 +70,12 @@ mod tests {
     #[test]
     fn a_full_box_and_a_closed_one_give_the_letter_back() {
         let mailbox = Mailbox::new(2);
-        assert_eq!([1, 2, 3].map(|letter| mailbox.put(letter)), [Ok(()), Ok(()), Err(3)]);
+        assert_eq!([1, 2, 3].map(|message| mailbox.put(message)), [Ok(()), Ok(()), Err(3)]);
         let mut taken = Vec::new();
         mailbox.take(&mut taken);
         assert_eq!(taken, [1, 2]);
         taken.clear();
-        assert_eq!([4, 5, 6].map(|letter| mailbox.put(letter)), [Ok(()), Ok(()), Err(6)]);
+        assert_eq!([4, 5, 6].map(|message| mailbox.put(message)), [Ok(()), Ok(()), Err(6)]);
         assert_eq!(mailbox.close(), [4, 5]);
         assert_eq!(mailbox.put(7), Err(7));
         mailbox.take(&mut taken);
@@ -97,33 +96,33 @@ mod under_loom {
     struct Owned(Arc<(Mailbox<u32>, AtomicBool)>);
 
     impl Owned {
-        fn new(letters_max: usize) -> Owned {
-            Owned(Arc::new((Mailbox::new(letters_max), AtomicBool::new(false))))
+        fn new(messages_max: usize) -> Owned {
+            Owned(Arc::new((Mailbox::new(messages_max), AtomicBool::new(false))))
         }
 
-        /// Gives letters like a column; returns the sum of those that the box does not take.
-        fn give(&self, letters: [u32; 2]) -> u32 {
-            let kept = letters.into_iter().filter(|letter| self.0.0.put(*letter).is_err()).sum();
-            // In one step, like an eventfd counts. Release pairs with the Acquire of `look`; the
-            // real system calls order more.
+        /// Puts messages in like a column; returns the sum of those that the mailbox refuses.
+        fn give(&self, messages: [u32; 2]) -> u32 {
+            let kept = messages.into_iter().filter(|message| self.0.0.put(*message).is_err()).sum();
+            // In one step, like a write to an eventfd. Release pairs with the Acquire of `look`;
+            // the real system calls order more.
             self.0.1.swap(true, Ordering::Release);
             kept
         }
 
-        /// Looks like a woken column: returns the sum of the letters taken, 0 if it was not woken.
+        /// Takes messages like a woken column; returns their sum, or 0 if there was no wake.
         fn look(&self, last: &mut u32) -> u32 {
             let mut taken = Vec::new();
             if self.0.1.swap(false, Ordering::Acquire) {
                 self.0.0.take(&mut taken);
             }
-            // Each sender's letters arrive in order; here there is one sender.
-            let sorted = taken.iter().all(|letter| std::mem::replace(last, *letter) < *letter);
+            // The messages of a sender arrive in order, and this test has one sender.
+            let sorted = taken.iter().all(|message| std::mem::replace(last, *message) < *message);
             assert!(sorted, "{taken:?}");
             taken.into_iter().sum()
         }
     }
 
-    /// In every interleaving each letter is taken once, in order, or kept by its sender; and
+    /// In every interleaving each message is taken once, in order, or kept by its sender; and
     /// nothing is left after the last wake.
     #[test]
     fn a_letter_is_taken_once_and_no_wake_is_lost() {
@@ -136,19 +135,19 @@ mod under_loom {
             let kept = thread.join().unwrap();
             taken += owned.look(&mut last);
             assert_eq!(kept + taken, 15, "{kept} kept, {taken} taken");
-            assert!(owned.0.0.close().is_empty(), "what nobody was woken for");
+            assert!(owned.0.0.close().is_empty(), "a message without a wake");
         });
     }
 
-    /// The owner closes the box while two senders put letters in: each letter is with one of the
-    /// three.
+    /// The owner closes the mailbox while two senders put messages in: afterwards the owner or the
+    /// sender has each message.
     #[test]
     fn a_letter_that_comes_while_the_owner_stops_is_not_lost() {
         loom::model(|| {
             let owned = Owned::new(3);
-            let threads = [[1, 2], [4, 8]].map(|letters| {
+            let threads = [[1, 2], [4, 8]].map(|messages| {
                 let sender = owned.clone();
-                thread::spawn(move || sender.give(letters))
+                thread::spawn(move || sender.give(messages))
             });
             let closed: u32 = owned.0.0.close().into_iter().sum();
             let kept: u32 = threads.into_iter().map(|it| it.join().unwrap()).sum();

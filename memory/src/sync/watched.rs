@@ -26,8 +26,8 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` without scheduling points, which is several times faster. For work that a test does
-/// while it has no other thread.
+/// Runs `work` without scheduling points, which is several times faster. The test must have no
+/// other thread meanwhile.
 pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     let before = ALONE.replace(true);
     let done = work();
@@ -78,7 +78,7 @@ macro_rules! atomic {
         pub struct $name(std::sync::atomic::$name);
 
         const _: () =
-            assert!(size_of::<$name>() == size_of::<$value>(), "as the one it stands for");
+            assert!(size_of::<$name>() == size_of::<$value>(), "the size of the original type");
 
         impl $name {
             /// Like the standard library's.
@@ -112,7 +112,7 @@ macro_rules! atomic {
             /// Like the standard library's.
             ///
             /// # Errors
-            /// The value was not `current`: this was it.
+            /// The value was not `current`. The error is the value.
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -127,7 +127,7 @@ macro_rules! atomic {
             /// Like the standard library's: a load, and exchanges until one succeeds.
             ///
             /// # Errors
-            /// `change` refused this value.
+            /// `change` returned `None`. The error is the value that it got.
             pub fn fetch_update(
                 &self,
                 set_order: Ordering,

@@ -5,9 +5,9 @@
 //! | len  | level | type | value ...     the next begins at a multiple of 8
 //! ```
 //!
-//! Where: below `inbox`, which reads them, and `outbox`, which writes them; `in_place` reads those
-//! that report completed sends.
-//! Invariant: only bytes that the kernel says it wrote are read.
+//! Where: below `inbox`, which reads control messages, and `outbox`, which writes them; `in_place`
+//! reads control messages that report completed sends.
+//! Invariant: at most the number of bytes that the kernel has written is read.
 //! Source: cmsg(3); `struct cmsghdr` of a 64-bit Linux.
 
 /// Size of the room for control messages: one of `UDP_GRO` or `UDP_SEGMENT` (24 bytes) and one of
@@ -25,7 +25,7 @@ pub(crate) struct Control(pub(crate) [u8; CONTROL_BYTES]);
 impl Control {
     pub(crate) const EMPTY: Control = Control([0; CONTROL_BYTES]);
 
-    /// Writes a message behind the first `bytes` bytes; returns the new number of bytes. A message
+    /// Writes a message after the first `bytes` bytes; returns the new number of bytes. A message
     /// for which there is no room is left out.
     pub(super) fn push(&mut self, bytes: usize, level: i32, kind: i32, value: &[u8]) -> usize {
         let len = HEAD_BYTES + value.len();
@@ -38,7 +38,7 @@ impl Control {
         end
     }
 
-    /// Iterates over the messages in the first `bytes` bytes: level, type and value of each.
+    /// Iterates over the messages in the first `bytes` bytes: their levels, types and values.
     pub(crate) fn read(&self, bytes: usize) -> Messages<'_> {
         Messages(self.0.get(..bytes).unwrap_or(&self.0))
     }

@@ -1,13 +1,14 @@
 //! Received datagrams.
 //!
 //! ```text
-//! slot   | datagram        |          one, or
-//!        | d0 | d1 | d2 | d3 |        a burst: equally long but for the last, all from one sender
+//! slot   | datagram        |          one datagram, or
+//!        | d0 | d1 | d2 | d3 |        a burst: of equal length except the last, from one sender
 //! ```
 //!
-//! Where: a column's receive, before its turn; a load generator's answers.
+//! Where: a column's receive, before the turn that executes requests; a load generator's answers.
 //! Invariant: `datagrams` shows only whole datagrams. A datagram that is longer than its slot is
-//! counted as cut and not shown; in a burst longer than its slot, those that fit whole are shown.
+//! counted as cut and not shown; of a burst longer than its slot, the datagrams that fit whole are
+//! shown.
 //! Source: recvmmsg(2); udp(7), `UDP_GRO`.
 #![allow(unsafe_code, reason = "rustix lacks recvmmsg, which is called as in C")]
 
@@ -20,15 +21,15 @@ use std::slice::{self, ChunksExact};
 use memory::plant::{Fault, is};
 
 use super::control::{CONTROL_BYTES, Control};
-use super::peer::{ADDRESS_BYTES, Asked, Peer};
+use super::peer::{ADDRESS_BYTES, Destination, Peer};
 use super::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
 use crate::xdp::Pieces;
 
 /// Size of a slot that holds every datagram and every burst.
 pub const SLOT_BYTES_MAX: usize = 1 << 16;
-/// Slots begin an odd number of cache lines apart: at a power of two their first cache lines, the
-/// only ones that short requests touch, would displace each other from the cache.
+/// Size of a cache line. Slots begin an odd number of cache lines apart. At a power of two, their
+/// first cache lines, which even short requests use, would evict each other from the cache.
 const LINE_BYTES: usize = 64;
 
 /// Room for the datagrams of one `receive`.
@@ -39,14 +40,14 @@ pub struct Inbox {
     arrivals: Box<[Arrival]>,
     /// Number of slots that the last call filled.
     filled: usize,
-    /// Number of slots that the next call offers to the kernel, a few more than will be filled:
-    /// each one costs a little, and a slot that stays empty shows that no datagram waits.
-    asked: usize,
+    /// Number of slots that the next call offers to the kernel, a few more than are likely to be
+    /// filled: an offered slot costs time, but an empty slot shows that no more datagrams wait.
+    offered: usize,
     /// Most slots that one `receive` offers.
-    asked_max: usize,
+    offered_max: usize,
 }
 
-/// The contents of a slot, and what the kernel writes beside them.
+/// A slot's sender, control messages and numbers of bytes, as the kernel has reported them.
 #[derive(Debug)]
 struct Arrival {
     peer: Peer,
@@ -65,13 +66,14 @@ pub struct Received {
     pub datagrams: usize,
     /// Number of datagrams that were longer than their slot.
     pub cut: usize,
-    /// Number of frames refused as damaged or not ours; 0 for sockets, where the kernel drops them.
+    /// Number of frames rejected by `wire` as damaged or not ours; 0 for sockets, because the
+    /// kernel drops such frames.
     pub damaged: usize,
     /// True if the socket is empty: an edge-triggered epoll will report the next datagram.
     pub is_drained: bool,
 }
 
-/// A received datagram; `P` is the type of the peer for its path.
+/// A received datagram; `P` is the type of its peer, which differs between sockets and AF_XDP.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a, P = Peer> {
     /// The datagram's payload, or the first piece of it.
@@ -106,8 +108,8 @@ impl std::fmt::Debug for Inbox {
 
 impl Inbox {
     /// Makes `slots` slots, 1 to `BATCH_MAX`, of `slot_bytes` each, 1 to `SLOT_BYTES_MAX`. The
-    /// system provides a slot's pages when datagrams first touch them. If slots are shorter than
-    /// `SLOT_BYTES_MAX`, bursts are cut.
+    /// system provides a slot's pages when datagrams first touch them. Slots shorter than
+    /// `SLOT_BYTES_MAX` cannot hold the longest bursts, which are cut.
     #[must_use]
     pub fn new(slots: usize, slot_bytes: usize) -> Inbox {
         let slots = slots.clamp(1, BATCH_MAX);
@@ -126,59 +128,58 @@ impl Inbox {
             stride_bytes,
             arrivals: (0..slots).map(|_| arrival()).collect(),
             filled: 0,
-            asked: slots.min(2),
-            asked_max: slots,
+            offered: slots.min(2),
+            offered_max: slots,
         }
     }
 
-    /// Limits each later `receive` to this number of slots, at least one; each slot takes a
-    /// datagram or a burst.
-    pub fn limit(&mut self, asked_max: usize) {
-        self.asked_max = asked_max.clamp(1, self.arrivals.len());
+    /// Limits each later `receive` to this number of slots, at least one.
+    pub fn limit(&mut self, offered_max: usize) {
+        self.offered_max = offered_max.clamp(1, self.arrivals.len());
     }
 
     /// Returns the datagrams of the last `receive`, in the order of their arrival.
     #[inline]
     #[must_use]
-    pub fn datagrams(&self) -> Arrived<'_> {
+    pub fn datagrams(&self) -> DatagramIter<'_> {
         let slots = self.bytes.chunks_exact(self.stride_bytes);
         let slots = self.arrivals[..self.filled].iter().zip(slots);
-        Arrived { slots, arrival: None, left: 0, rest: &[] }
+        DatagramIter { slots, arrival: None, left: 0, rest: &[] }
     }
 
-    /// Number of bytes of those datagrams.
+    /// Number of bytes of the datagrams of the last `receive`.
     #[must_use]
     pub fn total_bytes(&self) -> usize {
         self.arrivals[..self.filled].iter().map(|arrival| arrival.bytes).sum()
     }
 
-    /// Adapts the number of slots offered to the number filled. An empty receive changes nothing,
-    /// because it does not predict the next.
-    fn adapt(&mut self, asked: usize, came: usize) {
-        let wanted = came + came / 4 + 2;
-        self.asked = match came {
-            0 => asked,
-            _ if came == asked => asked * 2,
-            _ => wanted.max(asked - asked.saturating_sub(wanted) / 2),
+    /// Adapts the number of offered slots to the number of filled ones. An empty receive changes
+    /// nothing, because it does not predict the next receive.
+    fn adapt(&mut self, offered: usize, filled: usize) {
+        let wanted = filled + filled / 4 + 2;
+        self.offered = match filled {
+            0 => offered,
+            _ if filled == offered => offered * 2,
+            _ => wanted.max(offered - offered.saturating_sub(wanted) / 2),
         };
-        self.asked = self.asked.min(self.arrivals.len());
+        self.offered = self.offered.min(self.arrivals.len());
     }
 }
 
 /// An iterator over received datagrams.
 #[derive(Clone, Debug)]
-pub struct Arrived<'a> {
-    /// The slots that follow.
+pub struct DatagramIter<'a> {
+    /// The slots not yet begun.
     slots: Zip<slice::Iter<'a, Arrival>, ChunksExact<'a, u8>>,
-    /// The slot whose datagrams are being shown; `None` before the first.
+    /// The slot whose datagrams are being returned; `None` before the first slot.
     arrival: Option<&'a Arrival>,
-    /// Number of datagrams left in that slot.
+    /// Number of datagrams left in the slot `arrival`.
     left: usize,
-    /// The bytes of those datagrams.
+    /// The bytes of the datagrams left.
     rest: &'a [u8],
 }
 
-impl<'a> Iterator for Arrived<'a> {
+impl<'a> Iterator for DatagramIter<'a> {
     type Item = Datagram<'a>;
 
     #[inline]
@@ -197,46 +198,53 @@ impl<'a> Iterator for Arrived<'a> {
 }
 
 impl Arrival {
-    /// Records a message of `bytes` bytes in a slot of `slot_bytes`, which may hold only its
-    /// beginning. Returns the number of datagrams that were cut.
+    /// Records a message of `bytes` bytes in a slot of `slot_bytes`, which may hold only the
+    /// message's beginning. Returns the number of datagrams that were cut.
     fn note(&mut self, bytes: usize, slot_bytes: usize, control_bytes: usize) -> usize {
         let mut each_bytes = None;
-        self.peer.asked = Asked::Bound;
+        self.peer.destination = Destination::Bound;
         for (level, kind, value) in self.control.read(control_bytes) {
             if (level, kind) == (libc::SOL_UDP, libc::UDP_GRO) {
                 let each = value.first_chunk::<4>().map_or(0, |value| i32::from_ne_bytes(*value));
                 each_bytes = usize::try_from(each).ok().filter(|&each| each > 0);
-            } else if let Some(asked) = Asked::read(level, kind, value) {
-                self.peer.asked = if is(Fault::AskedForgotten) { Asked::Bound } else { asked };
+            } else if let Some(destination) = Destination::read(level, kind, value) {
+                self.peer.destination = if is(Fault::DestinationNotRecorded) {
+                    Destination::Bound
+                } else {
+                    destination
+                };
             }
         }
-        let (each, came) = match each_bytes {
+        let (each, count) = match each_bytes {
             None => (bytes.max(1), 1),
             Some(each) => (each, bytes.div_ceil(each).max(1)),
         };
         self.each_bytes = each;
-        (self.datagrams, self.bytes) = (came, bytes);
+        (self.datagrams, self.bytes) = (count, bytes);
         if bytes > slot_bytes && !is(Fault::CutDatagramShown) {
             self.datagrams = slot_bytes / each;
             self.bytes = self.datagrams * each;
         }
-        came - self.datagrams
+        count - self.datagrams
     }
 }
 
 impl Datagrams {
-    /// Receives at most one datagram or burst per slot of `inbox`, and forgets those of the last
-    /// call. A refusal that the peer's system reports counts as nothing received.
+    /// Receives at most one datagram or burst per slot of `inbox`, and forgets the datagrams of the
+    /// last call. If the peer's system has reported that a port is closed, nothing is received.
     #[must_use]
     pub fn receive(&self, inbox: &mut Inbox, calls: &Calls) -> Received {
         calls.reads.add(1);
         let slot_bytes = inbox.slot_bytes;
         let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_MAX];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MAX];
-        let mut asked = 0;
+        let mut offered = 0;
         let slots = inbox.bytes.chunks_exact_mut(inbox.stride_bytes).zip(&mut inbox.arrivals);
-        for ((header, piece), (slot, arrival)) in
-            headers.iter_mut().zip(&mut pieces).zip(slots).take(inbox.asked.min(inbox.asked_max))
+        for ((header, piece), (slot, arrival)) in headers
+            .iter_mut()
+            .zip(&mut pieces)
+            .zip(slots)
+            .take(inbox.offered.min(inbox.offered_max))
         {
             let iov_base = slot.as_mut_ptr().cast();
             let header = header.write(NO_HEADER);
@@ -246,9 +254,9 @@ impl Datagrams {
             header.msg_hdr.msg_namelen = NAME_BYTES;
             header.msg_hdr.msg_control = arrival.control.0.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = CONTROL_BYTES;
-            asked += 1;
+            offered += 1;
         }
-        // SAFETY: the loop above has filled in the first `asked` headers and counted them. Each
+        // SAFETY: the loop above has filled in the first `offered` headers and counted them. Each
         // points to one element of `pieces`, which points to `slot_bytes` bytes of a slot, whose
         // size is at least that (`stride_bytes`); and to the `NAME_BYTES` and `CONTROL_BYTES` bytes
         // of one arrival. Slots and arrivals are borrowed mutably through `inbox` as long as the
@@ -258,27 +266,27 @@ impl Datagrams {
             libc::recvmmsg(
                 self.0.as_raw_fd(),
                 headers.as_mut_ptr().cast(),
-                libc::c_uint::try_from(asked).unwrap_or(0),
+                libc::c_uint::try_from(offered).unwrap_or(0),
                 libc::MSG_DONTWAIT | libc::MSG_TRUNC,
                 std::ptr::null_mut(),
             )
         };
-        let filled = usize::try_from(count).unwrap_or(0).min(asked);
+        let filled = usize::try_from(count).unwrap_or(0).min(offered);
         let (mut datagrams, mut cut) = (0, 0);
         for (arrival, header) in inbox.arrivals.iter_mut().zip(&headers[..filled]) {
-            // SAFETY: this is among the first `asked` headers, which the loop above filled in.
+            // SAFETY: the loop above filled in the first `offered` headers, this one included.
             let header = unsafe { header.assume_init_ref() };
             let (bytes, control) = (header.msg_len as usize, header.msg_hdr.msg_controllen);
             arrival.peer.address.len = header.msg_hdr.msg_namelen.min(NAME_BYTES);
             cut += arrival.note(bytes, slot_bytes, control);
             datagrams += arrival.datagrams;
         }
-        // After another error than `EAGAIN`, such as a refusal, datagrams may still wait.
+        // After another error than `EAGAIN`, such as `ECONNREFUSED`, datagrams may still wait.
         let is_conclusive =
             count >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
         inbox.filled = filled;
-        inbox.adapt(asked, filled);
-        Received { datagrams, cut, damaged: 0, is_drained: is_conclusive && filled < asked }
+        inbox.adapt(offered, filled);
+        Received { datagrams, cut, damaged: 0, is_drained: is_conclusive && filled < offered }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The peer of a datagram: its sender, and the address of ours that it was sent to.
 //!
-//! Where: from `inbox`, with each datagram, to `outbox`, with each answer.
-//! Invariant: a datagram to a peer leaves from the address that the peer sent to, whatever the
+//! Where: `inbox` gives a peer with each datagram; `outbox` gets it with each answer.
+//! Invariant: a datagram to a peer leaves from the address that the peer has sent to, whatever the
 //! route back is, because some clients accept answers only from that address.
 //! Source: ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`; RFC 3542, section 6.
 
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::control::Control;
 
-/// Size of a `sockaddr_in6`, the longer of the two.
+/// Size of a `sockaddr_in6`, the longest address.
 pub(super) const ADDRESS_BYTES: usize = 28;
 /// Size of a `sockaddr_in`.
 const V4_ADDRESS_BYTES: usize = 16;
@@ -18,7 +18,7 @@ const V4_ADDRESS_BYTES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub(super) address: Address,
-    pub(super) asked: Asked,
+    pub(super) destination: Destination,
 }
 
 /// A socket address in the kernel's layout.
@@ -32,32 +32,33 @@ pub struct Peer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) bytes: [u8; ADDRESS_BYTES],
-    /// Number of bytes in use; the others are zero, for all of a socket's addresses have one
-    /// length.
+    /// Number of bytes in use; the other bytes are zero.
     pub(super) len: libc::socklen_t,
 }
 
 /// The address that a datagram was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Destination {
     /// The address to which the socket is bound.
     Bound,
-    /// Another address: `asked` is the datagram's destination; `ours` is the same or, for a
-    /// broadcast or multicast address, the interface's own.
+    /// The destination, with the number of the interface that received the datagram. `ours` equals
+    /// `destination` or, for a broadcast or multicast address, is the interface's own address.
     V4 {
-        asked: Ipv4Addr,
+        destination: Ipv4Addr,
         ours: Ipv4Addr,
         interface: u32,
     },
     V6 {
-        asked: Ipv6Addr,
+        destination: Ipv6Addr,
         interface: u32,
     },
 }
 
 impl Peer {
-    pub(super) const NONE: Peer =
-        Peer { address: Address { bytes: [0; ADDRESS_BYTES], len: 0 }, asked: Asked::Bound };
+    pub(super) const NONE: Peer = Peer {
+        address: Address { bytes: [0; ADDRESS_BYTES], len: 0 },
+        destination: Destination::Bound,
+    };
 
     /// The sender's address and port.
     #[must_use]
@@ -84,20 +85,20 @@ impl Peer {
     /// The address that the datagram was sent to; `None` if the socket is bound to one address,
     /// which is then the destination.
     #[must_use]
-    pub fn asked(&self) -> Option<IpAddr> {
-        match self.asked {
-            Asked::Bound => None,
-            Asked::V4 { asked, .. } => Some(asked.into()),
-            Asked::V6 { asked, .. } => Some(asked.into()),
+    pub fn destination(&self) -> Option<IpAddr> {
+        match self.destination {
+            Destination::Bound => None,
+            Destination::V4 { destination, .. } => Some(destination.into()),
+            Destination::V6 { destination, .. } => Some(destination.into()),
         }
     }
 
-    /// The index of the interface that the datagram came by; 0 if `asked` is `None`.
+    /// The index of the interface that received the datagram; 0 if `destination` returns `None`.
     #[must_use]
     pub fn interface(&self) -> u32 {
-        match self.asked {
-            Asked::Bound => 0,
-            Asked::V4 { interface, .. } | Asked::V6 { interface, .. } => interface,
+        match self.destination {
+            Destination::Bound => 0,
+            Destination::V4 { interface, .. } | Destination::V6 { interface, .. } => interface,
         }
     }
 
@@ -105,36 +106,38 @@ impl Peer {
     /// unicast address gets no such datagram.
     #[must_use]
     pub fn is_for_many(&self) -> bool {
-        match self.asked {
-            Asked::Bound => false,
-            Asked::V4 { asked, ours, .. } => asked.is_multicast() || asked != ours,
-            Asked::V6 { asked, .. } => asked.is_multicast(),
+        match self.destination {
+            Destination::Bound => false,
+            Destination::V4 { destination, ours, .. } => {
+                destination.is_multicast() || destination != ours
+            }
+            Destination::V6 { destination, .. } => destination.is_multicast(),
         }
     }
 
-    /// True if `leave_from` has something to write.
+    /// True if `leave_from` may write a control message.
     pub(super) fn has_source(&self) -> bool {
-        self.asked != Asked::Bound
+        self.destination != Destination::Bound
     }
 
-    /// Writes a control message, behind the first `bytes` bytes, that has a datagram leave from the
-    /// address asked. Returns the new number of bytes.
+    /// Writes a control message after the first `bytes` bytes, so that a datagram leaves from the
+    /// address that the peer has sent to. Returns the new number of bytes.
     ///
-    /// The message names an interface only for a link-local address, which needs one: a reply
-    /// may take another way than the request came.
+    /// The message names an interface only for a link-local address, which needs it; any other
+    /// reply may leave by another interface than the request arrived on.
     pub(super) fn leave_from(&self, control: &mut Control, bytes: usize) -> usize {
-        match self.asked {
-            Asked::Bound => bytes,
-            Asked::V4 { ours, .. } => {
+        match self.destination {
+            Destination::Bound => bytes,
+            Destination::V4 { ours, .. } => {
                 let mut info = [0; 12];
                 info[4..8].copy_from_slice(&ours.octets());
                 control.push(bytes, libc::IPPROTO_IP, libc::IP_PKTINFO, &info)
             }
-            Asked::V6 { asked, .. } if asked.is_multicast() => bytes,
-            Asked::V6 { asked, interface } => {
+            Destination::V6 { destination, .. } if destination.is_multicast() => bytes,
+            Destination::V6 { destination, interface } => {
                 let mut info = [0; 20];
-                info[..16].copy_from_slice(&asked.octets());
-                if asked.is_unicast_link_local() {
+                info[..16].copy_from_slice(&destination.octets());
+                if destination.is_unicast_link_local() {
                     info[16..].copy_from_slice(&interface.to_ne_bytes());
                 }
                 control.push(bytes, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info)
@@ -143,26 +146,30 @@ impl Peer {
     }
 }
 
-impl Asked {
-    /// Reads a control message, if it holds the address asked.
+impl Destination {
+    /// Reads a control message. Returns `None` if it does not hold the datagram's destination.
     ///
     /// ```text
     /// 0           4      8       12      in_pktinfo: interface, our address, the datagram's
     /// 0                        16    20  in6_pktinfo: the datagram's, interface
     /// ```
-    pub(super) fn read(level: i32, kind: i32, value: &[u8]) -> Option<Asked> {
+    pub(super) fn read(level: i32, kind: i32, value: &[u8]) -> Option<Destination> {
         match (level, kind) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 let (interface, rest) = value.split_first_chunk::<4>()?;
                 let (ours, rest) = rest.split_first_chunk::<4>()?;
-                let asked = rest.first_chunk::<4>()?;
+                let destination = rest.first_chunk::<4>()?;
                 let interface = u32::from_ne_bytes(*interface);
-                Some(Asked::V4 { asked: (*asked).into(), ours: (*ours).into(), interface })
+                Some(Destination::V4 {
+                    destination: (*destination).into(),
+                    ours: (*ours).into(),
+                    interface,
+                })
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                let (asked, rest) = value.split_first_chunk::<16>()?;
+                let (destination, rest) = value.split_first_chunk::<16>()?;
                 let interface = u32::from_ne_bytes(*rest.first_chunk::<4>()?);
-                Some(Asked::V6 { asked: (*asked).into(), interface })
+                Some(Destination::V6 { destination: (*destination).into(), interface })
             }
             _ => None,
         }
@@ -173,7 +180,7 @@ impl std::fmt::Debug for Peer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Peer")
             .field("address", &self.address())
-            .field("asked", &self.asked)
+            .field("destination", &self.destination)
             .finish()
     }
 }
@@ -184,33 +191,38 @@ mod tests {
 
     #[test]
     fn a_letter_leaves_from_the_address_asked_and_names_an_interface_only_where_it_must() {
-        let v4 = |ours: [u8; 4]| Asked::V4 {
-            asked: [224, 0, 0, 1].into(),
+        let v4 = |ours: [u8; 4]| Destination::V4 {
+            destination: [224, 0, 0, 1].into(),
             ours: ours.into(),
             interface: 7,
         };
-        let v6 = |asked: &str| Asked::V6 { asked: asked.parse().unwrap(), interface: 7 };
-        for (asked, source) in [
-            (Asked::Bound, None),
+        let v6 = |destination: &str| Destination::V6 {
+            destination: destination.parse().unwrap(),
+            interface: 7,
+        };
+        for (destination, source) in [
+            (Destination::Bound, None),
             (v4([10, 1, 2, 3]), Some("10.1.2.3")),
             (v6("fd00::5"), Some("fd00::5")),
             (v6("fe80::5"), Some("fe80::5")),
             (v6("ff02::1"), None),
         ] {
-            let (mut control, peer) = (Control::EMPTY, Peer { asked, ..Peer::NONE });
+            let (mut control, peer) = (Control::EMPTY, Peer { destination, ..Peer::NONE });
             let bytes = peer.leave_from(&mut control, 0);
-            let told: Vec<Asked> = control
+            let read_back: Vec<Destination> = control
                 .read(bytes)
-                .map(|(level, kind, value)| Asked::read(level, kind, value).unwrap())
+                .map(|(level, kind, value)| Destination::read(level, kind, value).unwrap())
                 .collect();
             let due = source.map(|source| match source.parse().unwrap() {
-                IpAddr::V4(ours) => Asked::V4 { asked: [0; 4].into(), ours, interface: 0 },
-                IpAddr::V6(asked) => Asked::V6 {
-                    asked,
-                    interface: if asked.is_unicast_link_local() { 7 } else { 0 },
+                IpAddr::V4(ours) => {
+                    Destination::V4 { destination: [0; 4].into(), ours, interface: 0 }
+                }
+                IpAddr::V6(destination) => Destination::V6 {
+                    destination,
+                    interface: if destination.is_unicast_link_local() { 7 } else { 0 },
                 },
             });
-            assert_eq!(told, due.into_iter().collect::<Vec<_>>(), "{asked:?}");
+            assert_eq!(read_back, due.into_iter().collect::<Vec<_>>(), "{destination:?}");
         }
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! 0                     6      8
-//! | id, number, total   | flow | request       flow n: column n - 1; else whichever
+//! | id, number, total   | flow | request       flow n: column n - 1; other flows: any column
 //! ```
 //!
 //! Where: opened before the columns' loops begin; the kernel runs the program for each arrival. A
 //! burst that the kernel has joined goes to the column of its first datagram.
 //! Invariant: socket n of the group is column n's, because the kernel numbers sockets in the order
-//! in which they are bound. A port at which another process has a socket is refused: the first
-//! socket is bound alone, and only then is the port shared.
+//! in which they are bound. A port at which another process has a socket is refused, because the
+//! first socket is bound before it allows sharing the port.
 //! Source: socket(7), `SO_ATTACH_REUSEPORT_CBPF`; `run_bpf_filter` in `net/core/sock_reuseport.c`,
 //! which gives the program the payload of UDP from its first byte on.
 
@@ -25,14 +25,14 @@ use crate::option::set_option;
 const FLOW_AT: u32 = 6;
 /// Fewest bytes of a datagram with a flow.
 const FLOW_END: u32 = 8;
-/// Attempts to find a free port that is followed by other free ones.
+/// Most attempts to find a free port that is followed by further free ports.
 const ATTEMPTS_MAX: usize = 64;
 
-/// The program's result for no socket: the kernel then spreads senders by their hash.
+/// The program's result for no socket: the kernel then selects one by a hash of the sender.
 const NOBODY: u32 = u32::MAX;
 
-/// The program: `if len >= 8 { u16 at 6 - 1 } else { NOBODY }`. Flow 0 results in `NOBODY` too. The
-/// length is checked because a load beyond it would return 0, which is a column.
+/// The program: `if len >= 8 { (u16 at offset 6) - 1 } else { NOBODY }`. Flow 0 also results in
+/// `NOBODY`. The length is checked because a load beyond it would return 0, which is a column.
 const PROGRAM: [libc::sock_filter; 6] = [
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0),
     step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 3, FLOW_END),
@@ -43,18 +43,18 @@ const PROGRAM: [libc::sock_filter; 6] = [
 ];
 const BPF_A: u32 = 0x10;
 
-/// Makes an instruction; a jump that is not taken skips `or_else` more instructions.
+/// Makes an instruction. A jump whose condition is false skips `or_else` instructions.
 #[expect(clippy::cast_possible_truncation, reason = "a code of classic BPF has 8 bits")]
 const fn step(code: u32, or_else: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: 0, jf: or_else, k }
 }
 
-/// Makes a socket for each column, all at one port; for port 0 the system chooses a free one. Flow
-/// n of a datagram leads to the socket of column n - 1. Datagrams that name no column, or are too
-/// short for a flow, are spread by the kernel, all of one sender to one column.
+/// Makes a socket for each column, all at one port; for port 0 the system chooses a free port. A
+/// datagram of flow n goes to the socket of column n - 1. The kernel spreads other datagrams, which
+/// name no column or are too short for a flow; all of one sender go to one column.
 ///
 /// # Errors
-/// Another socket is bound there; the address is not this machine's; no descriptor left.
+/// Another socket is bound to the port; the address is not this machine's; no descriptor left.
 pub fn bind_columns(address: SocketAddr, columns: u16, sizes: Sizes) -> io::Result<Vec<Datagrams>> {
     bind_steered(address, columns, sizes, &PROGRAM)
 }
@@ -85,8 +85,8 @@ fn bind_steered(
     Ok(sockets)
 }
 
-/// Makes a socket for each column, each at a port of its own: column n's is n above the first. For
-/// port 0 the system chooses the first.
+/// Makes a socket for each column, each at a port of its own: column n's port is n above the first
+/// port. For port 0 the system chooses the first port.
 ///
 /// # Errors
 /// One of the ports is taken, or beyond 65,535; the address is not this machine's; no descriptor
@@ -127,14 +127,14 @@ mod tests {
         [&[0, 7, 0, 0, 0, 1][..], &flow.to_be_bytes(), b"version\r\n"].concat()
     }
 
-    /// Sends each datagram from a port of its own. Loopback has delivered them on return.
+    /// Sends each datagram from a port of its own. Loopback has delivered all when this returns.
     fn send(to: &Datagrams, datagrams: &[Vec<u8>]) {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(1, 1, true));
         for datagram in datagrams {
             let client = Datagrams::connect(to.address().unwrap(), Sizes::default()).unwrap();
-            let mut letters = outbox.open();
-            assert!(letters.add(None, b"", [&datagram[..]]));
-            assert_eq!(letters.post(&client, &calls).sent, 1);
+            let mut batch = outbox.open();
+            assert!(batch.add(None, b"", [&datagram[..]]));
+            assert_eq!(batch.post(&client, &calls).sent, 1);
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
         sockets.iter().map(got).collect()
     }
 
-    /// Number of datagrams that name one column and have come to another.
+    /// Number of datagrams that name one column and were received by another.
     fn misrouted(got: &[Vec<u16>]) -> usize {
         let wrong = |(column, flows): (usize, &Vec<u16>)| {
             let own = |flow: u16| usize::from(flow) == column + 1;
@@ -205,19 +205,19 @@ mod tests {
         let client = Datagrams::connect(sockets[0].address().unwrap(), Sizes::default()).unwrap();
         let (calls, mut outbox) = (Calls::default(), Outbox::new(3, 3, true));
         let datagrams = [2, 1, 1].map(datagram);
-        let mut letters = outbox.open();
-        assert!(datagrams.iter().all(|datagram| letters.add(None, b"", [&datagram[..]])));
-        assert_eq!(letters.post(&client, &calls).sent, 3);
+        let mut batch = outbox.open();
+        assert!(datagrams.iter().all(|datagram| batch.add(None, b"", [&datagram[..]])));
+        assert_eq!(batch.post(&client, &calls).sent, 3);
         assert_eq!(flows(&sockets), [vec![], vec![2, 1, 1]]);
-        let mut letters = outbox.open();
+        let mut batch = outbox.open();
         for (number, datagram) in datagrams.iter().enumerate() {
             if number == 1 {
-                letters.begin_run();
+                batch.begin_run();
             }
-            assert!(letters.add(None, b"", [&datagram[..]]));
+            assert!(batch.add(None, b"", [&datagram[..]]));
         }
         let before = calls.writes.get();
-        assert_eq!(letters.post(&client, &calls).sent, 3);
+        assert_eq!(batch.post(&client, &calls).sent, 3);
         assert_eq!(calls.writes.get() - before, 1);
         assert_eq!(flows(&sockets), [vec![1, 1], vec![2]]);
     }

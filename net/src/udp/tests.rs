@@ -1,6 +1,6 @@
-//! Tests of `udp` over loopback, which neither drops nor reorders what fits its buffers.
+//! Tests of `udp` over loopback, which neither drops nor reorders datagrams that fit its buffers.
 //!
-//! Where: beside the path of a request.
+//! Where: outside the path of a request.
 //! Invariant: every wait ends by a deadline.
 
 use super::*;
@@ -11,44 +11,44 @@ use std::time::Duration;
 const LIMIT: Timeout = Timeout::Within(Duration::from_secs(20));
 const FAMILIES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
-/// Waits until `socket` has something to read.
+/// Waits until a datagram arrives at `socket`.
 fn wait(socket: &Datagrams, calls: &Calls) {
     let mut epoll = Epoll::new(1).unwrap();
     epoll.add(socket, 1, Interest::Read, calls).unwrap();
-    assert_eq!(epoll.wait(LIMIT, calls).unwrap().len(), 1, "nothing came");
+    assert_eq!(epoll.wait(LIMIT, calls).unwrap().len(), 1, "no datagram arrived");
 }
 
 fn arrive(socket: &Datagrams, count: usize) -> Vec<(Vec<u8>, Peer)> {
     let (calls, mut inbox) = (Calls::default(), Inbox::new(BATCH_MAX, SLOT_BYTES_MAX));
-    let mut came = Vec::new();
-    while came.len() < count {
+    let mut arrived = Vec::new();
+    while arrived.len() < count {
         let received = socket.receive(&mut inbox, &calls);
         let shown = inbox.datagrams().map(|one| (one.bytes.to_vec(), *one.peer));
-        let before = came.len();
-        came.extend(shown);
-        assert_eq!((received.datagrams, received.cut), (came.len() - before, 0));
-        if received.is_drained && came.len() < count {
+        let before = arrived.len();
+        arrived.extend(shown);
+        assert_eq!((received.datagrams, received.cut), (arrived.len() - before, 0));
+        if received.is_drained && arrived.len() < count {
             wait(socket, &calls);
         }
     }
-    assert_eq!(came.len(), count);
-    came
+    assert_eq!(arrived.len(), count);
+    arrived
 }
 
-fn texts(came: &[(Vec<u8>, Peer)]) -> Vec<&[u8]> {
-    came.iter().map(|(text, _)| &text[..]).collect()
+fn texts(arrived: &[(Vec<u8>, Peer)]) -> Vec<&[u8]> {
+    arrived.iter().map(|(text, _)| &text[..]).collect()
 }
 
-/// Sends texts, and returns the number of calls.
+/// Sends texts, and returns the number of system calls.
 fn post(socket: &Datagrams, runs: bool, texts: &[(Option<Peer>, &[u8])]) -> u64 {
     let (calls, mut outbox) = (Calls::default(), Outbox::new(256, 1024, runs));
-    let mut letters = outbox.open();
+    let mut batch = outbox.open();
     for (to, text) in texts {
-        assert!(letters.add(to.as_ref(), b"", [*text]));
+        assert!(batch.add(to.as_ref(), b"", [*text]));
     }
-    assert_eq!(letters.len(), texts.len());
-    assert_eq!(letters.post(socket, &calls), Posted { sent: texts.len(), obstacle: None });
-    assert!(letters.is_empty());
+    assert_eq!(batch.len(), texts.len());
+    assert_eq!(batch.post(socket, &calls), PostResult { sent: texts.len(), obstacle: None });
+    assert!(batch.is_empty());
     calls.writes.get()
 }
 
@@ -66,16 +66,19 @@ fn datagrams_go_there_and_back_over_both_families_with_and_without_runs() {
             let sent: Vec<Vec<u8>> = (0..150_u8)
                 .map(|number| vec![number; if number % 40 == 39 { 7 } else { 9 }])
                 .collect();
-            let letters: Vec<_> = sent.iter().map(|text| (None, &text[..])).collect();
+            let addressed: Vec<_> = sent.iter().map(|text| (None, &text[..])).collect();
             let expected = if runs { 1 } else { 3 };
-            assert_eq!(post(&client, runs, &letters), expected);
-            let came = arrive(&server, sent.len());
-            assert_eq!(texts(&came), sent);
-            for (_, peer) in &came {
+            assert_eq!(post(&client, runs, &addressed), expected);
+            let arrived = arrive(&server, sent.len());
+            assert_eq!(texts(&arrived), sent);
+            for (_, peer) in &arrived {
                 assert_eq!(peer.address(), Some(client.address().unwrap()));
-                assert!(peer.asked().is_none() && !peer.is_for_many() && peer.interface() == 0);
+                assert!(
+                    peer.destination().is_none() && !peer.is_for_many() && peer.interface() == 0
+                );
             }
-            let back: Vec<_> = came.iter().map(|(text, peer)| (Some(*peer), &text[..])).collect();
+            let back: Vec<_> =
+                arrived.iter().map(|(text, peer)| (Some(*peer), &text[..])).collect();
             assert_eq!(post(&server, runs, &back), expected);
             assert_eq!(texts(&arrive(&client, sent.len())), sent);
         }
@@ -94,8 +97,8 @@ fn a_burst_fills_one_slot_and_comes_apart_into_its_datagrams() {
             let received = server.receive(&mut inbox, &calls);
             let datagrams = expected.len();
             assert_eq!(received, Received { datagrams, cut: 0, damaged: 0, is_drained: false });
-            let came: Vec<_> = inbox.datagrams().map(|one| one.bytes).collect();
-            assert_eq!(came, expected);
+            let arrived: Vec<_> = inbox.datagrams().map(|one| one.bytes).collect();
+            assert_eq!(arrived, expected);
             assert_eq!(inbox.total_bytes(), expected.concat().len());
         }
         assert_eq!(server.receive(&mut inbox, &calls).datagrams, 0);
@@ -113,8 +116,8 @@ fn what_is_longer_than_its_slot_is_counted_and_only_what_is_whole_is_shown() {
     let (calls, mut inbox) = (Calls::default(), Inbox::new(4, 64));
     let received = server.receive(&mut inbox, &calls);
     assert_eq!(received, Received { datagrams: 1, cut: 1, damaged: 0, is_drained: false });
-    let came: Vec<_> = inbox.datagrams().map(|one| one.bytes).collect();
-    assert_eq!(came, [[8; 64]]);
+    let arrived: Vec<_> = inbox.datagrams().map(|one| one.bytes).collect();
+    assert_eq!(arrived, [[8; 64]]);
     let received = server.receive(&mut inbox, &calls);
     assert_eq!(received, Received { datagrams: 3, cut: 8, damaged: 0, is_drained: true });
     assert!(inbox.datagrams().map(|one| one.bytes).eq([[9; 20]; 3]));
@@ -135,7 +138,7 @@ fn as_many_datagrams_as_came_before_take_one_call() {
             }
         }
         assert_eq!(datagrams, 16);
-        // At first an inbox offers two slots, and adapts with each call.
+        // An inbox offers two slots to its first receive, and adapts the number with each receive.
         assert!(round < 4 || calls.reads.get() - before == 1, "round {round}");
     }
 }
@@ -151,21 +154,22 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
         assert!(peers[0] != peers[1] && peers[1] == peers[1]);
         let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
         let (calls, mut outbox) = (Calls::default(), Outbox::new(300, 4000, runs));
-        let (mut letters, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
+        let (mut batch, mut expected) = (outbox.open(), [Vec::new(), Vec::new()]);
         for number in 0..300_usize {
-            // Five go to one peer, then five to the other; some, all or none of a shape lie in
-            // adjacent pieces. In every other ten the fifth is a byte shorter, so that the length
-            // ends a run. In the rest only the change of peer ends it.
+            // Five datagrams go to one peer, then five to the other. Some, all or no pieces of a
+            // datagram are adjacent in memory. In every other group of ten, the fifth datagram is a
+            // byte shorter, so that its length ends a run; in the other groups only the change of
+            // the peer ends a run.
             let shorter = usize::from(number % 5 == 4 && number % 20 < 10);
             let (to, each) = (number / 5 % 2, 40 + number / 50 * 30 - shorter);
             let (cut, gap) = (number % 7, number % 3);
             let at = number * 3;
             let (left, right) = (&bytes[at..at + cut], &bytes[at + cut + gap..at + gap + each]);
             let head = &(number as u64).to_be_bytes()[..if number % 50 < 40 { 8 } else { 0 }];
-            assert!(letters.add(Some(&peers[to]), head, [left, b"", right]));
+            assert!(batch.add(Some(&peers[to]), head, [left, b"", right]));
             expected[to].push([head, left, right].concat());
         }
-        assert_eq!(letters.post(&server, &calls), Posted { sent: 300, obstacle: None });
+        assert_eq!(batch.post(&server, &calls), PostResult { sent: 300, obstacle: None });
         assert_eq!(calls.writes.get(), if runs { 1 } else { 5 });
         for (client, expected) in [one, two].iter().zip(&expected) {
             assert_eq!(texts(&arrive(client, 150)), *expected, "with runs: {runs}");
@@ -177,8 +181,8 @@ fn letters_of_many_pieces_to_many_peers_arrive_as_they_were_written() {
 fn datagrams_side_by_side_are_one_letter_and_go_as_if_each_were_one() {
     let (server, client) = pair("127.0.0.1:0");
     let bytes: Vec<u8> = (0..=255).cycle().take(80_000).collect();
-    // Bytes of each datagram, bytes of all, and the number of calls without runs and with them.
-    let letters = [
+    // For each entry, the bytes of each datagram and of all its datagrams.
+    let shapes = [
         (9, 9),
         (9, 27),
         (9, 25),
@@ -192,21 +196,21 @@ fn datagrams_side_by_side_are_one_letter_and_go_as_if_each_were_one() {
     ];
     for (runs, calls_expected) in [(false, 5), (true, 1)] {
         let (calls, mut outbox) = (Calls::default(), Outbox::new(11, 11, runs));
-        let (mut letters_open, mut expected) = (outbox.open(), Vec::new());
-        for (each, all) in letters {
-            assert!(letters_open.add_several(None, &bytes[..all], each));
+        let (mut batch, mut expected) = (outbox.open(), Vec::new());
+        for (each, all) in shapes {
+            assert!(batch.add_several(None, &bytes[..all], each));
             let before = expected.len();
             expected.extend(bytes[..all].chunks(each.max(1)));
             if expected.len() == before {
                 expected.push(b"");
             }
         }
-        assert!(letters_open.add(None, b"head", [&b" and piece"[..]]));
+        assert!(batch.add(None, b"head", [&b" and piece"[..]]));
         expected.push(b"head and piece");
-        assert!(!letters_open.add_several(None, b"more", 1), "twelve letters of eleven");
-        assert_eq!(letters_open.len(), expected.len());
+        assert!(!batch.add_several(None, b"more", 1), "twelve entries of eleven");
+        assert_eq!(batch.len(), expected.len());
         let sent = expected.len();
-        assert_eq!(letters_open.post(&client, &calls), Posted { sent, obstacle: None });
+        assert_eq!(batch.post(&client, &calls), PostResult { sent, obstacle: None });
         assert_eq!(calls.writes.get(), calls_expected, "with runs: {runs}");
         assert_eq!(texts(&arrive(&server, sent)), expected);
     }
@@ -216,25 +220,25 @@ fn datagrams_side_by_side_are_one_letter_and_go_as_if_each_were_one() {
 fn an_outbox_takes_what_it_has_room_for_and_has_room_again_when_it_is_posted() {
     let (server, client) = pair("127.0.0.1:0");
     let (calls, mut outbox) = (Calls::default(), Outbox::new(2, 3, true));
-    let mut letters = outbox.open();
-    assert!(letters.add(None, b"", [&b"ab"[..], b"c"]));
-    assert!(!letters.add(None, b"", [&b"d"[..], b"e"]), "four pieces of three");
-    assert!(!letters.add(None, &[0; 9], [&b"d"[..]]), "a head of nine bytes");
-    assert!(letters.add(None, b"12345678", [&b"d"[..]]));
-    assert!(!letters.add(None, b"third", []), "three letters of two");
-    assert_eq!(letters.post(&client, &calls), Posted { sent: 2, obstacle: None });
-    assert!(letters.add(None, b"third", []));
-    assert_eq!(letters.post_or_drop(&client, &calls), Tally { sent: 1, ..Tally::default() });
-    assert!(!letters.add(None, b"", [&b"x"[..]; 4]), "room for three pieces, never four");
-    assert!(letters.add(None, b"lost", []));
-    // Datagrams that are not posted are gone.
+    let mut batch = outbox.open();
+    assert!(batch.add(None, b"", [&b"ab"[..], b"c"]));
+    assert!(!batch.add(None, b"", [&b"d"[..], b"e"]), "four pieces of three");
+    assert!(!batch.add(None, &[0; 9], [&b"d"[..]]), "a head of nine bytes");
+    assert!(batch.add(None, b"12345678", [&b"d"[..]]));
+    assert!(!batch.add(None, b"third", []), "three entries of two");
+    assert_eq!(batch.post(&client, &calls), PostResult { sent: 2, obstacle: None });
+    assert!(batch.add(None, b"third", []));
+    assert_eq!(batch.post_or_drop(&client, &calls), Tally { sent: 1, ..Tally::default() });
+    assert!(!batch.add(None, b"", [&b"x"[..]; 4]), "room for three pieces, never four");
+    assert!(batch.add(None, b"lost", []));
+    // Datagrams that are not posted are dropped.
     assert!(outbox.open().is_empty());
     assert_eq!(texts(&arrive(&server, 3)), [&b"abc"[..], b"12345678d", b"third"]);
     let (mut outbox, piece) = (Outbox::new(1, 2000, false), [&b"x"[..]]);
     assert!(!outbox.open().add(None, b"", piece.into_iter().cycle().take(1024)));
-    let mut letters = outbox.open();
-    assert!(letters.add(None, b"1", piece.into_iter().cycle().take(1023)));
-    assert_eq!(letters.post(&client, &calls), Posted { sent: 1, obstacle: None });
+    let mut batch = outbox.open();
+    assert!(batch.add(None, b"1", piece.into_iter().cycle().take(1023)));
+    assert_eq!(batch.post(&client, &calls), PostResult { sent: 1, obstacle: None });
     assert_eq!(arrive(&server, 1)[0].0.len(), 1024);
     let is_send = |_: &dyn Send| {};
     is_send(&outbox);
@@ -250,28 +254,28 @@ fn what_the_system_refuses_is_dropped_and_told_and_the_rest_goes() {
     nowhere.address.len = 16;
     assert_eq!(nowhere.address(), Some(([127, 0, 0, 1], 0).into()));
     let (calls, mut outbox) = (Calls::default(), Outbox::new(9, 9, true));
-    let mut letters = outbox.open();
+    let mut batch = outbox.open();
     post(&client, false, &[(None, b"")]);
     let peer = arrive(&server, 1)[0].1;
     for text in [&b"one"[..], &long, b"two"] {
-        assert!(letters.add(Some(&peer), b"", [text]));
+        assert!(batch.add(Some(&peer), b"", [text]));
     }
-    assert!(letters.add(Some(&nowhere), b"", [&b"lost"[..]]));
-    assert!(letters.add(Some(&peer), b"", [&b"end"[..]]));
-    let tally = letters.post_or_drop(&server, &calls);
+    assert!(batch.add(Some(&nowhere), b"", [&b"lost"[..]]));
+    assert!(batch.add(Some(&peer), b"", [&b"end"[..]]));
+    let tally = batch.post_or_drop(&server, &calls);
     assert_eq!(tally, Tally { sent: 3, full: 0, too_long: 1, refused: 1, ..Tally::default() });
-    assert!(letters.is_empty());
+    assert!(batch.is_empty());
     assert_eq!(texts(&arrive(&client, 3)), [b"one", b"two", b"end"]);
-    // The datagrams of one letter are counted one by one.
-    assert!(letters.add_several(Some(&nowhere), b"112233", 2));
-    assert!(letters.add_several(Some(&peer), b"4455", 2));
-    let tally = letters.post_or_drop(&server, &calls);
+    // An entry counts with the number of its datagrams.
+    assert!(batch.add_several(Some(&nowhere), b"112233", 2));
+    assert!(batch.add_several(Some(&peer), b"4455", 2));
+    let tally = batch.post_or_drop(&server, &calls);
     assert_eq!(tally, Tally { sent: 2, full: 0, too_long: 0, refused: 3, ..Tally::default() });
     assert_eq!(texts(&arrive(&client, 2)), [b"44", b"55"]);
-    assert!(letters.add(Some(&peer), b"", [&b"one"[..]]) && letters.add(None, b"", [&long[..]]));
-    let posted = letters.post(&server, &calls);
-    assert_eq!(posted, Posted { sent: 1, obstacle: Some(Obstacle::TooLong) });
-    assert_eq!(letters.len(), 1);
+    assert!(batch.add(Some(&peer), b"", [&b"one"[..]]) && batch.add(None, b"", [&long[..]]));
+    let posted = batch.post(&server, &calls);
+    assert_eq!(posted, PostResult { sent: 1, obstacle: Some(Obstacle::TooLong) });
+    assert_eq!(batch.len(), 1);
 }
 
 #[test]
@@ -284,30 +288,30 @@ fn a_run_that_the_kernel_refuses_goes_letter_by_letter_and_runs_rest_after_some(
     let mut seen = Vec::new();
     for _ in 0..40 {
         let before = calls.writes.get();
-        let mut letters = outbox.open();
-        assert!(text.iter().all(|text| letters.add(None, b"", [&text[..]])));
-        assert_eq!(letters.post(&client, &calls), Posted { sent: 64, obstacle: None });
+        let mut batch = outbox.open();
+        assert!(text.iter().all(|text| batch.add(None, b"", [&text[..]])));
+        assert_eq!(batch.post(&client, &calls), PostResult { sent: 64, obstacle: None });
         assert_eq!(arrive(&server, 64).len(), 64);
         seen.push(calls.writes.get() - before);
     }
-    // Eight runs are refused; then 1,024 letters go one by one, the eighth run's 64 first; then one
-    // run is tried.
+    // The kernel refuses eight runs; then 1,024 datagrams are sent separately, beginning with the
+    // 64 of the eighth run; then one run is tried.
     let is_tried = |at: u64| at < 8 || at % 16 == 7;
     let expected: Vec<u64> = (0..40).map(|at| if is_tried(at) { 2 } else { 1 }).collect();
     assert_eq!(seen, expected);
     let (mut outbox, several) = (Outbox::new(1, 1, true), text.map(|text| *text).concat());
-    let mut letters = outbox.open();
+    let mut batch = outbox.open();
     let before = calls.writes.get();
-    assert!(letters.add_several(None, &several, 3));
-    assert_eq!(letters.post(&client, &calls), Posted { sent: 64, obstacle: None });
+    assert!(batch.add_several(None, &several, 3));
+    assert_eq!(batch.post(&client, &calls), PostResult { sent: 64, obstacle: None });
     assert_eq!(texts(&arrive(&server, 64)), text);
     assert_eq!(calls.writes.get() - before, 2);
     let mut outbox = Outbox::new(64, 64, true);
-    let mut letters = outbox.open();
-    assert!(text.iter().all(|text| letters.add(None, b"", [&text[..]])));
+    let mut batch = outbox.open();
+    assert!(text.iter().all(|text| batch.add(None, b"", [&text[..]])));
     let other = Datagrams::connect(server.address().unwrap(), Sizes::default()).unwrap();
     let before = calls.writes.get();
-    assert_eq!(letters.post(&other, &calls).sent, 64);
+    assert_eq!(batch.post(&other, &calls).sent, 64);
     assert_eq!(calls.writes.get() - before, 1);
 }
 
@@ -328,17 +332,17 @@ fn a_socket_at_every_address_answers_from_the_one_that_was_asked() {
         let server = Datagrams::bind(everywhere.parse().unwrap(), Sizes::default()).unwrap();
         let here: IpAddr = here.parse().unwrap();
         let at = SocketAddr::new(here, server.address().unwrap().port());
-        // A connected socket receives only from that address.
+        // A connected socket receives only from the address `at`.
         let client = Datagrams::connect(at, Sizes::default()).unwrap();
         post(&client, true, &[(None, b"who"), (None, b"are"), (None, b"you")]);
-        let came = arrive(&server, 3);
-        for (_, peer) in &came {
-            assert_eq!((peer.asked(), peer.is_for_many()), (Some(here), false));
+        let arrived = arrive(&server, 3);
+        for (_, peer) in &arrived {
+            assert_eq!((peer.destination(), peer.is_for_many()), (Some(here), false));
             assert!(peer.interface() > 0);
         }
-        let peer = came[0].1;
+        let peer = arrived[0].1;
         if here.is_ipv4() {
-            let elsewhere = Peer { asked: peer::Asked::Bound, ..peer };
+            let elsewhere = Peer { destination: peer::Destination::Bound, ..peer };
             post(&server, true, &[(Some(elsewhere), b"not heard")]);
         }
         post(&server, true, &[(Some(peer), b"one"), (Some(peer), b"two"), (Some(peer), b"3")]);
@@ -357,7 +361,7 @@ fn a_datagram_for_many_is_known_as_one() {
     post(&Datagrams(fd), false, &[(None, b"all of you")]);
     let peer = arrive(&server, 1)[0].1;
     assert!(peer.is_for_many());
-    assert_eq!(peer.asked(), Some(many.into()));
+    assert_eq!(peer.destination(), Some(many.into()));
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! The Internet checksum.
 //!
 //! Where: below `ipv4`, for its header, and `udp`, for a pseudo header, a header and a payload. The
-//! sender of a packet in parts adds up the parts behind the first.
-//! Invariant: the byte order of words does not matter: words are added, and the sum is, in memory
-//! order.
+//! sender of a packet in several parts adds up the parts after the first.
+//! Invariant: words and their sum are in memory order; the machine's byte order does not matter.
 //! Source: RFC 1071, section 2; "the sum of 16-bit integers can be computed in either byte order".
 
 use memory::plant::{Fault, is};
@@ -13,14 +12,13 @@ use memory::plant::{Fault, is};
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes that begin at a word's first byte. An odd last byte is padded with zero, so only
-    /// the last bytes added may have an odd length. 2^32 words, more than a packet's, do not
-    /// overflow.
+    /// Adds bytes that begin at a word's first byte. An odd last byte is padded with zero; only the
+    /// last bytes added may have an odd length. The sum has room for 2^32 words.
     #[inline]
     #[must_use]
     pub(super) fn add(self, bytes: &[u8]) -> Sum {
-        // Four bytes are one word of a wider sum, which is folded at the end; the compiler adds
-        // several of them in one instruction.
+        // Words of four bytes are added to a wider sum, which is folded at the end; the compiler
+        // adds several words in one instruction.
         let (words, rest) = bytes.as_chunks::<4>();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
@@ -28,7 +26,7 @@ impl Sum {
         Sum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
     }
 
-    /// Adds bytes that stand behind `before_bytes` others of the packet.
+    /// Adds bytes of a packet that follow its first `before_bytes` bytes.
     #[inline]
     #[must_use]
     pub(crate) fn add_behind(self, before_bytes: usize, bytes: &[u8]) -> Sum {
@@ -46,7 +44,7 @@ impl Sum {
         Sum(self.0 + other.0)
     }
 
-    /// Returns the sum as a word, in packet order.
+    /// Returns the sum as a word, as the packet holds it.
     #[inline]
     #[must_use]
     pub(super) fn folded(self) -> [u8; 2] {
@@ -59,14 +57,14 @@ impl Sum {
         word.to_ne_bytes()
     }
 
-    /// Returns the checksum for a header: with it the sum of all words is -0.
+    /// Returns the checksum for a header. With this checksum, the sum of all words is all ones.
     #[inline]
     #[must_use]
     pub(super) fn checksum(self) -> [u8; 2] {
         self.folded().map(|byte| !byte)
     }
 
-    /// True if the words include a header's checksum, and it is valid.
+    /// True if the words include a valid checksum.
     #[inline]
     #[must_use]
     pub(super) fn is_right(self) -> bool {

@@ -9,7 +9,7 @@
 //! Invariant: a frame that is read is from one machine to one machine, and has no VLAN tag.
 //! Source: IEEE 802.3, clause 3; RFC 894, RFC 2464.
 
-use super::{Mac, Macs, NotOurs};
+use super::{Mac, Macs, Rejected};
 
 pub(super) const HEADER_BYTES: usize = 14;
 
@@ -21,41 +21,41 @@ const TAGS: [[u8; 2]; 3] =
 
 /// The protocol that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Carries {
+pub(super) enum NetworkProtocol {
     Ipv4,
     Ipv6,
 }
 
-/// Reads the header; returns the addresses, the protocol behind it, and the bytes behind it.
+/// Reads the header; returns the addresses, the carried protocol, and the bytes after the header.
 #[inline]
-pub(super) fn read(frame: &[u8]) -> Result<(Macs, Carries, &[u8]), NotOurs> {
-    let (header, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
+pub(super) fn read(frame: &[u8]) -> Result<(Macs, NetworkProtocol, &[u8]), Rejected> {
+    let (header, rest) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(Rejected::Short)?;
     let [t0, t1, t2, t3, t4, t5, f0, f1, f2, f3, f4, f5, kind @ ..] = *header;
     let macs = Macs { from: Mac([f0, f1, f2, f3, f4, f5]), to: Mac([t0, t1, t2, t3, t4, t5]) };
     if !macs.from.is_one() || !macs.to.is_one() {
-        return Err(NotOurs::Group);
+        return Err(Rejected::Group);
     }
     match kind {
-        IPV4 => Ok((macs, Carries::Ipv4, rest)),
-        IPV6 => Ok((macs, Carries::Ipv6, rest)),
-        kind if TAGS.contains(&kind) => Err(NotOurs::Tagged),
-        _ => Err(NotOurs::NotIp),
+        IPV4 => Ok((macs, NetworkProtocol::Ipv4, rest)),
+        IPV6 => Ok((macs, NetworkProtocol::Ipv6, rest)),
+        kind if TAGS.contains(&kind) => Err(Rejected::Tagged),
+        _ => Err(Rejected::NotIp),
     }
 }
 
-/// Writes the header; returns the bytes behind it.
+/// Writes the header; returns the bytes after it.
 #[inline]
 pub(super) fn write<'f>(
     frame: &'f mut [u8],
     macs: &Macs,
-    carries: Carries,
+    protocol: NetworkProtocol,
 ) -> Option<&'f mut [u8]> {
     let (header, rest) = frame.split_first_chunk_mut::<HEADER_BYTES>()?;
     header[..6].copy_from_slice(&macs.to.0);
     header[6..12].copy_from_slice(&macs.from.0);
-    header[12..].copy_from_slice(match carries {
-        Carries::Ipv4 => &IPV4,
-        Carries::Ipv6 => &IPV6,
+    header[12..].copy_from_slice(match protocol {
+        NetworkProtocol::Ipv4 => &IPV4,
+        NetworkProtocol::Ipv6 => &IPV6,
     });
     Some(rest)
 }

@@ -5,9 +5,9 @@
 //! | 0x45 | DSCP | bytes | id   | parts | TTL | UDP  | sum    | from   | to     | UDP header ...
 //! ```
 //!
-//! Where: behind the Ethernet header.
-//! Invariant: a packet that is read is whole, to its last byte; bytes behind that pad a short
-//! frame. A packet that is written forbids fragmentation, and so needs no id.
+//! Where: after the Ethernet header.
+//! Invariant: a packet that is read is whole; bytes after its last byte are padding of a short
+//! frame. A packet that is written forbids fragmentation, and therefore needs no id.
 //! Source: RFC 791, section 3.1; RFC 6864, section 4.1, on atomic datagrams.
 
 use std::net::Ipv4Addr;
@@ -15,47 +15,48 @@ use std::net::Ipv4Addr;
 use memory::plant::{Fault, is};
 
 use super::checksum::Sum;
-use super::{HOPS, Ips, NotOurs, UDP};
+use super::{HOPS, Ips, Rejected, UDP};
 
 pub(super) const HEADER_BYTES: usize = 20;
 
 /// Version 4, and a header of five words of four bytes.
 const VERSION_AND_WORDS: u8 = 0x45;
-/// Flags of `parts`: do not fragment; and the bits for more fragments and for this one's offset.
+/// Flags of the field `parts`: do not fragment; more fragments follow, or the offset is not 0.
 const WHOLE: [u8; 2] = 0x4000_u16.to_be_bytes();
 const PART: u16 = 0x3fff;
 
-/// Reads the header; returns the addresses, the bytes from the UDP header on, and the number of the
-/// packet's bytes among the `beyond` bytes that follow `packet`.
+/// Reads the header. Returns the addresses, the bytes from the UDP header on, and the number of
+/// further bytes of the packet among the `beyond` bytes after `packet`.
 #[inline]
-pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), NotOurs> {
-    let header = packet.first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
+pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), Rejected> {
+    let header = packet.first_chunk::<HEADER_BYTES>().ok_or(Rejected::Short)?;
     let [words, _, b0, b1, _, _, p0, p1, _, carries, _, _, f0, f1, f2, f3, to @ ..] = *header;
     match words {
         VERSION_AND_WORDS => {}
-        0x46..=0x4f => return Err(NotOurs::Options),
-        0x40..=0x44 => return Err(NotOurs::Length),
-        _ => return Err(NotOurs::NotIp),
+        0x46..=0x4f => return Err(Rejected::Options),
+        0x40..=0x44 => return Err(Rejected::Length),
+        _ => return Err(Rejected::NotIp),
     }
     if !Sum::default().add(header).is_right() {
-        return Err(NotOurs::HeaderChecksum);
+        return Err(Rejected::HeaderChecksum);
     }
     if u16::from_be_bytes([p0, p1]) & PART != 0 && !is(Fault::FragmentRead) {
-        return Err(NotOurs::Fragment);
+        return Err(Rejected::Fragment);
     }
     if carries != UDP {
-        return Err(NotOurs::NotUdp);
+        return Err(Rejected::NotUdp);
     }
     let bytes = usize::from(u16::from_be_bytes([b0, b1]));
     let here = bytes.min(packet.len());
-    let rest = packet.get(HEADER_BYTES..here).ok_or(NotOurs::Length)?;
+    let rest = packet.get(HEADER_BYTES..here).ok_or(Rejected::Length)?;
     if bytes - here > beyond {
-        return Err(NotOurs::Length);
+        return Err(Rejected::Length);
     }
     Ok((Ips::V4 { from: Ipv4Addr::new(f0, f1, f2, f3), to: to.into() }, rest, bytes - here))
 }
 
-/// Writes the header of a packet that is `packet` and `beyond` bytes more; returns the rest.
+/// Writes the header of a packet that consists of `packet` and `beyond` further bytes. Returns the
+/// bytes of `packet` after the header.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],

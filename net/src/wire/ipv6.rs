@@ -5,46 +5,47 @@
 //! | 6, class, flow | bytes | UDP | hops | from  | to    | UDP header ...
 //! ```
 //!
-//! Where: behind the Ethernet header.
-//! Invariant: a packet that is read is whole, to its last byte; bytes behind it are padding.
+//! Where: after the Ethernet header.
+//! Invariant: a packet that is read is whole; bytes after its last byte are padding.
 //! Source: RFC 8200, section 3.
 
 use std::net::Ipv6Addr;
 
-use super::{HOPS, Ips, NotOurs, UDP};
+use super::{HOPS, Ips, Rejected, UDP};
 
 pub(super) const HEADER_BYTES: usize = 40;
 
 const VERSION: u8 = 6;
 
-/// Next headers that may stand before UDP's: options for each hop, routing, a fragment,
-/// authentication, options, mobility, host identity, shim6 and experiments.
+/// Numbers of extension headers that may precede the UDP header: hop-by-hop options, routing,
+/// fragment, authentication, destination options, mobility, host identity, shim6, experiments.
 const EXTENSIONS: [u8; 10] = [0, 43, 44, 51, 60, 135, 139, 140, 253, 254];
 
-/// Reads the header; returns the addresses, the bytes from the UDP header on, and the number of the
-/// packet's bytes among the `beyond` bytes that follow `packet`.
+/// Reads the header. Returns the addresses, the bytes from the UDP header on, and the number of
+/// further bytes of the packet among the `beyond` bytes after `packet`.
 #[inline]
-pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), NotOurs> {
-    let (header, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Short)?;
+pub(super) fn read(packet: &[u8], beyond: usize) -> Result<(Ips, &[u8], usize), Rejected> {
+    let (header, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(Rejected::Short)?;
     let [version, _, _, _, b0, b1, carries, _, addresses @ ..] = header;
     if version >> 4 != VERSION {
-        return Err(NotOurs::NotIp);
+        return Err(Rejected::NotIp);
     }
     if *carries != UDP {
         let is_extension = EXTENSIONS.contains(carries);
-        return Err(if is_extension { NotOurs::Extension } else { NotOurs::NotUdp });
+        return Err(if is_extension { Rejected::Extension } else { Rejected::NotUdp });
     }
     let bytes = usize::from(u16::from_be_bytes([*b0, *b1]));
     let rest = &rest[..bytes.min(rest.len())];
     let later = bytes - rest.len();
     if later > beyond {
-        return Err(NotOurs::Length);
+        return Err(Rejected::Length);
     }
-    let ([from, to], []) = addresses.as_chunks::<16>() else { return Err(NotOurs::Short) };
+    let ([from, to], []) = addresses.as_chunks::<16>() else { return Err(Rejected::Short) };
     Ok((Ips::V6 { from: (*from).into(), to: (*to).into() }, rest, later))
 }
 
-/// Writes the header of a packet that is `packet` and `beyond` bytes more; returns the rest.
+/// Writes the header of a packet that consists of `packet` and `beyond` further bytes. Returns the
+/// bytes of `packet` after the header.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],

@@ -1,7 +1,7 @@
-//! Tests of frames: made by hand, made at random, and broken.
+//! Tests of frames that are made by hand, made at random, or broken.
 //!
-//! Where: no network.
-//! Invariant: for each field that the RFCs define, a frame made by hand has the bytes.
+//! Where: in memory, without a network.
+//! Invariant: in frames made by hand, each field has the bytes that the RFCs define.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,12 +9,12 @@ use proptest::prelude::*;
 const CLIENT: Mac = Mac([0x02, 0, 0, 0, 0, 0x0c]);
 const SERVER: Mac = Mac([0x02, 0, 0, 0, 0, 0x05]);
 
-/// `get a` from 192.0.2.1, port 40,000, to 192.0.2.2, port 11,211. Its checksums were computed by
-/// another program.
+/// A frame with `get a` from 192.0.2.1, port 40,000, to 192.0.2.2, port 11,211. Another program has
+/// computed the checksums.
 const V4: &str = "02000000000502000000000c0800 \
     4500002b000040004011b6be c0000201c0000202 \
     9c402bcb00176d15 0007000000010000 67657420610d0a";
-/// The same over IPv6, from 2001:db8::1 to 2001:db8::2.
+/// The same datagram over IPv6, from 2001:db8::1 to 2001:db8::2.
 const V6: &str = "02000000000502000000000c86dd \
     6000000000171140 20010db8000000000000000000000001 20010db8000000000000000000000002 \
     9c402bcb001795a4 0007000000010000 67657420610d0a";
@@ -31,7 +31,7 @@ fn ends(from: &str, to: &str) -> Ends {
     let ips = match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => Ips::V4 { from, to },
         (IpAddr::V6(from), IpAddr::V6(to)) => Ips::V6 { from, to },
-        _ => panic!("two families"),
+        _ => panic!("addresses of two families"),
     };
     let ports = Ports { from: from.port(), to: to.port() };
     Ends { macs: Macs { from: CLIENT, to: SERVER }, ips, ports }
@@ -51,7 +51,8 @@ fn written(ends: &Ends, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns a frame with some bytes replaced, and valid checksums if wanted.
+/// Returns a frame with the bytes from `at` on replaced by `new`. The checksum of an IPv4 header is
+/// recomputed, unless `at` lies in it.
 fn with(frame: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + new.len()].copy_from_slice(new);
@@ -72,13 +73,13 @@ fn frames_made_by_hand_are_read_and_written_byte_for_byte() {
         assert_eq!(written(&ends, PAYLOAD), frame);
         assert_eq!(ends.from().port(), 40_000);
         assert_eq!(ends.to().port(), 11_211);
-        // Bytes that pad a frame to Ethernet's minimum belong to no packet.
+        // Padding up to Ethernet's minimum frame length is not part of the packet.
         let padded = [&frame[..], &[7; 20]].concat();
         assert_eq!(read(&padded, Sums::Whole), Ok(packet));
     }
 }
 
-/// The bytes that follow may be any, because the checksum covers only the pseudo header.
+/// The bytes after the headers do not matter, because the checksum covers only the pseudo header.
 #[test]
 fn headers_of_a_packet_whose_rest_lies_elsewhere_are_those_of_the_whole_but_for_the_sum() {
     for (whole, ends) in both() {
@@ -88,7 +89,7 @@ fn headers_of_a_packet_whose_rest_lies_elsewhere_are_those_of_the_whole_but_for_
             let at = ends.header_bytes() - 8;
             assert_eq!((usize::from(sum.from), sum.offset), (at, 6));
             frame.extend_from_slice(&PAYLOAD[bytes..]);
-            assert_eq!(read(&frame, Sums::Whole), Err(NotOurs::Checksum));
+            assert_eq!(read(&frame, Sums::Whole), Err(Rejected::Checksum));
             assert_eq!(read(&frame, Sums::PartialToo).unwrap().payload_bytes, PAYLOAD.len());
             let made = checksum::Sum::default().add(&frame[at..]).checksum();
             frame[at + 6..at + 8].copy_from_slice(&made);
@@ -122,10 +123,10 @@ fn headers_of_a_packet_in_parts_are_those_of_the_whole_wherever_it_is_cut() {
 #[test]
 fn an_answer_goes_back_to_where_the_packet_came_from() {
     for (frame, ends) in both() {
-        let back = read(&frame, Sums::Whole).unwrap().ends.turned();
+        let back = read(&frame, Sums::Whole).unwrap().ends.reversed();
         assert_eq!((back.from(), back.to()), (ends.to(), ends.from()));
         assert_eq!(back.macs, Macs { from: SERVER, to: CLIENT });
-        assert_eq!(back.turned(), ends);
+        assert_eq!(back.reversed(), ends);
         let answer = written(&back, b"END\r\n");
         assert_eq!(read(&answer, Sums::Whole), Ok(Packet { ends: back, payload_bytes: 5 }));
     }
@@ -136,7 +137,7 @@ fn a_frame_that_ends_early_is_short_or_lies_about_its_length() {
     for (frame, ends) in both() {
         let ip_end = ends.header_bytes() - udp::HEADER_BYTES;
         for bytes in 0..frame.len() {
-            let expected = if bytes < ip_end { NotOurs::Short } else { NotOurs::Length };
+            let expected = if bytes < ip_end { Rejected::Short } else { Rejected::Length };
             assert_eq!(read(&frame[..bytes], Sums::Whole), Err(expected), "{bytes} bytes");
         }
     }
@@ -144,9 +145,9 @@ fn a_frame_that_ends_early_is_short_or_lies_about_its_length() {
 
 #[test]
 fn what_is_not_ours_is_told_by_its_reason() {
-    use NotOurs::*;
+    use Rejected::*;
     let [(v4, _), (v6, _)] = both();
-    let cases: [(&[u8], usize, &[u8], NotOurs); 30] = [
+    let cases: [(&[u8], usize, &[u8], Rejected); 30] = [
         (&v4, 0, &[0xff; 6], Group),
         (&v4, 0, &[0x01, 0x00, 0x5e], Group),
         (&v6, 0, &[0x33, 0x33], Group),
@@ -182,7 +183,7 @@ fn what_is_not_ours_is_told_by_its_reason() {
         let frame = with(frame, at, new);
         assert_eq!(read(&frame, Sums::Whole), Err(expected), "{new:x?} at {at}");
     }
-    for (number, reason) in NotOurs::ALL.iter().enumerate() {
+    for (number, reason) in Rejected::ALL.iter().enumerate() {
         assert_eq!(*reason as usize, number);
     }
 }
@@ -207,7 +208,7 @@ fn whom_nobody_could_answer_has_sent_nothing() {
         "[::]:1",
         "[::1]:1",
     ] {
-        assert_eq!(sent(from), Err(NotOurs::Sender), "{from}");
+        assert_eq!(sent(from), Err(Rejected::Sender), "{from}");
     }
 }
 
@@ -217,18 +218,19 @@ fn a_checksum_may_be_left_out_over_ipv4_only() {
     let without = with(&v4, 40, &[0, 0]);
     assert!(read(&without, Sums::Whole).is_ok());
     assert_eq!(read(&with(&without, 49, b"G"), Sums::Whole).unwrap().payload_bytes, 15);
-    assert_eq!(read(&with(&v6, 60, &[0, 0]), Sums::PartialToo), Err(NotOurs::Checksum));
+    assert_eq!(read(&with(&v6, 60, &[0, 0]), Sums::PartialToo), Err(Rejected::Checksum));
 }
 
-/// The partial sum over the addresses, 17 and 23 bytes, was computed by another program as above.
+/// Another program has computed the partial sums over the addresses, the protocol number 17 and the
+/// length 23.
 #[test]
 fn a_partial_checksum_is_right_only_where_it_is_expected() {
     for ((frame, ends), partial) in both().into_iter().zip([[0x84, 0x2c], [0x5b, 0x9d]]) {
         let frame = with(&frame, ends.header_bytes() - 2, &partial);
-        assert_eq!(read(&frame, Sums::Whole), Err(NotOurs::Checksum));
+        assert_eq!(read(&frame, Sums::Whole), Err(Rejected::Checksum));
         assert_eq!(read(&frame, Sums::PartialToo).map(|packet| packet.ends), Ok(ends));
         let wrong = with(&frame, ends.header_bytes() - 1, &[partial[1] + 1]);
-        assert_eq!(read(&wrong, Sums::PartialToo), Err(NotOurs::Checksum));
+        assert_eq!(read(&wrong, Sums::PartialToo), Err(Rejected::Checksum));
         assert!(both().iter().all(|(whole, _)| read(whole, Sums::PartialToo).is_ok()));
     }
 }
@@ -238,7 +240,7 @@ fn a_checksum_that_comes_to_zero_is_written_as_all_ones() {
     for (_, ends) in both() {
         let without = written(&ends, &[0, 0]);
         let sum = &without[ends.header_bytes() - 2..ends.header_bytes()];
-        // With its own checksum as payload the sum is all ones, and so the checksum would be 0.
+        // With the packet's checksum as payload, the sum is all ones, and the checksum would be 0.
         let frame = written(&ends, sum);
         assert_eq!(frame[ends.header_bytes() - 2..ends.header_bytes()], [0xff; 2]);
         assert_eq!(read(&frame, Sums::Whole).map(|packet| packet.ends), Ok(ends));
@@ -302,9 +304,9 @@ proptest! {
         prop_assert_eq!(&frame[ends.header_bytes()..], &payload[..]);
     }
 
-    /// A flip may go unnoticed in the link's addresses, which no checksum protects; in the traffic
-    /// class, flow label and hop limit of IPv6, which may have any value; and in the UDP length,
-    /// which changes the bytes that are summed.
+    /// A flipped bit may go unnoticed in the Ethernet addresses, which no checksum protects; in the
+    /// traffic class, flow label and hop limit of IPv6, which may have any value; and in the UDP
+    /// length, which determines the bytes that are summed.
     #[test]
     fn a_bit_that_flips_is_noticed(
         ends in any_ends(),
@@ -320,12 +322,12 @@ proptest! {
         prop_assume!(!(ends.header_bytes() - 4..ends.header_bytes() - 2).contains(&at));
         frame[at] ^= 1 << bit;
         let read = read(&frame, Sums::Whole);
-        // A checksum that has become zero means that there is none.
+        // A checksum of zero means that the packet has no checksum.
         let is_none = !is_v6 && frame[40..42] == [0, 0];
         prop_assert!(read.is_err() || is_none, "{read:?} with bit {bit} of byte {at}");
     }
 
-    /// Valid or broken, a frame in pieces reads like the whole frame.
+    /// A frame in pieces, valid or broken, has the same result as the whole frame.
     #[test]
     fn a_frame_in_pieces_reads_as_the_whole(
         ends in any_ends(),
@@ -357,7 +359,7 @@ proptest! {
         kind in 0..3_usize,
     ) {
         let mut frame = frame;
-        // Random bytes behind a valid beginning of a header are read further.
+        // With a valid beginning, more of the random bytes are read.
         let [(v4, _), (v6, _)] = both();
         let start = [&[][..], &v4[..20], &v6[..21]][kind];
         let bytes = start.len().min(frame.len());

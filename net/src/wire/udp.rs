@@ -4,17 +4,17 @@
 //! 0           2         4       6     8
 //! | from port | to port | bytes | sum | payload ...
 //!
-//! summed up with it: | from IP | to IP | 0, UDP | bytes |
+//! pseudo header, part of the sum: | from IP | to IP | 0, UDP | bytes |
 //! ```
 //!
-//! Where: behind the IP header.
+//! Where: after the IP header.
 //! Invariant: a packet over IPv6 has a checksum; a packet that is written always has one.
-//! Source: RFC 768; RFC 8200, section 8.1; RFC 9868 on bytes that stand behind the payload.
+//! Source: RFC 768; RFC 8200, section 8.1; RFC 9868 on bytes after the payload.
 
 use memory::plant::{Fault, is};
 
 use super::checksum::Sum;
-use super::{Ips, NotOurs, Ports, Sums, UDP};
+use super::{Ips, Ports, Rejected, Sums, UDP};
 
 pub(super) const HEADER_BYTES: usize = 8;
 /// Offset of the checksum in the header.
@@ -27,22 +27,22 @@ pub(super) fn read<'p>(
     (beyond, pieces): (usize, impl Iterator<Item = &'p [u8]>),
     ips: &Ips,
     sums: Sums,
-) -> Result<(Ports, usize), NotOurs> {
-    let header = packet.first_chunk::<HEADER_BYTES>().ok_or(NotOurs::Length)?;
+) -> Result<(Ports, usize), Rejected> {
+    let header = packet.first_chunk::<HEADER_BYTES>().ok_or(Rejected::Length)?;
     let [f0, f1, t0, t1, b0, b1, sum @ ..] = *header;
     let bytes = u16::from_be_bytes([b0, b1]);
-    // Bytes behind this length are options, which the receiver may ignore.
+    // Bytes beyond this length are options, which the receiver may ignore.
     let all_bytes = usize::from(bytes);
     let counted = &packet[..all_bytes.min(packet.len())];
     if all_bytes - counted.len() > beyond {
-        return Err(NotOurs::Length);
+        return Err(Rejected::Length);
     }
-    let payload_bytes = all_bytes.checked_sub(HEADER_BYTES).ok_or(NotOurs::Length)?;
+    let payload_bytes = all_bytes.checked_sub(HEADER_BYTES).ok_or(Rejected::Length)?;
     let pseudo = pseudo(ips, bytes);
     let is_right = match (sum, ips) {
         ([0, 0], Ips::V4 { .. }) => true,
         ([0, 0], Ips::V6 { .. }) => false,
-        // The partial checksum is compared first, because that costs no look at the payload.
+        // The partial checksum is compared first, because this does not read the payload.
         _ if sums == Sums::PartialToo && sum == pseudo.folded() => true,
         _ => {
             let (mut sum, mut summed) = (pseudo.add(counted), counted.len());
@@ -54,14 +54,14 @@ pub(super) fn read<'p>(
         }
     };
     if !is_right && !is(Fault::ChecksumNotCompared) {
-        return Err(NotOurs::Checksum);
+        return Err(Rejected::Checksum);
     }
     let ports = Ports { from: u16::from_be_bytes([f0, f1]), to: u16::from_be_bytes([t0, t1]) };
     Ok((ports, payload_bytes))
 }
 
-/// Writes the header of a packet that is `packet`, payload included, and `beyond` bytes more, whose
-/// sum is `rest`. Without that sum the checksum covers only the pseudo header.
+/// Writes the header of a packet that consists of `packet` and `beyond` further bytes with the sum
+/// `rest`. Without that sum the checksum covers only the pseudo header.
 #[inline]
 pub(super) fn write(
     packet: &mut [u8],
@@ -77,9 +77,9 @@ pub(super) fn write(
     header[6..].copy_from_slice(&[0; 2]);
     let pseudo = pseudo(ips, bytes);
     let sum = match rest {
-        // Whoever adds the rest inverts the sum.
+        // The kernel or the card adds the rest, and then inverts the sum.
         None => pseudo.folded(),
-        // Zero means that there is no checksum; all ones are the same number.
+        // Zero would mean that there is no checksum; in ones' complement all ones are equal to it.
         Some(rest) => Some(pseudo.add(packet).with(rest).checksum())
             .filter(|it| *it != [0; 2] || is(Fault::ZeroSumWritten))
             .unwrap_or([0xff; 2]),
@@ -88,7 +88,6 @@ pub(super) fn write(
     Some(())
 }
 
-/// Sums up the pseudo header.
 #[inline]
 fn pseudo(ips: &Ips, bytes: u16) -> Sum {
     let sum = match ips {

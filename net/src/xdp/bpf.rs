@@ -1,9 +1,9 @@
-//! bpf(2): maps, programs and links, as far as an XDP program needs them.
+//! Calls of bpf(2) for the maps, programs and links of XDP.
 //!
 //! Where: below `link`, at start.
-//! Invariant: each structure has the kernel's layout up to its own end; the kernel takes fields
-//! behind that end for zero. Closing a descriptor releases its object: a closed link takes the
-//! program off its interface.
+//! Invariant: each structure is a prefix of the kernel's structure; the kernel takes the fields
+//! after this prefix as zero. Closing a descriptor releases its object: closing a link removes the
+//! program from its interface.
 //! Source: bpf(2); `union bpf_attr` of `linux/bpf.h`.
 #![allow(unsafe_code, reason = "neither rustix nor libc has bpf(2)")]
 
@@ -25,21 +25,21 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 /// The kernel's hook for XDP programs.
 const ATTACH_XDP: u32 = 37;
-/// Tells the kernel that the program accepts packets in several pieces; it looks at the first only.
+/// Flag of a program that accepts packets in several pieces. (Our program reads only the first.)
 const HAS_FRAGMENTS: u32 = 1 << 5;
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 const NAME_BYTES: usize = 16;
-/// A name, ended by 0, that tools show.
+/// A name that ends in 0, for tools to show.
 pub(super) type Name = [u8; NAME_BYTES];
 /// The name of our programs and maps.
 pub(super) const NAME: Name = *b"hypostyle_udp\0\0\0";
 
-/// Where the program runs on a packet's way.
+/// The place on a packet's path at which the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the driver, before the kernel has made anything of the packet.
+    /// In the driver, before the kernel processes the packet.
     Native,
     /// At the entry to the kernel's stack, with any driver.
     Generic,
@@ -57,7 +57,7 @@ struct CreateMap {
     name: Name,
 }
 
-/// Creates an empty map from `entries` queue numbers to AF_XDP sockets.
+/// Creates an empty map of AF_XDP sockets by queue number, for `entries` queues.
 pub(super) fn create_map(entries: u32) -> io::Result<OwnedFd> {
     let mut create = CreateMap {
         map_type: MAP_TYPE_XSKMAP,
@@ -93,7 +93,7 @@ pub(super) fn enter(map: BorrowedFd<'_>, number: u32, socket: BorrowedFd<'_>) ->
         flags: 0,
     };
     // SAFETY: MAP_UPDATE_ELEM takes this structure, and reads a key and a value of four bytes each,
-    // as `create_map` has declared: `number` and `value`, which outlive the call.
+    // as `create_map` has declared. They are `number` and `value`, which outlive the call.
     unsafe { call(MAP_UPDATE_ELEM, &mut update) }.map(drop)
 }
 
@@ -113,8 +113,7 @@ struct LoadProgram {
     attach_type: u32,
 }
 
-/// Loads an XDP program, which the kernel verifies. With `takes_long` the program also gets packets
-/// that lie in several pieces.
+/// Loads an XDP program. With `takes_long` the program also gets packets in several pieces.
 pub(super) fn load(program: &[Instruction], takes_long: bool, name: Name) -> io::Result<OwnedFd> {
     let license: &CStr = c"Apache-2.0";
     let mut load = LoadProgram {
@@ -133,7 +132,7 @@ pub(super) fn load(program: &[Instruction], takes_long: bool, name: Name) -> io:
     };
     // SAFETY: PROG_LOAD takes this structure, and reads `count` instructions of eight bytes, which
     // `program` has, and a license that ends in 0, as a `CStr` does. Both outlive the call. The
-    // kernel is asked for no log.
+    // kernel writes no log, because `log_level` is 0.
     descriptor(unsafe { call(PROG_LOAD, &mut load) }?)
 }
 
@@ -145,8 +144,8 @@ struct CreateLink {
     flags: u32,
 }
 
-/// Attaches a program to an interface for as long as the link is open. Fails if the interface has a
-/// program already: EBUSY, or EEXIST if that one is attached elsewhere on the packet's way.
+/// Attaches a program to an interface for as long as the link is open. Fails if the interface
+/// already has a program: with EBUSY, or with EEXIST if that program is attached at another place.
 pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, place: Place) -> io::Result<OwnedFd> {
     let mut create = CreateLink {
         program: raw(program),
@@ -193,7 +192,6 @@ struct ProgramInfo {
     name: Name,
 }
 
-/// Returns the name of the program with this id.
 pub(super) fn name_of(id: u32) -> io::Result<String> {
     let mut from = FromId { id, next_id: 0, flags: 0 };
     // SAFETY: PROG_GET_FD_BY_ID takes this structure, which holds no pointer.
@@ -203,7 +201,6 @@ pub(super) fn name_of(id: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Returns the id that the kernel has given a program.
 pub(super) fn id_of(program: BorrowedFd<'_>) -> io::Result<u32> {
     info(program).map(|info| info.id)
 }
@@ -220,12 +217,10 @@ fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     Ok(info)
 }
 
-/// True if this is the name of our programs.
 pub(super) fn is_ours(name: &str) -> bool {
     name.as_bytes() == NAME.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Runs a program on a packet, and returns its verdict.
 #[cfg(test)]
 pub(super) fn run(program: BorrowedFd<'_>, packet: &[u8]) -> io::Result<u32> {
     const PROG_TEST_RUN: u32 = 10;
@@ -251,7 +246,7 @@ pub(super) fn run(program: BorrowedFd<'_>, packet: &[u8]) -> io::Result<u32> {
         duration: 0,
     };
     // SAFETY: PROG_TEST_RUN takes this structure, and reads `bytes_in` bytes of `packet`, which
-    // outlives the call. It is told to write no packet.
+    // outlives the call. It writes no packet, because `packet_out` is 0.
     unsafe { call(PROG_TEST_RUN, &mut run) }?;
     Ok(run.verdict)
 }
@@ -259,11 +254,11 @@ pub(super) fn run(program: BorrowedFd<'_>, packet: &[u8]) -> io::Result<u32> {
 /// Calls bpf(2).
 ///
 /// # Safety
-/// The command takes a structure that begins with the fields of a `T`, and every pointer in it
-/// leads to memory that the command may read or write.
+/// The command takes a structure that begins with the fields of a `T`, and every pointer in
+/// `attributes` points to memory that the command may read or write.
 unsafe fn call<T>(command: u32, attributes: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: the kernel reads and writes at most `size_of::<T>()` bytes of `attributes`, and the
-    // memory that its pointers lead to, which the caller answers for.
+    // memory to which its pointers point. The caller guarantees that the command may do so.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>())
     };
@@ -272,16 +267,15 @@ unsafe fn call<T>(command: u32, attributes: &mut T) -> io::Result<libc::c_long> 
 
 fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = i32::try_from(result).map_err(io::Error::other)?;
-    // SAFETY: the commands whose results come here return a new descriptor, which nobody else has.
+    // SAFETY: the commands with results passed here return a new descriptor, which has no owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A descriptor in the kernel's structures. Open descriptors are not negative.
+/// Converts a descriptor for the kernel's structures. Open descriptors are not negative.
 fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().unsigned_abs()
 }
 
-/// A pointer in the kernel's structures.
 fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }

@@ -1,15 +1,15 @@
-//! Tests of received datagrams that are kept in their chunks: a port on one end of a link, the
-//! kernel's sockets on the other.
+//! Tests of received datagrams that are kept in their chunks: a port at one end of a link, sockets
+//! of the kernel at the other end.
 //!
 //! Where: in network namespaces of their own, which need root.
-//! Invariant: a kept datagram stays as it was sent, whatever has arrived since; the kernel has the
-//! same number of chunks as before, and finds no descriptor invalid.
+//! Invariant: a kept datagram does not change, whatever arrives afterwards; the kernel has the same
+//! number of chunks as before, and finds no descriptor invalid.
 
-use memory::arena::Kept;
+use memory::arena::KeptBytes;
 use testing::namespace::{Veth, WIRE, pair};
 
 use super::tests::{LIMIT, answer, assert_all_chunks, await_that, client};
-use super::values::{VALUES, asked, assert_at_rest, open_on};
+use super::values::{VALUES, assert_at_rest, open_on, request_from};
 use super::*;
 use crate::Calls;
 
@@ -28,11 +28,12 @@ fn what_is_kept_stays_as_it_came_while_others_come_and_is_sent_from_there() {
         let (all, calls) = (arena.free() as usize, Calls::default());
         assert_eq!(all * arena.chunk_bytes(), VALUES.memory_bytes_max);
         let port = &mut ports[0];
-        let mut kept: Vec<(usize, Kept)> = Vec::new();
+        let mut kept: Vec<(usize, KeptBytes)> = Vec::new();
         for (family, to) in [far.v4.into(), std::net::IpAddr::from(far.v6)].into_iter().enumerate()
         {
             let client = client(&near, to);
-            // Sends twice the number of chunks to keep in: the second half is not kept.
+            // The first datagrams, sent over IPv4, take all chunks for values. The second half,
+            // sent over IPv6, cannot be kept.
             for number in family * all..(family + 1) * all {
                 client.send(&text(number)).unwrap();
                 await_that(|| port.inbox.receive(&calls).datagrams > 0);
@@ -40,13 +41,13 @@ fn what_is_kept_stays_as_it_came_while_others_come_and_is_sent_from_there() {
                 assert!(one.bytes == text(number));
                 let mine = arena.keep(one.bytes);
                 assert_eq!(mine.is_some(), family == 0, "{number}, {mode:?}");
-                // The answer is the datagram that has just come, or one that was kept long ago.
-                let asked = kept.get(number * 7 % all).map_or(one.bytes, |(_, kept)| &kept[..]);
-                assert!(port.outbox.add(one.peer, b"", [asked]));
-                let expected = asked.to_vec();
-                let is_in_place = arena.value_chunk_of(asked.as_ptr()).is_some();
+                // The answer is the datagram that has just arrived, or one that was kept earlier.
+                let value = kept.get(number * 7 % all).map_or(one.bytes, |(_, kept)| &kept[..]);
+                assert!(port.outbox.add(one.peer, b"", [value]));
+                let expected = value.to_vec();
+                let is_in_place = arena.value_chunk_of(value.as_ptr()).is_some();
                 let tally = port.outbox.post_or_drop(&calls);
-                let in_place = if is_in_place { asked.len() } else { 0 };
+                let in_place = if is_in_place { value.len() } else { 0 };
                 assert_eq!((tally.sent, tally.in_place_bytes), (1, in_place));
                 kept.extend(mine.map(|kept| (number, kept)));
                 if number % 2 == 0 {
@@ -72,7 +73,7 @@ fn what_is_kept_is_sent_as_it_came_though_nobody_keeps_it_while_the_link_is_down
         let Some([near, far]) = pair(Veth::default()) else { return };
         let Opened { mut ports, arena, .. } = open_on(&far, mode, true);
         let (all, client, calls) = (arena.free(), client(&near, far.v4), Calls::default());
-        let (_, peer) = asked(&client, &mut ports);
+        let (_, peer) = request_from(&client, &mut ports);
         let port = &mut ports[0];
         let mut kept = Vec::new();
         for number in 0..64 {
@@ -91,23 +92,23 @@ fn what_is_kept_is_sent_as_it_came_though_nobody_keeps_it_while_the_link_is_down
         assert_eq!((port.chunks().values, arena.free()), (64, all - 64));
         far.ip(&format!("link set {WIRE} up"));
         client.set_nonblocking(true).unwrap();
-        let (mut came, mut buffer) = (0, [0; 2000]);
+        let (mut arrived, mut buffer) = (0, [0; 2000]);
         await_that(|| {
             port.outbox.post_or_drop(&calls);
-            // Meanwhile the ring is received into.
+            // At the same time, datagrams arrive in the receive ring.
             let _ = client.send(&text(1000));
             let _ = port.inbox.receive(&calls);
             while let Ok(bytes) = client.recv(&mut buffer) {
                 let (number, got) = buffer[..bytes].split_first_chunk().unwrap();
                 assert!(got == text(usize::from_be_bytes(*number)), "{mode:?}");
-                came += 1;
+                arrived += 1;
             }
             port.outbox.waiting() == 0
         });
         port.inbox.release();
         assert_at_rest(port);
         assert_eq!(arena.free(), all);
-        assert!(came <= 64);
+        assert!(arrived <= 64);
     }
 }
 
@@ -118,12 +119,12 @@ fn what_is_kept_outlives_the_port_and_its_chunks_come_back_but_the_rings() {
     let (all, calls) = (arena.free(), Calls::default());
     let client = client(&near, far.v6);
     client.set_read_timeout(Some(LIMIT)).unwrap();
-    let (_, peer) = asked(&client, &mut ports);
+    let (_, peer) = request_from(&client, &mut ports);
     let port = &mut ports[0];
     (0..10).for_each(|number| assert!(client.send(&text(number)).is_ok()));
     let mut received = 0;
     let mut kept = Vec::new();
-    // The inbox still holds the last of them when it is dropped.
+    // The inbox still holds the last datagrams when it is dropped.
     await_that(|| {
         received += port.inbox.receive(&calls).datagrams;
         kept.extend(port.inbox.datagrams().filter_map(|one| arena.keep(one.bytes)));
@@ -148,7 +149,7 @@ fn frames_longer_than_a_chunk_stay_in_their_chunks_and_the_kernel_has_some_howev
         let Opened { mut ports, watch, arena } = open_on(&far, mode, true);
         assert!(watch.facts().is_long);
         let (client, calls, all) = (client(&near, far.v6), Calls::default(), arena.free());
-        let (_, peer) = asked(&client, &mut ports);
+        let (_, peer) = request_from(&client, &mut ports);
         let port = &mut ports[0];
         let text: Vec<u8> = (0..=250).cycle().take(9000 - 48).collect();
         let (mut received, mut kept) = (0, Vec::new());
@@ -164,10 +165,10 @@ fn frames_longer_than_a_chunk_stay_in_their_chunks_and_the_kernel_has_some_howev
                 let bytes = pieces.concat();
                 assert!(bytes == text || bytes == b"short", "{mode:?}");
                 assert_eq!(pieces.len() > 1, bytes == text);
-                // Keeps frames while there is room, all pieces of a frame or none.
+                // Keeps all pieces of a frame, as long as there are free chunks for all of them.
                 if bytes == text && arena.free() >= 3 {
                     let all = pieces.iter().map(|piece| arena.keep(piece));
-                    kept.push(all.collect::<Option<Vec<Kept>>>().expect("free chunks"));
+                    kept.push(all.collect::<Option<Vec<KeptBytes>>>().expect("free chunks"));
                 }
             }
             assert!(port.chunks().held <= crate::udp::BATCH_MAX);
@@ -177,11 +178,11 @@ fn frames_longer_than_a_chunk_stay_in_their_chunks_and_the_kernel_has_some_howev
         assert_eq!(port.chunks().lent, port.chunks().all / 2);
         assert!(kept.len() >= all as usize / 3);
         for kept in &kept {
-            let kept: &Vec<Kept> = kept;
+            let kept: &Vec<KeptBytes> = kept;
             let bytes: Vec<u8> = kept.iter().flat_map(|kept| kept.iter().copied()).collect();
             assert!(bytes == text, "{mode:?}");
             // A kept piece is sent in place, up to a datagram's length.
-            let most = port.outbox.letter_bytes_max(&peer).min(1400);
+            let most = port.outbox.payload_bytes_max(&peer).min(1400);
             assert!(port.outbox.add(&peer, b"", [&kept[1][..most]]));
             assert_eq!(port.outbox.post_or_drop(&calls).in_place_bytes, most);
             assert!(answer(&client) == kept[1][..most]);

@@ -1,28 +1,29 @@
-//! Feigns kernels and drivers that lack a feature, so that tests reach the code for those.
+//! Simulates kernels and drivers that lack a feature, so that tests reach the code for them.
 //!
 //! Where: while a port is opened. In a program with debug assertions, the environment variable
 //! `HYPOSTYLE_XDP_LACKS` names the feature to refuse; in any other program nothing is refused.
-//! Invariant: a refusal has the kernel's own error, and the kernel is not asked.
+//! Invariant: a simulated refusal has the kernel's own error; the kernel is not called.
 //! Source: `net/xdp/xdp_umem.c` and `net/xdp/xsk.c` of Linux, `xdp_umem_reg`, `xsk_bind`,
 //! `xsk_build_skb_zerocopy`.
 
 /// A feature that may be lacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// Metadata before a frame, unknown to kernels before 6.8.
+    /// Metadata before a frame, which kernels before 6.8 do not support.
     Metadata,
-    /// Checksums by the kernel. Kernels before 6.18 accept metadata and ignore them if the driver
-    /// sends pages in place (`IFF_TX_SKB_NO_LINEAR`); a kernel that feigns this lack is not one
-    /// that was seen to obey metadata.
+    /// Checksums computed by the kernel. Kernels before 6.18 accept metadata and ignore them if the
+    /// driver sends pages in place (`IFF_TX_SKB_NO_LINEAR`). With this lack, the kernel does not
+    /// count as one that was seen to obey metadata.
     Sums,
-    /// Frames in several descriptors, unknown to kernels before 6.6 and to many zero-copy drivers.
+    /// Frames in several descriptors, which kernels before 6.6 and many zero-copy drivers do not
+    /// support.
     Parts,
-    /// Copying, which a driver that uses our memory itself does not do.
+    /// Copying by the kernel, which does not take place if the driver uses our memory itself.
     Copies,
 }
 
 impl Lack {
-    /// True if a test asks for this lack.
+    /// True if a test has requested this lack.
     pub(super) fn is_planted(self) -> bool {
         let name = match self {
             Lack::Metadata => "metadata",

@@ -7,13 +7,14 @@
 //!                                      | value's part |                 ... and one between them
 //! ```
 //!
-//! The UDP checksum covers all parts. It is computed here, or by the kernel, which metadata tell to
-//! do so, on kernels that were seen to obey (`link`).
+//! The UDP checksum covers all parts. It is computed here or, on kernels that were seen to obey
+//! metadata (`link`), by the kernel, as metadata request.
 //!
-//! Where: under `outbox`, under the lock of its half of the queue.
+//! Where: below `outbox`, under the lock of the queue's sending half.
 //! Invariant: each chunk of the outbox is free, or in transmission until each descriptor that names
-//! it has completed. Only descriptors that the kernel accepts are written, because an invalid one
-//! may never complete. A part of a value that is sent in place is held until it has left.
+//! it has completed. Only descriptors that the kernel accepts are written, because an invalid
+//! descriptor may never complete. A part of a value that is sent in place has a reference until the
+//! part has left.
 //! Source: the KV-Cache paper, section 4.1; `net/xdp/xsk.c` of Linux, `__xsk_generic_xmit`,
 //! `xsk_build_skb`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -29,40 +30,41 @@ use super::umem::{self, Span, Umem};
 use crate::udp::Tally;
 use crate::wire::{self, Sum};
 
-/// Most descriptors of one datagram. A kernel that copies takes 18.
+/// Most descriptors of one datagram. A kernel that copies accepts 18.
 pub(super) const PARTS_MAX: usize = 8;
 
 /// The rings of the sending half, and the outbox's chunks.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct SendHalf {
     transmit: Producing<XdpDesc>,
     completion: Consuming<u64>,
     /// The first of the outbox's chunks; the others follow it.
     first: u32,
     /// For each chunk, the number of descriptors that name it and have not completed.
     sent: Box<[u8]>,
-    free: Vec<Free>,
+    free: Vec<FreeChunk>,
     /// Most bytes of a frame.
     frame_bytes_max: usize,
-    /// Parts of values with at least this number of bytes are sent in place. `None` copies all.
+    /// Parts of values with at least this number of bytes are sent in place; `None` copies all.
     in_place_min: Option<usize>,
     strays: u64,
 }
 
-impl Leaving {
-    /// The outbox has `chunks` chunks from `first` on. A frame has at most `frame_bytes_max` bytes.
+impl SendHalf {
+    /// Makes the half of an outbox that has `chunks` chunks from `first` on, for frames of at most
+    /// `frame_bytes_max` bytes.
     pub(super) fn new(
         (transmit, completion): Outgoing,
         first: u32,
         chunks: u32,
         frame_bytes_max: usize,
-    ) -> Leaving {
-        Leaving {
+    ) -> SendHalf {
+        SendHalf {
             transmit,
             completion,
             first,
             sent: vec![0; chunks as usize].into_boxed_slice(),
-            free: (first..first + chunks).rev().map(Free).collect(),
+            free: (first..first + chunks).rev().map(FreeChunk).collect(),
             frame_bytes_max,
             in_place_min: None,
             strays: 0,
@@ -75,12 +77,11 @@ impl Leaving {
     }
 
     /// Most bytes of a datagram's payload, copied or in place.
-    pub(super) fn letter_bytes_max(&self, to: &Peer, umem: &Umem) -> usize {
+    pub(super) fn payload_bytes_max(&self, to: &Peer, umem: &Umem) -> usize {
         let room = umem.chunk_bytes() - umem.metadata_bytes();
         self.frame_bytes_max.min(room).saturating_sub(to.back.header_bytes())
     }
 
-    /// Like `Outbox::add`.
     #[inline]
     pub(super) fn add<'p>(
         &mut self,
@@ -117,12 +118,12 @@ impl Leaving {
         true
     }
 
-    /// Adds a datagram: copies its head to `own`, and leaves in place the pieces that can be sent
-    /// so.
+    /// Adds a datagram: sends those pieces in place that lie in the arena, and copies the head and
+    /// all other pieces to `own`.
     fn add_in_place<'p>(
         &mut self,
         socket: &Socket,
-        (mut own, to): (Free, &Peer),
+        (mut own, to): (FreeChunk, &Peer),
         (head, pieces): (&[u8], impl IntoIterator<Item = &'p [u8]>),
         tally: &mut Tally,
     ) -> bool {
@@ -158,8 +159,8 @@ impl Leaving {
         true
     }
 
-    /// Shows the kernel the descriptors that were added. Returns the number that it has not taken,
-    /// and true if it sleeps until it is called.
+    /// Publishes the added descriptors to the kernel. Returns the number of descriptors that the
+    /// kernel has not taken, and true if the kernel sleeps until it is called.
     pub(super) fn publish(&mut self) -> (u32, bool) {
         self.transmit.publish();
         (self.transmit.waiting(), self.transmit.needs_wakeup())
@@ -184,7 +185,7 @@ impl Leaving {
         }
     }
 
-    /// Notes that one descriptor that names this chunk has completed; false if there is none.
+    /// Records that a descriptor of this chunk has completed. Returns false if none was sent.
     #[inline]
     fn take_back(&mut self, socket: &Socket, chunk: u32) -> bool {
         let own = chunk.checked_sub(self.first).and_then(|own| self.sent.get_mut(own as usize));
@@ -192,7 +193,7 @@ impl Leaving {
         let Some(left) = sent.checked_sub(1) else { return false };
         *sent = left;
         if left == 0 {
-            self.free.push(Free(chunk));
+            self.free.push(FreeChunk(chunk));
         }
         true
     }
@@ -207,27 +208,28 @@ impl Leaving {
         (self.free.len(), self.sent.iter().filter(|sent| **sent > 0).count())
     }
 
-    /// Number of completions that named nothing that was sent.
+    /// Number of completions for chunks that were not in transmission.
     pub(super) fn strays(&self) -> u64 {
         self.strays
     }
 }
 
-/// One of the outbox's chunks, none of whose descriptors is still incomplete. At most one `Free`
-/// exists per chunk: `Leaving::new` makes them; whoever sends a chunk notes in `sent` the number of
-/// its descriptors and drops the `Free`; `take_back` makes another when the last has completed.
+/// One of the outbox's chunks, all of whose descriptors have completed. At most one `FreeChunk`
+/// exists per chunk: `SendHalf::new` makes it; `add` drops it when it sends the chunk and records
+/// the number of descriptors in `sent`; `take_back` makes it again when the last descriptor has
+/// completed.
 #[derive(Debug)]
-struct Free(u32);
+struct FreeChunk(u32);
 
-impl Free {
+impl FreeChunk {
     /// The chunk's number, and all of its bytes.
     fn room<'r>(&'r mut self, umem: &'r Umem) -> (u32, &'r mut [u8]) {
         // SAFETY: the chunk is ours and not the kernel's, which has completed each descriptor that
-        // named it. No other code of ours uses it: no other port has it (`link::open` gives each
-        // port a range), its inbox has the other half of that range, or chunks of values
-        // (`Queue::new`, `Arena::let_go`), and the arena gives values none of a port's chunks. In
-        // the outbox only this slice touches the chunk's bytes, for there is no second `Free` of
-        // it, and this one is borrowed as long as the slice lives.
+        // named the chunk. No other code of ours uses the chunk: no other port has it (`link::open`
+        // gives each port a range); the port's inbox has the other half of that range, or chunks of
+        // values (`Queue::new`, `Arena::recycle`); and the arena gives values none of a port's
+        // chunks. In the outbox only this slice accesses the chunk's bytes, because no second
+        // `FreeChunk` of the chunk exists, and `self` is borrowed as long as the slice lives.
         (self.0, unsafe { umem.write(self.0) })
     }
 }
@@ -238,22 +240,23 @@ struct Draft<'s> {
     /// The chunk whose bytes are `room`.
     chunk: u32,
     room: &'s mut [u8],
-    /// Bytes of `room` from here to `to` are copied, and not yet in a part.
+    /// Bytes of `room` from this offset to `to` are copied, and not yet in a part.
     from: usize,
     /// End of the copied bytes in `room`.
     to: usize,
-    /// Parts of the frame: `own` of them lie in `chunk`, and the others are held.
+    /// Parts of the frame: `own` of them lie in `chunk`, and the others in chunks of values, to
+    /// which `flying` has references.
     parts: [XdpDesc; PARTS_MAX],
     count: usize,
     own: u8,
-    /// Number of bytes in the parts that are held.
+    /// Number of bytes in the parts that lie in chunks of values.
     named_bytes: usize,
-    /// Sum over the parts behind the first, unless the kernel computes the checksum.
+    /// Sum over the parts after the first, unless the kernel computes the checksum.
     rest: Sum,
 }
 
 impl<'s> Draft<'s> {
-    /// Leaves room for the headers.
+    /// Makes an empty draft, with room for metadata and headers at the beginning of the chunk.
     fn new(socket: &'s Socket, (chunk, room): (u32, &'s mut [u8]), header_bytes: usize) -> Self {
         let from = socket.umem.metadata_bytes();
         let none = XdpDesc { addr: 0, len: 0, options: XdpDescOptions::empty() };
@@ -267,7 +270,7 @@ impl<'s> Draft<'s> {
         self.to - self.socket.umem.metadata_bytes() + self.named_bytes
     }
 
-    /// Copies bytes to the end of the frame; false if there is no room.
+    /// Copies bytes to the end of the frame. Returns false if there is no room.
     #[inline]
     fn copy(&mut self, bytes: &[u8]) -> bool {
         let room = self.room.get_mut(self.to..self.to + bytes.len());
@@ -276,10 +279,10 @@ impl<'s> Draft<'s> {
         is_room
     }
 
-    /// Makes bytes a part in place, and holds their chunk; false if they must be copied.
+    /// Makes `bytes` a part that is sent in place. Returns false if they must be copied.
     #[inline]
     fn name(&mut self, bytes: &[u8], bytes_min: usize) -> bool {
-        // The bytes copied before this one become a part, and so may those copied after it.
+        // Bytes copied before this part become a part of their own, and later bytes may do too.
         let more = usize::from(self.to > self.from) + 2;
         if bytes.len() < bytes_min || self.count + more > PARTS_MAX {
             return false;
@@ -297,7 +300,7 @@ impl<'s> Draft<'s> {
         true
     }
 
-    /// Makes a part of the bytes that were copied last.
+    /// Makes a part of the copied bytes that are not in a part yet.
     fn close(&mut self) {
         if self.to > self.from {
             let (at, bytes) = (self.from, self.to - self.from);
@@ -310,7 +313,7 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// True if the kernel is told to compute the checksum.
+    /// True if metadata let the kernel compute the checksum.
     fn is_summed_later(&self) -> bool {
         self.socket.umem.metadata_bytes() > 0
     }
@@ -355,7 +358,7 @@ impl<'s> Draft<'s> {
     }
 }
 
-/// Copies a head and pieces to `room` from `at` on; returns their end, `None` if there is no room.
+/// Copies a head and pieces to `room` from `at` on. Returns their end; `None` if there is no room.
 #[inline]
 fn gather<'p>(
     room: &mut [u8],

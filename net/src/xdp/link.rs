@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Where: at start, as root. Afterwards the ports need no privilege.
-//! Invariant: the program is on the interface as long as there is a port, and goes with the
-//! process, however the process ends. A program that somebody else attached is named and left
-//! alone. If opening fails, the error says why, and nothing stays open.
+//! Invariant: the program is attached as long as there is a port; when the process ends, in any
+//! way, the kernel detaches the program. Another process's program is named in the error and left
+//! attached. If opening fails, the error gives the reason, and nothing stays open.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux; `net/core/dev.c`, `dev_xdp_attach`.
 
 #[cfg(test)]
@@ -27,22 +27,22 @@ use rustix::system::uname;
 
 use super::bpf::{self, Place};
 use super::lacks::Lack;
-use super::port::{CHUNKS_MAX, CHUNKS_MIN, Plan, Port, Stopped};
-use super::program::{ADDRESSES_MAX, NETWORKS_MAX, Taken, program};
+use super::port::{CHUNKS_MAX, CHUNKS_MIN, Plan, Port, PortError};
+use super::program::{ADDRESSES_MAX, Filter, NETWORKS_MAX, program};
 use super::umem::{Umem, chunk_bytes};
 use crate::interface::{Interface, VLAN};
 use crate::netlink::Netlink;
 use crate::nic::nic_settings;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
-/// How long to wait for an earlier process of ours to take its program off the interface.
+/// Longest wait until an earlier process of ours has detached its program from the interface.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Where on the interface the program runs.
+/// The place at which the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver; if the driver refuses, in the kernel's stack.
+    /// In the driver; if the driver refuses, at the entry to the kernel's stack.
     #[default]
     Any,
     /// Only in the driver.
@@ -53,7 +53,7 @@ pub enum Mode {
 
 /// The arguments of `open`.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct OpenOptions<'a> {
     /// The interface's name.
     pub interface: &'a str,
     /// The queues to open; `None` opens all, up to `ports_max`.
@@ -64,16 +64,16 @@ pub struct Wanted<'a> {
     pub addresses: &'a [IpAddr],
     /// Our UDP ports.
     pub ports: RangeInclusive<u16>,
-    /// The networks whose packets are answered; empty for all.
+    /// The source networks whose packets are taken; empty for all sources.
     pub allow: &'a [IpNet],
-    /// Most chunks of each port, `CHUNKS_MIN` to `CHUNKS_MAX`; rounded down to a power of two. One
-    /// half of them receives and the other half sends.
+    /// Most chunks of each port, `CHUNKS_MIN` to `CHUNKS_MAX`; rounded down to a power of two. Half
+    /// of the chunks are for receiving, and half for sending.
     pub chunks: u32,
     /// Most bytes of all ports' chunks together.
     pub memory_bytes_max: usize,
-    /// Where on the interface the program runs.
+    /// The place at which the program runs.
     pub mode: Mode,
-    /// Memory for values that are sent in place, beside that for packets.
+    /// Memory for values that are sent in place, in addition to the memory for packets.
     pub values: Option<Values>,
 }
 
@@ -84,18 +84,18 @@ pub struct Values {
     pub memory_bytes_max: usize,
     /// Parts of values with fewer bytes are copied when they are sent.
     pub in_place_min: usize,
-    /// True if received data may stay in its chunk as a value's (`Arena::keep`).
+    /// True if received data may stay in its chunk as part of a value (`Arena::keep`).
     pub keeps: bool,
 }
 
 /// The result of `open`.
 #[derive(Debug)]
 pub struct Opened {
-    /// The memory for packets, and for values if that was wanted.
+    /// The memory for packets and, if requested, for values.
     pub arena: Arc<Arena>,
     /// One port for each queue, in the queues' order.
     pub ports: Vec<Port>,
-    /// Tells what was opened, and the state of the interface.
+    /// Reports what was opened, and the state of the interface.
     pub watch: Watch,
 }
 
@@ -108,13 +108,14 @@ pub struct Facts {
     pub queues: u32,
     /// Most bytes of an IP packet.
     pub mtu: u32,
-    /// True if the program runs in the driver, false if at the entry to the kernel's stack. There,
-    /// packets may come that the kernel has joined, or that a sender on this machine has left to a
-    /// card to cut: several datagrams that together are no longer than a packet look like one.
+    /// True if the program runs in the driver, false if at the entry to the kernel's stack. At that
+    /// entry, several datagrams may arrive as one packet: the kernel has joined them, or a sender
+    /// on this machine has left the segmentation to a card. If together they are no longer than a
+    /// packet may be, they look like one datagram.
     pub is_native: bool,
-    /// True if the driver uses our memory itself; else the kernel copies each packet once.
+    /// True if the driver uses our memory itself; otherwise the kernel copies each packet once.
     pub is_zero_copy: bool,
-    /// True if packets may be longer than a chunk and arrive in several.
+    /// True if packets may be longer than a chunk, and then arrive in several chunks.
     pub is_long: bool,
     /// Our addresses.
     pub addresses: Vec<IpAddr>,
@@ -126,7 +127,7 @@ pub struct Facts {
     pub sends_in_place: bool,
 }
 
-/// Watches an interface with our program, from any thread.
+/// Reports the state of an interface with our program, to any thread.
 #[derive(Debug)]
 pub struct Watch {
     netlink: Netlink,
@@ -145,8 +146,8 @@ pub enum Health {
     },
     /// The interface is switched off, or has no carrier.
     Down,
-    /// Our program is not on the interface: somebody has taken it off, or the ports are closed.
-    /// Packets pass to the kernel's stack.
+    /// Our program is not on the interface: another process has detached it, or the ports are
+    /// closed. Packets pass to the kernel's stack.
     Detached,
     /// The interface no longer exists.
     Gone,
@@ -159,7 +160,7 @@ impl Watch {
         &self.facts
     }
 
-    /// The state of the interface now; `None` if the system lacks memory. Costs two system calls.
+    /// The present state of the interface, by two system calls; `None` if they fail.
     #[must_use]
     pub fn health(&self) -> Option<Health> {
         match Interface::numbered(&self.netlink, self.index) {
@@ -173,21 +174,21 @@ impl Watch {
     }
 }
 
-/// The reason why nothing was opened, for whoever asked.
+/// The reason why nothing was opened, as text for the user.
 #[derive(Debug)]
-pub enum Refused {
+pub enum OpenError {
     /// There is no such interface.
     NoInterface(String),
     /// The interface is not an Ethernet interface.
     NotEthernet(String),
     /// The interface has no such queues.
     Queues {
-        /// The queues wanted.
+        /// The requested queues.
         wanted: Range<u32>,
-        /// Number of queues that it has.
+        /// Number of queues of the interface.
         count: u32,
     },
-    /// The interface lacks a wanted address; or there are no addresses, too many, or no ports.
+    /// The interface lacks a requested address; or there are no addresses, too many, or no ports.
     Addresses(String),
     /// There are more networks than a program can hold.
     Networks(usize),
@@ -195,20 +196,20 @@ pub enum Refused {
     Vlans(Vec<String>),
     /// The process lacks a privilege.
     Privilege,
-    /// The kernel does not support this.
+    /// The kernel does not support the named feature.
     Unsupported(&'static str, io::Error),
     /// Another program is on the interface.
     Program {
-        /// The program's number.
+        /// The program's id.
         id: u32,
-        /// The program's name; one of our names belongs to another server.
+        /// The program's name. With our own name, the program is another server's.
         name: String,
     },
     /// Another socket has this queue.
     QueueTaken(u32),
     /// Packets of this MTU are longer than a chunk, and the kernel is too old to split them.
     Mtu(u32),
-    /// The ports need at least this number of bytes, which is more than they may have.
+    /// The ports need at least this number of bytes, which is more than `memory_bytes_max`.
     TooLittle(usize),
     /// The system does not have the memory.
     Memory(io::Error),
@@ -216,63 +217,63 @@ pub enum Refused {
     System(&'static str, io::Error),
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for OpenError {}
 
-impl fmt::Display for Refused {
+impl fmt::Display for OpenError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::NoInterface(name) => write!(out, "there is no interface {name}"),
-            Refused::NotEthernet(name) => write!(out, "{name} is no Ethernet interface"),
-            Refused::Queues { wanted, count } => {
+            OpenError::NoInterface(name) => write!(out, "there is no interface {name}"),
+            OpenError::NotEthernet(name) => write!(out, "{name} is no Ethernet interface"),
+            OpenError::Queues { wanted, count } => {
                 let last = wanted.end.saturating_sub(1);
-                write!(out, "queues {} to {last} are wanted, of {count} from 0 on", wanted.start)
+                write!(out, "queues {} to {last} are requested, of {count} queues", wanted.start)
             }
-            Refused::Addresses(why) => write!(out, "{why}"),
-            Refused::Networks(count) => {
+            OpenError::Addresses(why) => write!(out, "{why}"),
+            OpenError::Networks(count) => {
                 write!(out, "{count} networks are more than {NETWORKS_MAX}")
             }
-            Refused::Vlans(names) => write!(
+            OpenError::Vlans(names) => write!(
                 out,
                 "there are VLANs on it ({}), and its card hides their tags: ethtool -K ... \
                  rxvlan off",
                 names.join(", ")
             ),
-            Refused::Privilege => write!(
+            OpenError::Privilege => write!(
                 out,
-                "no privilege: it takes root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
+                "no privilege: AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
             ),
-            Refused::Unsupported(what, error) => write!(out, "no {what} in this kernel: {error}"),
-            Refused::Program { id, name } if bpf::is_ours(name) => {
+            OpenError::Unsupported(what, error) => write!(out, "no {what} in this kernel: {error}"),
+            OpenError::Program { id, name } if bpf::is_ours(name) => {
                 write!(out, "another server has its program there ({name}, number {id})")
             }
-            Refused::Program { id, name } => {
+            OpenError::Program { id, name } => {
                 write!(out, "the XDP program {name} is there (number {id})")
             }
-            Refused::QueueTaken(queue) => write!(out, "another AF_XDP socket has queue {queue}"),
-            Refused::Mtu(mtu) => {
-                write!(out, "packets of {mtu} bytes take a kernel of 6.6 or newer, or a lower MTU")
+            OpenError::QueueTaken(queue) => write!(out, "another AF_XDP socket has queue {queue}"),
+            OpenError::Mtu(mtu) => {
+                write!(out, "packets of {mtu} bytes need a kernel of 6.6 or newer, or a lower MTU")
             }
-            Refused::TooLittle(bytes) => write!(out, "its packets take {bytes} bytes at least"),
-            Refused::Memory(error) => {
+            OpenError::TooLittle(bytes) => write!(out, "its packets need {bytes} bytes at least"),
+            OpenError::Memory(error) => {
                 write!(out, "no memory for its packets, or none to lock (ulimit -l): {error}")
             }
-            Refused::System(what, error) => write!(out, "{what}: {error}"),
+            OpenError::System(what, error) => write!(out, "{what}: {error}"),
         }
     }
 }
 
-/// Opens a port for each queue that is wanted, and directs the interface's packets for us there.
+/// Opens a port for each requested queue, and directs the interface's packets for us to the ports.
 ///
 /// Uses the thread's network namespace, and privileges that may be dropped afterwards.
 ///
 /// # Errors
-/// The reason: what is missing, or who is in the way.
-pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
-    let netlink = Netlink::open().map_err(|error| Refused::System("netlink", error))?;
+/// The reason why nothing was opened.
+pub fn open(wanted: &OpenOptions<'_>) -> Result<Opened, OpenError> {
+    let netlink = Netlink::open().map_err(|error| OpenError::System("netlink", error))?;
     let interface = Interface::named(&netlink, wanted.interface)
-        .map_err(|_| Refused::NoInterface(wanted.interface.to_owned()))?;
+        .map_err(|_| OpenError::NoInterface(wanted.interface.to_owned()))?;
     if interface.mac.is_none() {
-        return Err(Refused::NotEthernet(interface.name));
+        return Err(OpenError::NotEthernet(interface.name));
     }
     let settings = nic_settings(&interface.name);
     let setting = |name| settings.iter().find(|(one, _)| *one == name).map_or(0, |(_, it)| *it);
@@ -280,24 +281,24 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
     let all = count.min(u32::try_from(wanted.ports_max).unwrap_or(u32::MAX));
     let queues = wanted.queues.clone().unwrap_or(0..all);
     if queues.is_empty() || queues.end > count {
-        return Err(Refused::Queues { wanted: queues, count });
+        return Err(OpenError::Queues { wanted: queues, count });
     }
     let vlans =
-        interface.above(VLAN, &netlink).map_err(|error| Refused::System("netlink", error))?;
+        interface.above(VLAN, &netlink).map_err(|error| OpenError::System("netlink", error))?;
     if !vlans.is_empty() && setting("rx-vlan") != 0 {
-        return Err(Refused::Vlans(vlans));
+        return Err(OpenError::Vlans(vlans));
     }
     let addresses = addresses(wanted, &interface, &netlink)?;
-    let taken = Taken { addresses, ports: wanted.ports.clone(), allow: wanted.allow.to_vec() };
+    let filter = Filter { addresses, ports: wanted.ports.clone(), allow: wanted.allow.to_vec() };
     let (chunk_bytes, is_long) = chunk_bytes(interface.mtu as usize + ETHERNET_BYTES);
     let chunks = chunks(wanted, queues.len(), chunk_bytes)?;
     let map = bpf::create_map(queues.end).map_err(|error| refused("XSKMAP", error))?;
-    let code = program(&taken, map.as_raw_fd().unsigned_abs());
+    let code = program(&filter, map.as_raw_fd().unsigned_abs());
     let loaded = bpf::load(&code, is_long, bpf::NAME);
     let loaded = loaded.map_err(|error| refused("such XDP programs", error))?;
     let (link, place) = attach(&loaded, &interface, &netlink, wanted.mode)?;
     let link = Arc::new(link);
-    let arena = arena(wanted, (chunks, queues.len()), chunk_bytes).map_err(Refused::Memory)?;
+    let arena = arena(wanted, (chunks, queues.len()), chunk_bytes).map_err(OpenError::Memory)?;
     let (mut umem, mut ports) = (Umem::new(Arc::clone(&arena)), Vec::<Port>::new());
     for queue in queues.clone() {
         let first = (queue - queues.start) * chunks;
@@ -314,14 +315,15 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
         let enter = |socket: BorrowedFd<'_>| bpf::enter(map.as_fd(), queue, socket);
         let opened = plan.open(&mut umem, ports.first(), &link, enter);
         ports.push(opened.map_err(|stopped| match stopped {
-            Stopped::Socket(error) => refused("AF_XDP", error),
-            Stopped::Memory(error) => Refused::Memory(error),
-            Stopped::Taken => Refused::QueueTaken(queue),
-            Stopped::Long => Refused::Mtu(interface.mtu),
-            Stopped::Bind(error) => refused("AF_XDP on this interface", error),
+            PortError::Socket(error) => refused("AF_XDP", error),
+            PortError::Memory(error) => OpenError::Memory(error),
+            PortError::Taken => OpenError::QueueTaken(queue),
+            PortError::Long => OpenError::Mtu(interface.mtu),
+            PortError::Bind(error) => refused("AF_XDP on this interface", error),
         })?);
     }
-    let program = bpf::id_of(loaded.as_fd()).map_err(|error| Refused::System("program", error))?;
+    let program =
+        bpf::id_of(loaded.as_fd()).map_err(|error| OpenError::System("program", error))?;
     let facts = Facts {
         interface: interface.name,
         queues: count,
@@ -329,7 +331,7 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
         is_native: place == Place::Native,
         is_zero_copy: ports.iter().all(Port::is_zero_copy),
         is_long,
-        addresses: taken.addresses,
+        addresses: filter.addresses,
         memory_bytes: ports.iter().map(Port::memory_bytes).sum(),
         value_bytes: arena.value_bytes(),
         sends_in_place: ports.iter().all(Port::sends_in_place),
@@ -338,18 +340,18 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Refused> {
 }
 
 /// Returns the number of chunks of each of `ports` ports.
-fn chunks(wanted: &Wanted<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, Refused> {
+fn chunks(wanted: &OpenOptions<'_>, ports: usize, chunk_bytes: usize) -> Result<u32, OpenError> {
     let afforded = wanted.memory_bytes_max / chunk_bytes / ports;
     if afforded < CHUNKS_MIN as usize {
-        return Err(Refused::TooLittle(CHUNKS_MIN as usize * chunk_bytes * ports));
+        return Err(OpenError::TooLittle(CHUNKS_MIN as usize * chunk_bytes * ports));
     }
     let afforded = u32::try_from(afforded).unwrap_or(u32::MAX);
     Ok(1 << wanted.chunks.clamp(CHUNKS_MIN, CHUNKS_MAX).min(afforded).ilog2())
 }
 
-/// Makes an arena of `chunks` chunks for each of `ports` ports, and then those for values.
+/// Makes an arena with `chunks` chunks for each of `ports` ports, followed by chunks for values.
 fn arena(
-    wanted: &Wanted<'_>,
+    wanted: &OpenOptions<'_>,
     (chunks, ports): (u32, usize),
     chunk_bytes: usize,
 ) -> io::Result<Arc<Arena>> {
@@ -360,15 +362,15 @@ fn arena(
     Ok(Arc::new(arena.keeping(wanted.values.is_some_and(|values| values.keeps))))
 }
 
-/// The checksums that are acceptable on an interface of this kind. A veth, or a bridge with a veth
-/// as a port, brings packets from this machine, which may have only a partial checksum.
+/// The checksums that are accepted on an interface of this kind. A veth, or a bridge with a veth as
+/// a port, receives packets from this machine, which may have only a partial checksum.
 fn sums_of(kind: &str) -> Sums {
     if ["veth", "bridge"].contains(&kind) { Sums::PartialToo } else { Sums::Whole }
 }
 
-/// Kinds of interfaces, each with a kernel that was seen to compute checksums there when metadata
-/// tell it to. Any other may accept metadata and ignore them, as virtio's does before 6.18, without
-/// an error; for those the checksum is computed here.
+/// Kinds of interfaces, each with a kernel version that was seen to compute checksums when metadata
+/// request it. Any other pair may accept metadata and ignore them without an error, as virtio does
+/// before 6.18; for any other pair our code computes the checksum.
 const SEEN_TO_SUM: [(&str, &str); 1] = [("veth", "6.18")];
 
 fn is_seen_to_sum(kind: &str) -> bool {
@@ -381,33 +383,33 @@ fn is_seen_to_sum(kind: &str) -> bool {
     SEEN_TO_SUM.iter().any(|(of, seen)| *of == kind && is_it(seen))
 }
 
-/// Translates an error of the system; `what` is what was asked for.
-fn refused(what: &'static str, error: io::Error) -> Refused {
+/// Translates an error of the system; `what` is the requested feature.
+fn refused(what: &'static str, error: io::Error) -> OpenError {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => Refused::Privilege,
+        Some(libc::EPERM | libc::EACCES) => OpenError::Privilege,
         Some(
             libc::ENOSYS
             | libc::EINVAL
             | libc::EAFNOSUPPORT
             | libc::EOPNOTSUPP
             | libc::EPROTONOSUPPORT,
-        ) => Refused::Unsupported(what, error),
-        Some(libc::ENOMEM | libc::ENOBUFS) => Refused::Memory(error),
-        _ => Refused::System(what, error),
+        ) => OpenError::Unsupported(what, error),
+        Some(libc::ENOMEM | libc::ENOBUFS) => OpenError::Memory(error),
+        _ => OpenError::System(what, error),
     }
 }
 
-/// Returns our addresses; an unspecified address stands for all of its family that the interface
-/// has. Also checks the number of networks.
+/// Returns our addresses; an unspecified address stands for all addresses of its family on the
+/// interface. Also checks the number of networks.
 fn addresses(
-    wanted: &Wanted<'_>,
+    wanted: &OpenOptions<'_>,
     interface: &Interface,
     netlink: &Netlink,
-) -> Result<Vec<IpAddr>, Refused> {
+) -> Result<Vec<IpAddr>, OpenError> {
     if wanted.allow.len() > NETWORKS_MAX {
-        return Err(Refused::Networks(wanted.allow.len()));
+        return Err(OpenError::Networks(wanted.allow.len()));
     }
-    let own = interface.addresses(netlink).map_err(|error| Refused::System("netlink", error))?;
+    let own = interface.addresses(netlink).map_err(|error| OpenError::System("netlink", error))?;
     let mut all = Vec::new();
     for ip in wanted.addresses {
         if ip.is_unspecified() {
@@ -416,30 +418,30 @@ fn addresses(
             all.push(*ip);
         } else {
             let why = format!("{} does not have the address {ip}", interface.name);
-            return Err(Refused::Addresses(why));
+            return Err(OpenError::Addresses(why));
         }
     }
     if wanted.ports.is_empty() {
-        return Err(Refused::Addresses("no port is wanted".to_owned()));
+        return Err(OpenError::Addresses("no port is requested".to_owned()));
     }
     all.sort();
     all.dedup();
     match all.len() {
-        0 => Err(Refused::Addresses(format!("{} has no IP address", interface.name))),
+        0 => Err(OpenError::Addresses(format!("{} has no IP address", interface.name))),
         1..=ADDRESSES_MAX => Ok(all),
         count => {
-            Err(Refused::Addresses(format!("{count} addresses are more than {ADDRESSES_MAX}")))
+            Err(OpenError::Addresses(format!("{count} addresses are more than {ADDRESSES_MAX}")))
         }
     }
 }
 
-/// Attaches the program, in the driver if that is possible and wanted.
+/// Attaches the program, in the driver if `mode` and the driver allow it.
 fn attach(
     loaded: &OwnedFd,
     interface: &Interface,
     netlink: &Netlink,
     mode: Mode,
-) -> Result<(OwnedFd, Place), Refused> {
+) -> Result<(OwnedFd, Place), OpenError> {
     let deadline = Instant::now() + RELEASE_WAIT;
     let mut place = if mode == Mode::Generic { Place::Generic } else { Place::Native };
     loop {
@@ -460,10 +462,10 @@ fn attach(
         let id = now.map_or(0, |now| now.program);
         let name = if id == 0 { Ok(String::new()) } else { bpf::name_of(id) };
         let name = name.unwrap_or_default();
-        // A program of ours may belong to an earlier process that is ending; other programs stay.
+        // Only a program with our name may go soon: it may belong to a process that is ending.
         let may_go = id == 0 || bpf::is_ours(&name);
         if !may_go || Instant::now() >= deadline {
-            return Err(Refused::Program { id, name });
+            return Err(OpenError::Program { id, name });
         }
         std::thread::sleep(RELEASE_PAUSE);
     }

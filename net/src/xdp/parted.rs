@@ -5,7 +5,8 @@
 //! shown             | Datagram::bytes       |  | Datagram::more ...                 |
 //! ```
 //!
-//! Where: beside the arrivals of an inbox. If nothing is kept, such frames are joined instead.
+//! Where: beside the arrivals of an inbox. If the arena keeps no values, such frames are joined
+//! instead.
 //! Invariant: each piece lies in a chunk that the inbox holds as long as it shows the datagram.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -14,9 +15,9 @@ use arrayvec::ArrayVec;
 
 use super::queue::PIECES_MAX;
 use super::umem::{Span, Umem};
-use crate::wire::{self, NotOurs, Packet, Sums};
+use crate::wire::{self, Packet, Rejected, Sums};
 
-/// The pieces of a datagram behind its first one.
+/// The pieces of a datagram after its first piece.
 #[derive(Debug)]
 pub struct Pieces {
     umem: Umem,
@@ -27,15 +28,15 @@ impl Pieces {
     /// Most pieces of a datagram, including the first.
     pub const MAX: usize = PIECES_MAX as usize;
 
-    /// No pieces yet; `umem` is the memory of later ones.
+    /// Makes a list without pieces; `umem` is the memory in which later pieces lie.
     pub(super) fn new(umem: &Umem) -> Pieces {
         Pieces { umem: umem.clone(), spans: ArrayVec::new() }
     }
 
     /// Returns the pieces, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        // SAFETY: the inbox holds the chunks as long as it shows this value, which it does while it
-        // is borrowed; and nobody writes to held chunks.
+        // SAFETY: the inbox holds the chunks as long as it shows `self`, and it shows `self` at
+        // least as long as it is borrowed. No code writes to held chunks.
         self.spans.iter().map(|span| unsafe { self.umem.read(*span) })
     }
 
@@ -49,11 +50,11 @@ impl Pieces {
         first: Span,
         spans: &[Span],
         sums: Sums,
-    ) -> Result<(Packet, Span), NotOurs> {
+    ) -> Result<(Packet, Span), Rejected> {
         self.spans.clear();
         self.spans.extend(spans.iter().copied());
         // SAFETY: the kernel has given the chunks back; they are not lent again while they are
-        // shown, and nobody writes to such chunks.
+        // shown, and no code writes to such chunks.
         let packet = wire::read_parted(unsafe { self.umem.read(first) }, self.iter(), sums)?;
         let (header_bytes, mut left) = (packet.ends.header_bytes(), packet.payload_bytes);
         let mut trim = |span: &mut Span| {

@@ -6,10 +6,11 @@
 //!            receive ring   <- kernel            completion ring <- kernel
 //! ```
 //!
-//! Where: a column has a port like it has a UDP socket.
-//! Invariant: one thread uses a port; others may take from its queue and answer by it. The two
-//! halves share nothing but the socket, so that a datagram read from one can be answered by the
-//! other. When a port is dropped, packets of its queue pass to the kernel's stack again.
+//! Where: in a column, in the place of a UDP socket.
+//! Invariant: one thread uses a port; other threads may steal from the port's queue and answer by
+//! that queue. The inbox and the outbox share only the socket, so that the outbox can send an
+//! answer while the inbox shows the request. When a port is dropped, packets of its queue pass to
+//! the kernel's stack again.
 //! Source: `Documentation/networking/af_xdp.rst` of Linux.
 
 #[cfg(test)]
@@ -35,7 +36,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-use super::flying::Flying;
+use super::flying::InFlight;
 use super::inbox::Inbox;
 use super::lacks::Lack;
 use super::leaving::PARTS_MAX;
@@ -47,23 +48,23 @@ use crate::option::set_option;
 use crate::udp::BATCH_MAX;
 use crate::wire::{ETHERNET_BYTES, Sums};
 
-/// Fewest chunks of a port. The inbox holds at most `BATCH_MAX` of the receiving half, so the
-/// kernel always has some. Without any, the kernel would drop all packets and report none, and a
-/// column that sleeps until one arrives would sleep for ever.
+/// Fewest chunks of a port. The inbox holds at most `BATCH_MAX` chunks of the receiving half, so
+/// that the kernel always has some. A kernel without chunks would drop all packets and report none,
+/// and a column that waits for a packet would sleep for ever.
 pub const CHUNKS_MIN: u32 = 256;
 /// Most chunks of a port.
 pub const CHUNKS_MAX: u32 = 1 << 16;
-/// Packets that one call may send in copy mode, if the kernel has that setting (6.17).
+/// Number of packets that one call may send in copy mode, on kernels with this setting (6.17).
 const SENT_PER_CALL: u32 = 256;
-/// Descriptors per sending chunk if values are sent in place: a datagram of memcached's length has
-/// headers and text, and one or two parts of a value.
+/// Number of descriptors per sending chunk if values are sent in place: a datagram of memcached's
+/// length consists of headers and text, and one or two parts of a value.
 const PARTS_PER_CHUNK: u32 = 4;
 const _: () = assert!(CHUNKS_MIN as usize / 2 >= 2 * BATCH_MAX);
 const _: () = assert!((CHUNKS_MIN / 2 * PARTS_PER_CHUNK) as usize >= 2 * PARTS_MAX);
 
-/// How long to wait for a queue that an earlier socket is leaving: a worker of the kernel releases
-/// it, and may have to wait for a processor. Two seconds were too short for two starts of 3,000,
-/// with sixteen threads that wanted two processors.
+/// Longest wait for a queue that an earlier, closed socket still has. A worker of the kernel
+/// releases the queue, and may have to wait for a processor: two seconds were too short for 2 of
+/// 3,000 starts, with sixteen threads on two processors.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
@@ -71,19 +72,19 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Socket {
     fd: OwnedFd,
     pub(super) umem: Umem,
-    /// Declared behind the descriptor: references are given back after the socket is closed.
-    pub(super) flying: Flying,
+    /// Declared after `fd`, so that references are released after the socket is closed.
+    pub(super) flying: InFlight,
 }
 
 impl Socket {
-    /// Has the kernel take the transmit ring's descriptors.
+    /// Calls the kernel to take the transmit ring's descriptors.
     pub(super) fn kick_transmit(&self) -> Result<usize, Errno> {
         send(&self.fd, &[], SendFlags::DONTWAIT)
     }
 
-    /// Has the driver look at the fill ring.
+    /// Calls the driver to take chunks from the fill ring.
     pub(super) fn kick_receive(&self) {
-        // If this fails, the next receive calls again.
+        // After a failure, the next receive calls again.
         let _ = recv(&self.fd, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 }
@@ -96,7 +97,7 @@ pub struct Port {
     /// The sending half.
     pub outbox: Outbox,
     socket: Arc<Socket>,
-    /// Keeps the program on the interface, for all ports.
+    /// The program's link, which all ports share. The program stays attached as long as it is open.
     _link: Arc<OwnedFd>,
     queue: u32,
     /// Number of the port's own chunks.
@@ -106,10 +107,10 @@ pub struct Port {
 }
 
 impl AsFd for Port {
-    /// For epoll, edge-triggered or level-triggered: readable while datagrams wait and the
-    /// interface is up. While it is down the kernel reports nothing, and forgets what it had to
-    /// report; if all chunks hold datagrams by then, nothing new arrives that it would report.
-    /// Whoever sleeps therefore has to call `receive` now and then without an event.
+    /// A descriptor for epoll, edge-triggered or level-triggered: readable while datagrams wait and
+    /// the interface is up. While the interface is down, the kernel reports nothing, and loses
+    /// pending events. If all chunks hold datagrams then, no new datagram can arrive and cause an
+    /// event. A thread that sleeps therefore has to call `receive` regularly even without an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
     }
@@ -120,16 +121,16 @@ impl AsFd for Port {
 pub struct Chunks {
     /// All of the port's chunks.
     pub all: usize,
-    /// Lent to the kernel, empty or with a frame that is yet to be received.
+    /// Chunks lent to the kernel, empty or with a frame that is not received yet.
     pub lent: usize,
-    /// With a frame that was received and is not released.
+    /// Chunks with a frame that was received and is not released.
     pub held: usize,
-    /// Free to send from.
+    /// Chunks that are free for sending.
     pub free: usize,
-    /// With the kernel, to be sent.
+    /// Chunks that the kernel has, to be sent.
     pub sent: usize,
-    /// Descriptors of parts of values that the kernel sends in place. Their chunks are not the
-    /// port's, and not in the sum.
+    /// Number of descriptors of parts of values that the kernel sends in place. Their chunks are
+    /// not the port's, and are not part of the sum.
     pub values: usize,
 }
 
@@ -140,10 +141,10 @@ pub struct Statistics {
     pub dropped: u64,
     /// Packets dropped because the receive ring was full.
     pub ring_full: u64,
-    /// Number of times that no chunk was lent when a packet came. If the kernel copies, `dropped`
-    /// counts these too; if it does not, the card has dropped what it could not keep.
+    /// Number of times that no chunk was lent when a packet arrived. If the kernel copies packets,
+    /// `dropped` counts these packets too; otherwise the card has dropped them.
     pub no_chunk: u64,
-    /// Descriptors of ours that the kernel found invalid; we write none.
+    /// Descriptors of ours that the kernel found invalid; it is 0 unless our code is wrong.
     pub invalid: u64,
 }
 
@@ -171,12 +172,12 @@ pub(super) struct Plan {
     pub(super) interface: u32,
     pub(super) queue: u32,
     pub(super) mtu: u32,
-    /// The port's chunks, a power of two in number; one half receives and the other half sends.
+    /// The port's chunks, whose number is a power of two; half of them receive, and half send.
     pub(super) chunks: Range<u32>,
-    /// True if the driver may be asked to use our memory itself.
+    /// True if the socket may let the driver use our memory itself.
     pub(super) may_zero_copy: bool,
     pub(super) sums: Sums,
-    /// True if the kernel may compute a frame's checksum over several parts, if it knows metadata.
+    /// True if a kernel that supports metadata may compute the checksum of frames in several parts.
     pub(super) kernel_sums: bool,
     /// Parts of values with at least this number of bytes are sent in place.
     pub(super) in_place_min: Option<usize>,
@@ -184,14 +185,14 @@ pub(super) struct Plan {
 
 /// The step at which opening a port failed, with the system's error.
 #[derive(Debug)]
-pub(super) enum Stopped {
-    /// The process may not make such a socket, or the kernel cannot.
+pub(super) enum PortError {
+    /// The process may not open an AF_XDP socket, or the kernel does not support it.
     Socket(io::Error),
     /// The system has no memory for the socket.
     Memory(io::Error),
-    /// Another socket has the queue.
+    /// Another socket uses the queue.
     Taken,
-    /// Packets are longer than a chunk, and the kernel cannot split them.
+    /// Packets may be longer than a chunk, and the kernel cannot split them.
     Long,
     /// The interface refuses the socket.
     Bind(io::Error),
@@ -202,41 +203,41 @@ impl Plan {
         self.mtu as usize + ETHERNET_BYTES
     }
 
-    /// Opens the socket and binds it; `enter` makes it known to the program. The memory is that of
-    /// the port `shared`, or is registered if there is none.
+    /// Opens the socket and binds it; `enter` puts it into the program's map. The socket shares the
+    /// memory of the port `shared`; without that port, it registers the memory.
     pub(super) fn open(
         self,
         umem: &mut Umem,
         shared: Option<&Port>,
         link: &Arc<OwnedFd>,
         enter: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
-    ) -> Result<Port, Stopped> {
+    ) -> Result<Port, PortError> {
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None);
-        let fd = fd.map_err(|error| Stopped::Socket(error.into()))?;
+        let fd = fd.map_err(|error| PortError::Socket(error.into()))?;
         let half = (self.chunks.end - self.chunks.start) / 2;
         let (is_long, has_values) = (self.is_long(umem), self.in_place_min.is_some());
-        // A datagram is one chunk; if values are sent in place, it has more descriptors than that.
-        let leaving = if has_values { half * PARTS_PER_CHUNK } else { half };
+        // A datagram has one chunk, but if values are sent in place it may have more descriptors.
+        let send_entries = if has_values { half * PARTS_PER_CHUNK } else { half };
         let sized = (|| -> io::Result<()> {
             if shared.is_none() {
                 umem.register(&fd, has_values && self.kernel_sums)?;
             }
             set_xdp_umem_fill_ring_size(&fd, half)?;
-            set_xdp_umem_completion_ring_size(&fd, leaving)?;
+            set_xdp_umem_completion_ring_size(&fd, send_entries)?;
             set_xdp_rx_ring_size(&fd, half)?;
-            Ok(set_xdp_tx_ring_size(&fd, leaving)?)
+            Ok(set_xdp_tx_ring_size(&fd, send_entries)?)
         })();
-        sized.map_err(Stopped::Memory)?;
-        let flying = Flying::new(umem.arena(), has_values);
+        sized.map_err(PortError::Memory)?;
+        let flying = InFlight::new(umem.arena(), has_values);
         let socket = Arc::new(Socket { fd, umem: umem.clone(), flying });
         let fd = socket.fd.as_fd();
-        // The kernel counts bytes on their way against this size, a whole page for each part; the
-        // default would limit how much it sends at once.
+        // The kernel counts bytes in transmission against this size, and a part as a whole page.
+        // The default size would limit the number of datagrams in transmission.
         let part_bytes = if has_values { memory::map::page_bytes() } else { umem.chunk_bytes() };
-        let send_bytes = leaving as usize * 2 * part_bytes;
+        let send_bytes = send_entries as usize * 2 * part_bytes;
         let _ = set_socket_send_buffer_size_force(fd, send_bytes.min(i32::MAX as usize / 2));
-        set_sent_per_call(fd, SENT_PER_CALL.min(leaving));
-        let (incoming, outgoing) = rings(fd, half, leaving).map_err(Stopped::Memory)?;
+        set_sent_per_call(fd, SENT_PER_CALL.min(send_entries));
+        let (incoming, outgoing) = rings(fd, half, send_entries).map_err(PortError::Memory)?;
         let frames =
             Frames { bytes_max: self.frame_bytes_max(), are_long: is_long, sums: self.sums };
         let chunks = self.chunks.clone();
@@ -252,11 +253,10 @@ impl Plan {
             is_zero_copy: false,
             sends_in_place: false,
         };
-        // A driver takes the chunks lent when the socket is bound; so `Queue::new` has lent them
-        // before.
+        // `Queue::new` has lent chunks already, because the driver takes them in `bind`.
         let fd = port.socket.fd.as_fd();
         let is_parted = self.bind(fd, shared, is_long)?;
-        enter(fd).map_err(Stopped::Bind)?;
+        enter(fd).map_err(PortError::Bind)?;
         port.is_zero_copy = Lack::Copies.is_planted()
             || xdp_options(fd)
                 .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
@@ -266,7 +266,7 @@ impl Plan {
             && !port.is_zero_copy
         {
             port.sends_in_place = true;
-            port.inbox.queue().leaving().send_in_place(bytes_min);
+            port.inbox.queue().send_half().send_in_place(bytes_min);
         }
         Ok(port)
     }
@@ -276,14 +276,14 @@ impl Plan {
         chunk_bytes(self.frame_bytes_max()) == (umem.chunk_bytes(), true)
     }
 
-    /// Binds the socket to the queue, and waits for an earlier socket to leave it. True if frames
-    /// may have several descriptors.
+    /// Binds the socket to the queue, and waits until an earlier socket has released the queue.
+    /// Returns true if frames may have several descriptors.
     fn bind(
         &self,
         fd: BorrowedFd<'_>,
         shared: Option<&Port>,
         is_long: bool,
-    ) -> Result<bool, Stopped> {
+    ) -> Result<bool, PortError> {
         let mut is_parted = is_long || self.in_place_min.is_some();
         let deadline = Instant::now() + RELEASE_WAIT;
         loop {
@@ -305,14 +305,14 @@ impl Plan {
                     std::thread::sleep(RELEASE_PAUSE);
                     continue;
                 }
-                Err(Errno::BUSY) => Err(Stopped::Taken),
+                Err(Errno::BUSY) => Err(PortError::Taken),
                 // The kernel is too old, or the driver does not support parts: values are copied.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) if is_parted && !is_long => {
                     is_parted = false;
                     continue;
                 }
-                Err(Errno::INVAL) if is_long => Err(Stopped::Long),
-                Err(error) => Err(Stopped::Bind(error.into())),
+                Err(Errno::INVAL) if is_long => Err(PortError::Long),
+                Err(error) => Err(PortError::Bind(error.into())),
             };
         }
     }
@@ -325,13 +325,17 @@ impl Plan {
     }
 }
 
-/// Makes the rings of a socket: `arriving` entries to receive with, `leaving` to send with.
-fn rings(fd: BorrowedFd<'_>, arriving: u32, leaving: u32) -> io::Result<(Incoming, Outgoing)> {
+/// Makes the rings of a socket, with these numbers of entries.
+fn rings(
+    fd: BorrowedFd<'_>,
+    receive_entries: u32,
+    send_entries: u32,
+) -> io::Result<(Incoming, Outgoing)> {
     let offsets = xdp_mmap_offsets(fd)?;
-    let fill = Producing::new(fd, arriving, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
-    let completion = Consuming::new(fd, leaving, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
-    let receive = Consuming::new(fd, arriving, &offsets.rx, XDP_PGOFF_RX_RING)?;
-    let transmit = Producing::new(fd, leaving, &offsets.tx, XDP_PGOFF_TX_RING)?;
+    let fill = Producing::new(fd, receive_entries, &offsets.fr, XDP_UMEM_PGOFF_FILL_RING)?;
+    let completion = Consuming::new(fd, send_entries, &offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING)?;
+    let receive = Consuming::new(fd, receive_entries, &offsets.rx, XDP_PGOFF_RX_RING)?;
+    let transmit = Producing::new(fd, send_entries, &offsets.tx, XDP_PGOFF_TX_RING)?;
     Ok(((receive, fill), (transmit, completion)))
 }
 
@@ -348,19 +352,19 @@ impl Port {
         self.queue
     }
 
-    /// True if the driver uses our memory itself; else the kernel copies each packet once.
+    /// True if the driver uses our memory itself; otherwise the kernel copies each packet once.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         self.is_zero_copy
     }
 
-    /// True if parts of values in the arena are sent in place; else they are copied.
+    /// True if parts of values in the arena are sent in place; otherwise they are copied.
     #[must_use]
     pub fn sends_in_place(&self) -> bool {
         self.sends_in_place
     }
 
-    /// Number of its chunks in each state.
+    /// Number of the port's chunks in each state.
     #[must_use]
     pub fn chunks(&self) -> Chunks {
         let (lent, held) = self.inbox.lent_and_held();
@@ -369,7 +373,7 @@ impl Port {
         Chunks { all: self.chunks, lent, held, free, sent, values }
     }
 
-    /// Size of its chunks in bytes, which are locked into memory.
+    /// Total size in bytes of the port's chunks, which are locked into memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.chunks * self.socket.umem.chunk_bytes()

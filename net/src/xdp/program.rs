@@ -1,15 +1,16 @@
-//! The XDP program that picks our packets.
+//! The XDP program that selects our packets.
 //!
 //! ```text
 //! UDP to our ports, to one of our addresses, from an allowed network  ->  the socket of its queue
 //! everything else                                                     ->  the kernel's stack
 //! ```
 //!
-//! Where: the kernel runs it on every packet that the interface receives, before its own stack.
-//! Invariant: the program passes everything that it does not know for certain to be ours: VLAN
-//! tags, fragments, options, extension headers, group addresses, and queues without a socket. It
-//! drops nothing and changes nothing. It reads no byte before it has checked that the byte is
-//! there; the kernel verifies this when the program is loaded.
+//! Where: the kernel runs the program on every packet that the interface receives, before its own
+//! stack.
+//! Invariant: the program passes every packet to the kernel's stack that is not certainly ours:
+//! with a VLAN tag, a fragment, with options or extension headers, to a group address, or in a
+//! queue without a socket. It drops and changes no packet. It reads a byte only after checking that
+//! the packet has this byte; the kernel verifies this when the program is loaded.
 //! Source: `Documentation/bpf/standardization/instruction-set.rst` of Linux; bpf-helpers(7),
 //! `bpf_redirect_map`.
 
@@ -21,15 +22,15 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-/// Most addresses that a program compares. With the most addresses and the most networks it has
-/// less than half of the 4,096 instructions that every kernel accepts.
+/// Most addresses that a program compares. With the most addresses and the most networks, a program
+/// has less than half of the 4,096 instructions that every kernel accepts.
 pub(super) const ADDRESSES_MAX: usize = 64;
 /// Most networks that a program compares.
 pub(super) const NETWORKS_MAX: usize = 64;
 
 /// The packets that a program takes.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct Filter {
     /// The destination addresses, each of one machine.
     pub(super) addresses: Vec<IpAddr>,
     /// The destination ports.
@@ -115,15 +116,13 @@ const REDIRECT_MAP: u32 = 51;
 /// Marks an immediate as a map's descriptor.
 const IS_MAP: u8 = 1;
 
-/// A target of jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Label(usize);
 
-/// A program that is being assembled.
 #[derive(Debug, Default)]
 struct Assembler {
     instructions: Vec<Instruction>,
-    /// For each label, the index of the instruction behind it.
+    /// For each label, the index of the instruction after it.
     places: Vec<usize>,
     /// Indices of the jumps, with their labels.
     jumps: Vec<(usize, Label)>,
@@ -203,10 +202,11 @@ mod at {
 
 const UDP: u32 = 17;
 
-/// Assembles the program for `taken`; `map` holds the sockets by queue number.
+/// Assembles the program that takes the packets of `filter`; `map` is the descriptor of the map of
+/// sockets by queue number.
 ///
 /// R6 holds the context, R2 the packet's beginning and R3 its end.
-pub(super) fn program(taken: &Taken, map: u32) -> Vec<Instruction> {
+pub(super) fn program(filter: &Filter, map: u32) -> Vec<Instruction> {
     let mut a = Assembler::default();
     let [v6, ours, pass] = [(); 3].map(|()| a.label());
     a.put(MOVE_8, R6, R1 as u8, 0, 0);
@@ -227,27 +227,27 @@ pub(super) fn program(taken: &Taken, map: u32) -> Vec<Instruction> {
     a.load(R4, Width::Two, R2, at::V4_PARTS);
     a.put(AND_IMMEDIATE_4, R4, 0, 0, two(0x3fff));
     a.jump_if(If::Differs, R4, 0, pass); // a fragment
-    is_to_our_port(&mut a, &taken.ports, at::V4_PORT, pass);
+    is_to_our_port(&mut a, &filter.ports, at::V4_PORT, pass);
     a.load(R4, Width::Four, R2, at::V4_TO);
     a.load(R5, Width::Four, R2, at::V4_FROM);
-    is_v4_ours(&mut a, taken, ours, pass);
+    is_v4_ours(&mut a, filter, ours, pass);
 
     a.place(v6);
     has_bytes(&mut a, crate::wire::HEADERS_BYTES_V6, pass);
     a.load(R4, Width::One, R2, at::V6_CARRIES);
     a.jump_if(If::Differs, R4, UDP, pass); // an extension, or no UDP
-    is_to_our_port(&mut a, &taken.ports, at::V6_PORT, pass);
+    is_to_our_port(&mut a, &filter.ports, at::V6_PORT, pass);
     a.load(R4, Width::Eight, R2, at::V6_TO);
     a.load(R5, Width::Eight, R2, at::V6_TO + 8);
     a.load(R7, Width::Eight, R2, at::V6_FROM);
     a.load(R8, Width::Eight, R2, at::V6_FROM + 8);
-    is_v6_ours(&mut a, taken, ours, pass);
+    is_v6_ours(&mut a, filter, ours, pass);
 
     a.place(ours);
     a.put(LOAD_IMMEDIATE_8, R1, IS_MAP, 0, map);
     a.put(0, R0, 0, 0, 0);
     a.load(R2, Width::Four, R6, QUEUE);
-    a.put(MOVE_IMMEDIATE_4, R3, 0, 0, XDP_PASS); // where the queue has no socket
+    a.put(MOVE_IMMEDIATE_4, R3, 0, 0, XDP_PASS); // the result if the queue has no socket
     a.put(CALL, R0, 0, 0, REDIRECT_MAP);
     a.put(EXIT, R0, 0, 0, 0);
     a.place(pass);
@@ -256,38 +256,38 @@ pub(super) fn program(taken: &Taken, map: u32) -> Vec<Instruction> {
     a.finish()
 }
 
-/// Continues if the packet has at least this number of bytes, else passes it.
+/// Continues if the packet has at least this number of bytes; otherwise jumps to `pass`.
 fn has_bytes(a: &mut Assembler, bytes: usize, pass: Label) {
     a.put(MOVE_8, R4, R2 as u8, 0, 0);
     a.put(ADD_IMMEDIATE_8, R4, 0, 0, u32::try_from(bytes).unwrap_or(u32::MAX >> 1));
     a.jump_if_8(If::Greater, R4, R3, pass);
 }
 
-/// Continues if the port at this offset is ours, else passes the packet.
+/// Continues if the port at this offset is ours; otherwise jumps to `pass`.
 fn is_to_our_port(a: &mut Assembler, ports: &RangeInclusive<u16>, offset: i16, pass: Label) {
     let (first, last) = (u32::from(*ports.start()), u32::from(*ports.end()));
     a.load(R4, Width::Two, R2, offset);
     a.put(TO_BIG_ENDIAN, R4, 0, 0, 16);
-    a.put(SUBTRACT_IMMEDIATE_4, R4, 0, 0, first); // a lower one becomes a very high one
+    a.put(SUBTRACT_IMMEDIATE_4, R4, 0, 0, first); // a lower port wraps around to a high number
     a.jump_if(If::Greater, R4, last.saturating_sub(first), pass);
 }
 
-/// Jumps to `ours` if R4 is one of our addresses and R5 is in an allowed network, else to `pass`.
-fn is_v4_ours(a: &mut Assembler, taken: &Taken, ours: Label, pass: Label) {
+/// Jumps to `ours` if R4 is one of our addresses and R5 in an allowed network; otherwise to `pass`.
+fn is_v4_ours(a: &mut Assembler, filter: &Filter, ours: Label, pass: Label) {
     let from = a.label();
-    for ip in taken.addresses.iter().filter_map(v4) {
+    for ip in filter.addresses.iter().filter_map(v4) {
         a.jump_if(If::Equal, R4, u32::from_ne_bytes(ip.octets()), from);
     }
     a.jump(pass);
     // The kernel refuses unreachable instructions.
-    if !taken.addresses.iter().any(IpAddr::is_ipv4) {
+    if !filter.addresses.iter().any(IpAddr::is_ipv4) {
         return;
     }
     a.place(from);
-    if taken.allow.is_empty() {
+    if filter.allow.is_empty() {
         return a.jump(ours);
     }
-    for network in &taken.allow {
+    for network in &filter.allow {
         if let IpNet::V4(network) = network {
             a.put(MOVE_8, R4, R5 as u8, 0, 0);
             a.put(AND_IMMEDIATE_4, R4, 0, 0, u32::from_ne_bytes(network.netmask().octets()));
@@ -298,9 +298,9 @@ fn is_v4_ours(a: &mut Assembler, taken: &Taken, ours: Label, pass: Label) {
 }
 
 /// Like `is_v4_ours`, but with our address in R4 and R5, and the sender's in R7 and R8.
-fn is_v6_ours(a: &mut Assembler, taken: &Taken, ours: Label, pass: Label) {
+fn is_v6_ours(a: &mut Assembler, filter: &Filter, ours: Label, pass: Label) {
     let from = a.label();
-    for ip in taken.addresses.iter().filter_map(v6) {
+    for ip in filter.addresses.iter().filter_map(v6) {
         let ([high, low], next) = (halves(ip), a.label());
         a.set(R0, high);
         a.jump_if_8(If::Differs, R4, R0, next);
@@ -309,14 +309,14 @@ fn is_v6_ours(a: &mut Assembler, taken: &Taken, ours: Label, pass: Label) {
         a.place(next);
     }
     a.jump(pass);
-    if !taken.addresses.iter().any(IpAddr::is_ipv6) {
+    if !filter.addresses.iter().any(IpAddr::is_ipv6) {
         return;
     }
     a.place(from);
-    if taken.allow.is_empty() {
+    if filter.allow.is_empty() {
         return a.jump(ours);
     }
-    for network in &taken.allow {
+    for network in &filter.allow {
         let IpNet::V6(network) = network else { continue };
         let next = a.label();
         let masks = halves(network.netmask());
@@ -347,7 +347,7 @@ fn halves(ip: Ipv6Addr) -> [[u8; 8]; 2] {
     [[a, b, c, d, e, f, g, h], low]
 }
 
-/// The number that a load of two bytes from a packet leaves in a register for `value`.
+/// The number that a two-byte load of `value`, big-endian in a packet, puts into a register.
 fn two(value: u16) -> u32 {
     u32::from(u16::from_ne_bytes(value.to_be_bytes()))
 }

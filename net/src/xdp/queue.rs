@@ -1,15 +1,15 @@
 //! A queue of an interface: its socket, and the socket's rings.
 //!
 //! ```text
-//! owner   Inbox, Outbox --.
-//!                          > arriving: receive ring, fill ring, the inbox's chunks
-//! thief   Stolen, Letters -'  leaving: transmit ring, completion ring, the outbox's chunks
+//! owner   Inbox, Outbox ------------.
+//!                                    > receive_half: receive ring, fill ring, inbox's chunks
+//! thief   StolenBatch, SendBatch --'   send_half: transmit ring, completion ring, outbox's chunks
 //! ```
 //!
-//! Where: under a port's inbox and outbox, and under other columns that steal from the queue.
-//! Invariant: a ring is used only under the lock of its half. A lock is held while one receive
-//! copies, or while the datagrams of one post are added, and never during a call that sends; its
-//! holder takes no other. A request is answered by the queue that brought it, whoever answers.
+//! Where: below a port's inbox and outbox, and used by other columns that steal from the queue.
+//! Invariant: a ring is used only under the lock of its half. A lock is held during one receive, or
+//! while the datagrams of one post are added, and never during a system call that sends; a holder
+//! takes no second lock. An answer leaves by the queue of its request, whichever column answers.
 //! Source: `net/xdp/xsk.c` of Linux, whose socket takes one sender at a time.
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ use memory::plant::{Fault, is};
 use memory::sync::{Mutex, MutexGuard, lock_soon};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
-use super::leaving::Leaving;
+use super::leaving::SendHalf;
 use super::port::Socket;
 use super::ring::{Consuming, Producing};
 use super::umem::{Span, Umem};
@@ -31,9 +31,9 @@ pub(super) const PIECES_MAX: u32 = 18;
 /// A queue: one column receives from it and sends by it, and others may steal from it.
 #[derive(Debug)]
 pub struct Queue {
-    arriving: Mutex<Arriving>,
-    leaving: Mutex<Leaving>,
-    /// Declared behind the rings, and so closed after them.
+    receive_half: Mutex<ReceiveHalf>,
+    send_half: Mutex<SendHalf>,
+    /// Declared after the rings, so that the socket is closed after them.
     pub(super) socket: Arc<Socket>,
     pub(super) frames: Frames,
 }
@@ -43,7 +43,7 @@ pub(super) type Incoming = (Consuming<XdpDesc>, Producing<u64>);
 /// The transmit ring and the completion ring.
 pub(super) type Outgoing = (Producing<XdpDesc>, Consuming<u64>);
 
-/// Properties of the frames that come by a queue.
+/// Properties of the frames that arrive in a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frames {
     /// Most bytes of a frame.
@@ -56,17 +56,17 @@ pub(super) struct Frames {
 
 /// The receiving half of a queue.
 #[derive(Debug)]
-pub(super) struct Arriving {
+pub(super) struct ReceiveHalf {
     pub(super) receive: Consuming<XdpDesc>,
     fill: Producing<u64>,
-    /// The first of the inbox's chunks. If received data may be kept, any chunk of the arena may be
-    /// the inbox's, and this is 0.
+    /// The first of the inbox's chunks. If received data may be kept, any chunk of the arena may
+    /// become the inbox's, and `first` is 0.
     first: u32,
-    /// For each chunk from `first` on: true if the kernel has it.
+    /// For each chunk from `first` on, true if the kernel has the chunk.
     is_lent: Box<[bool]>,
     /// Chunks to be lent to the kernel.
     pub(super) spare: Vec<u32>,
-    /// Number of system calls that have not been counted yet.
+    /// Number of system calls that are not yet counted in a column's `Calls`.
     pub(super) kicks: u64,
 }
 
@@ -83,7 +83,7 @@ impl Queue {
         let (first, half) = (chunks.start, (chunks.end - chunks.start) / 2);
         let arena = socket.umem.arena();
         let any = if arena.keeps() { (0, arena.chunks()) } else { (first, half) };
-        let mut arriving = Arriving {
+        let mut receive_half = ReceiveHalf {
             receive,
             fill,
             first: any.0,
@@ -91,47 +91,52 @@ impl Queue {
             spare: (first..first + half).rev().collect(),
             kicks: 0,
         };
-        arriving.lend(&socket);
-        let leaving = Leaving::new(outgoing, first + half, half, frames.bytes_max);
-        Queue { arriving: Mutex::new(arriving), leaving: Mutex::new(leaving), socket, frames }
+        receive_half.lend(&socket);
+        let send_half = SendHalf::new(outgoing, first + half, half, frames.bytes_max);
+        Queue {
+            receive_half: Mutex::new(receive_half),
+            send_half: Mutex::new(send_half),
+            socket,
+            frames,
+        }
     }
 
     #[inline]
-    pub(super) fn arriving(&self) -> MutexGuard<'_, Arriving> {
-        lock_soon(&self.arriving)
+    pub(super) fn receive_half(&self) -> MutexGuard<'_, ReceiveHalf> {
+        lock_soon(&self.receive_half)
     }
 
-    /// Locks the receiving half; `None` if somebody else has it.
-    pub(super) fn try_arriving(&self) -> Option<MutexGuard<'_, Arriving>> {
-        self.arriving.try_lock().ok()
+    /// Locks the receiving half. Returns `None` if another thread has locked it.
+    pub(super) fn try_receive_half(&self) -> Option<MutexGuard<'_, ReceiveHalf>> {
+        self.receive_half.try_lock().ok()
     }
 
     #[inline]
-    pub(super) fn leaving(&self) -> MutexGuard<'_, Leaving> {
-        lock_soon(&self.leaving)
+    pub(super) fn send_half(&self) -> MutexGuard<'_, SendHalf> {
+        lock_soon(&self.send_half)
     }
 
-    /// Number of descriptors that the kernel has not taken; a datagram may have several.
+    /// Number of descriptors that the kernel has not taken. A datagram may have several.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.leaving().waiting() as usize
+        self.send_half().waiting() as usize
     }
 
-    /// True if somebody has to post again, even with nothing to add: the kernel has not taken all
-    /// datagrams, or parts of values that may have left are still held.
+    /// True if another post is needed, even without new datagrams: the kernel has not taken all
+    /// datagrams, or parts of values that may have left still have references.
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
         self.socket.flying.sum() > 0 || self.waiting() > 0
     }
 }
 
-impl Arriving {
+impl ReceiveHalf {
     pub(super) fn lent(&self) -> usize {
         self.is_lent.iter().filter(|is_lent| **is_lent).count()
     }
 
-    /// Number of chunks of the frame that begins `next` entries ahead; `None` if its last chunk has
-    /// not arrived. A frame with more than `PIECES_MAX` chunks is taken for several frames.
+    /// Number of chunks of the frame that begins `next` entries ahead; `None` if the frame's last
+    /// chunk has not arrived. A frame of more than `PIECES_MAX` chunks counts as several frames.
     pub(super) fn pieces(&self, next: u32, ready: u32) -> Option<u32> {
         let is_last = |ahead: u32| {
             let options = self.receive.peek(next + ahead).options;
@@ -143,8 +148,8 @@ impl Arriving {
         last.map(|ahead| ahead + 1).or(is_as_long.then_some(there))
     }
 
-    /// Takes the chunk `ahead` entries on from the kernel; `None` if it is not the inbox's, or not
-    /// lent.
+    /// Takes the chunk in the entry `ahead` entries ahead from the kernel. Returns `None` if the
+    /// chunk is not the inbox's, or was not lent.
     pub(super) fn take(&mut self, umem: &Umem, ahead: u32) -> Option<Span> {
         let descriptor = self.receive.peek(ahead);
         let span = umem.span(descriptor.addr, descriptor.len)?;
@@ -158,13 +163,12 @@ impl Arriving {
         self.is_lent.get_mut(chunk.checked_sub(self.first)? as usize)
     }
 
-    /// Lends the spare chunks to the kernel.
     pub(super) fn lend(&mut self, socket: &Socket) {
         if self.spare.is_empty() {
             return;
         }
         while let Some(chunk) = self.spare.pop() {
-            // The ring has room for all chunks, unless the kernel has written a wrong count.
+            // The fill ring has room for all chunks, unless the kernel has written a wrong count.
             if !self.fill.push(socket.umem.address(chunk)) {
                 self.spare.push(chunk);
                 break;
@@ -174,7 +178,7 @@ impl Arriving {
             }
         }
         self.fill.publish();
-        // A driver that ran out of chunks sleeps, and reports no more packets until it is woken.
+        // A driver that ran out of chunks sleeps, and receives no packets until it is woken.
         if self.fill.needs_wakeup() && !is(Fault::DriverNotWoken) {
             self.kicks += 1;
             socket.kick_receive();

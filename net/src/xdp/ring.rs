@@ -1,10 +1,10 @@
-//! A ring that a socket shares with the kernel: one writes entries, the other takes them.
+//! A ring that a socket shares with the kernel: one side writes entries, the other takes them.
 //!
 //! ```text
 //! mapping   | producer | ... | consumer | ... | flags | ... | entry | entry | ...
 //!
-//!     consumer          producer            both count on and wrap around; an entry's place is
-//! ... |  to be taken    |  room ...         the count's lower bits
+//!     consumer          producer            both only increase and wrap around; the lower bits of
+//! ... |  to be taken    |  room ...         a count are its entry's index
 //! ```
 //!
 //! Where: the fill and transmit rings, which we write, and the receive and completion rings, which
@@ -23,7 +23,7 @@ use memory::sync::{AtomicU32, Ordering, plain_access};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
-/// The parts of either kind of ring.
+/// A mapped ring, of either direction.
 #[derive(Debug)]
 struct Mapped<T> {
     mapping: NonNull<u8>,
@@ -37,8 +37,8 @@ struct Mapped<T> {
 }
 
 // SAFETY: a mapping is a range of addresses, which any thread may use and unmap. Our half of a ring
-// is written through `&mut` of the one `Producing` or `Consuming` that owns the ring; all accesses
-// to the other half, the kernel's, are atomic.
+// is written through `&mut` of the `Producing` or `Consuming` that owns the ring; all accesses to
+// the kernel's half are atomic.
 unsafe impl<T: Send> Send for Mapped<T> {}
 
 impl<T> Mapped<T> {
@@ -50,7 +50,7 @@ impl<T> Mapped<T> {
         offsets: &XdpRingOffset,
         page_offset: u64,
     ) -> io::Result<Mapped<T>> {
-        let broken = || io::Error::other("the kernel describes a ring of an unknown layout");
+        let broken = || io::Error::other("the kernel reports a ring with an unknown layout");
         if !entries.is_power_of_two() {
             return Err(broken());
         }
@@ -69,12 +69,12 @@ impl<T> Mapped<T> {
             if !fits || !offset.is_multiple_of(4) {
                 return Err(broken());
             }
-            // SAFETY: the four bytes from there on lie in the mapping, as checked above.
+            // SAFETY: the four bytes from `offset` on lie in the mapping, as checked above.
             Ok(unsafe { mapping.add(at(offset)?) }.cast::<AtomicU32>())
         };
         let ring = (|| {
             let flags = offsets.flags.map(word).transpose()?;
-            // SAFETY: the mapping has this number of bytes, and the entries behind them.
+            // SAFETY: the mapping has `first` bytes, and the entries after them.
             let entries_at = unsafe { mapping.add(first) }.cast::<T>();
             if !entries_at.is_aligned() {
                 return Err(broken());
@@ -96,8 +96,8 @@ impl<T> Mapped<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: `new` has checked that the word lies in the mapping, which lives as long as
-        // `self`, and is aligned. The kernel accesses the word atomically too.
+        // SAFETY: `new` has checked that the word is aligned and lies in the mapping, which lives
+        // as long as `self`. The kernel accesses the word atomically too.
         unsafe { self.producer.as_ref() }
     }
 
@@ -106,7 +106,7 @@ impl<T> Mapped<T> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// The place of the entry with this count.
+    /// Returns the address of the entry with this count.
     fn entry(&self, count: u32) -> *mut T {
         // SAFETY: a masked count is below the number of entries, all of which lie in the mapping.
         unsafe { self.entries.add((count & self.mask) as usize) }.as_ptr()
@@ -121,7 +121,7 @@ impl<T> Drop for Mapped<T> {
 
 /// Unmaps a mapping that `new` has made and that no ring uses any more.
 fn unmap(mapping: NonNull<u8>, bytes: usize) {
-    // SAFETY: `new` has mapped the range, and nobody has a pointer into it any more.
+    // SAFETY: `new` has mapped the range, and no code has a pointer into it any more.
     let unmapped = unsafe { munmap(mapping.as_ptr().cast(), bytes) };
     debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
 }
@@ -130,14 +130,14 @@ fn unmap(mapping: NonNull<u8>, bytes: usize) {
 #[derive(Debug)]
 pub(super) struct Producing<T> {
     ring: Mapped<T>,
-    /// Number of entries written; the kernel knows of those that were published.
+    /// Number of entries written; the kernel sees the published ones.
     written: u32,
-    /// Number of entries that the kernel had taken at the last look.
+    /// Number of entries that the kernel had taken when the consumer was last read.
     taken: u32,
 }
 
 impl<T: Copy> Producing<T> {
-    /// Maps the ring at `page_offset`. `T` is the kernel's type of entries, only integers.
+    /// Maps the ring at `page_offset`. `T` is the kernel's entry type, which has only integers.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -148,7 +148,7 @@ impl<T: Copy> Producing<T> {
         Ok(Producing { ring, written: 0, taken: 0 })
     }
 
-    /// Writes an entry; false if there is no room.
+    /// Writes an entry. Returns false if there is no room.
     #[inline]
     #[must_use]
     pub(super) fn push(&mut self, entry: T) -> bool {
@@ -165,21 +165,21 @@ impl<T: Copy> Producing<T> {
         let place = self.ring.entry(self.written);
         plain_access(place.cast(), size_of::<T>(), true);
         // SAFETY: the entry lies in the mapping and is aligned. By `taken`, the kernel has taken
-        // the old entry there, and it does not look at this one before it is published.
+        // the old entry at this address, and it reads the new entry only after it is published.
         unsafe { place.write(entry) };
         self.written = self.written.wrapping_add(1);
         true
     }
 
-    /// Number of entries that can be written, after a look at what the kernel has taken.
+    /// Number of entries that can be written, according to the kernel's present count.
     pub(super) fn room(&mut self) -> usize {
         (self.ring.mask + 1).saturating_sub(self.waiting()) as usize
     }
 
-    /// Shows the kernel the entries written.
+    /// Makes the written entries visible to the kernel.
     #[inline]
     pub(super) fn publish(&self) {
-        // Release, paired with the kernel's acquire of the producer: the kernel sees the entries.
+        // Release, pairs with the kernel's acquire of the producer: the kernel sees the entries.
         self.ring.producer().store(self.written, Ordering::Release);
     }
 
@@ -191,24 +191,23 @@ impl<T: Copy> Producing<T> {
     }
 
     fn look(&mut self) {
-        // Acquire, paired with the kernel's release of the consumer: the kernel has read the
-        // entries before we write over them.
+        // Acquire, pairs with the kernel's release of the consumer: the kernel has read the entries
+        // before we overwrite them.
         let taken = self.ring.consumer().load(Ordering::Acquire);
-        // A count beyond the entries written is not believed: `waiting` would be huge, and a post
-        // endless.
+        // A count beyond the written entries is ignored; with it, a post would not end.
         let waiting = self.written.wrapping_sub(self.taken);
-        if self.written.wrapping_sub(taken) <= waiting || is(Fault::TakenBelieved) {
+        if self.written.wrapping_sub(taken) <= waiting || is(Fault::TakenCountTrusted) {
             self.taken = taken;
         }
     }
 
-    /// True if the kernel sleeps until it is called. A kernel that cannot tell is always called.
+    /// True if the kernel sleeps until it is called, or if the kernel does not report this.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.flags.is_none_or(|flags| {
             // SAFETY: as in `Mapped::producer`.
             let flags = unsafe { flags.as_ref() };
-            // Relaxed: the flag orders nothing. A driver that sets it late is called later.
+            // Relaxed: the flag orders no other memory. A driver that sets it late is woken later.
             let bits = flags.load(Ordering::Relaxed);
             bits & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
         })
@@ -219,14 +218,14 @@ impl<T: Copy> Producing<T> {
 #[derive(Debug)]
 pub(super) struct Consuming<T> {
     ring: Mapped<T>,
-    /// Number of entries taken; the kernel knows of those that were released.
+    /// Number of entries taken and released.
     taken: u32,
-    /// Number of entries that the kernel had written at the last look.
+    /// Number of entries that the kernel had written when the producer was last read.
     written: u32,
 }
 
 impl<T: Copy> Consuming<T> {
-    /// Maps the ring at `page_offset`. `T` is the kernel's type of entries, only integers.
+    /// Maps the ring at `page_offset`. `T` is the kernel's entry type, which has only integers.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         entries: u32,
@@ -237,33 +236,33 @@ impl<T: Copy> Consuming<T> {
         Ok(Consuming { ring, taken: 0, written: 0 })
     }
 
-    /// Looks at what the kernel has written, and returns the number of entries that can be taken.
+    /// Reads the kernel's count, and returns the number of entries that can be taken.
     #[inline]
     pub(super) fn look(&mut self) -> u32 {
-        // Acquire, paired with the kernel's release of the producer: we see the entries, and the
-        // bytes that the kernel has written to the chunks that they name.
+        // Acquire, pairs with the kernel's release of the producer: we see the entries, and the
+        // bytes that the kernel has written to the chunks named in the entries.
         self.written = self.ring.producer().load(Ordering::Acquire);
-        // A count beyond the ring's size is taken for a full ring.
-        let most = if is(Fault::WrittenBelieved) { u32::MAX } else { self.ring.mask + 1 };
+        // A count beyond the ring's size counts as a full ring.
+        let most = if is(Fault::WrittenCountTrusted) { u32::MAX } else { self.ring.mask + 1 };
         self.written.wrapping_sub(self.taken).min(most)
     }
 
-    /// The entry `ahead` places behind the first not taken; `ahead` must be less than `look`
-    /// returned.
+    /// Returns the entry `ahead` entries after the first one not taken. `ahead` must be less than
+    /// the result of `look`.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> T {
         let place = self.ring.entry(self.taken.wrapping_add(ahead));
         plain_access(place.cast(), size_of::<T>(), false);
-        // SAFETY: the entry lies in the mapping and is aligned, and any bytes are a valid `T`, only
-        // integers. The kernel writes there again only after the entry is released.
+        // SAFETY: the entry lies in the mapping and is aligned; any bytes are a valid `T`, which
+        // has only integers. The kernel writes to this entry again only after it is released.
         unsafe { place.read() }
     }
 
-    /// Takes entries, and gives their places back to the kernel.
+    /// Takes `entries` entries, and releases their memory to the kernel.
     #[inline]
     pub(super) fn release(&mut self, entries: u32) {
         self.taken = self.taken.wrapping_add(entries);
-        // Release, paired with the kernel's acquire of the consumer: the kernel writes to the
+        // Release, pairs with the kernel's acquire of the consumer: the kernel writes to the
         // entries only after we have read them.
         self.ring.consumer().store(self.taken, Ordering::Release);
     }
@@ -275,11 +274,11 @@ pub(super) mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::os::fd::{AsFd, OwnedFd};
 
-    /// Offsets of the words before the entries, for a ring made by hand.
+    /// Offsets of the words and of the entries, for a ring made by a test.
     const OFFSETS: XdpRingOffset =
         XdpRingOffset { producer: 0, consumer: 64, desc: 128, flags: Some(8) };
 
-    /// Memory for one ring whose kernel is the test.
+    /// Memory for one ring, of which the test uses the kernel's end.
     pub(in crate::xdp) struct Kernel(OwnedFd);
 
     impl Kernel {
@@ -289,7 +288,7 @@ pub(super) mod tests {
             Kernel(memory)
         }
 
-        /// The two ends of a ring, one of which the test uses as the kernel.
+        /// Returns the two ends of a ring. The test uses one of them in the place of the kernel.
         pub(in crate::xdp) fn ends<T: Copy>(&self, entries: u32) -> (Producing<T>, Consuming<T>) {
             let fd = self.0.as_fd();
             let producing = Producing::new(fd, entries, &OFFSETS, 0).unwrap();
@@ -298,11 +297,11 @@ pub(super) mod tests {
     }
 
     impl<T> Consuming<T> {
-        /// Tells the producer that the kernel sleeps, or that it does not.
+        /// Sets the flag by which the kernel reports that it sleeps, or that it does not.
         pub(in crate::xdp) fn need_wakeup(&self, is_asleep: bool) {
             // SAFETY: as in `Mapped::producer`.
             let flags = unsafe { self.ring.flags.unwrap().as_ref() };
-            flags.store(u32::from(is_asleep), Ordering::Relaxed); // nobody else looks
+            flags.store(u32::from(is_asleep), Ordering::Relaxed); // no other thread reads it
         }
     }
 
@@ -349,11 +348,11 @@ pub(super) mod tests {
     fn counts_that_lie_lead_nowhere() {
         let kernel = Kernel::new();
         let (mut producing, mut consuming) = kernel.ends::<u64>(4);
-        producing.ring.producer().store(1000, Ordering::Relaxed); // nobody else looks
-        assert_eq!(consuming.look(), 4, "no more than the ring has");
+        producing.ring.producer().store(1000, Ordering::Relaxed); // no other thread reads it
+        assert_eq!(consuming.look(), 4, "at most the entries of the ring");
         consuming.ring.consumer().store(1000, Ordering::Relaxed); // as above
         assert!((0..4).all(|number| producing.push(number)));
-        assert!(!producing.push(4), "taken before it was written");
+        assert!(!producing.push(4), "the count is beyond the written entries");
         assert_eq!(producing.waiting(), 4);
     }
 
@@ -365,7 +364,7 @@ pub(super) mod tests {
         };
         assert!(!refuses(4, OFFSETS));
         assert!(refuses(3, OFFSETS) && refuses(0, OFFSETS));
-        assert!(refuses(4, XdpRingOffset { producer: 160, ..OFFSETS }), "behind the end");
+        assert!(refuses(4, XdpRingOffset { producer: 160, ..OFFSETS }), "beyond the end");
         assert!(refuses(4, XdpRingOffset { consumer: 2, ..OFFSETS }), "not aligned");
         assert!(refuses(4, XdpRingOffset { flags: Some(u64::MAX), ..OFFSETS }));
         assert!(refuses(4, XdpRingOffset { desc: 129, ..OFFSETS }));

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Where: before a client's first datagram. A server needs no route: an answer goes back to the
-//! addresses that the request came from.
-//! Invariant: the result comes from the kernel's routes and its neighbour table. The kernel asks a
-//! neighbour that it does not know; nothing else is sent.
+//! addresses from which the request came.
+//! Invariant: the result comes from the kernel's routes and its neighbour table. If the kernel does
+//! not know a neighbour's MAC, it sends a request to the neighbour; nothing else is sent.
 //! Source: rtnetlink(7); `net/core/neighbour.c` of Linux on `NTF_USE`.
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ use crate::interface::{Interface, ip};
 use crate::netlink::{Attributes, HowMany, Netlink, number, put};
 use crate::wire::{Ends, Ips, Mac, Macs, Ports};
 
-/// How long to wait for a neighbour's MAC: the kernel asks three times, a second apart.
+/// Longest wait for a neighbour's MAC. The kernel sends three requests, a second apart.
 const ANSWER_WAIT: Duration = Duration::from_secs(4);
 const ANSWER_PAUSE: Duration = Duration::from_millis(5);
 
@@ -48,11 +48,11 @@ const FAILED: u16 = 0x20;
 pub enum Unreachable {
     /// There is no such interface, or it is not an Ethernet interface.
     Interface(String),
-    /// No route leads there over this interface.
+    /// No route to this address leads over the interface.
     NoRoute(IpAddr),
     /// This neighbour does not answer the kernel.
     Silent(IpAddr),
-    /// The kernel could not be asked.
+    /// The kernel did not return its routes or neighbours.
     System(io::Error),
 }
 
@@ -69,10 +69,10 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// The ends of a datagram to `to` from our port `own_port`. Needs the same privilege as `open`.
+/// Returns the ends of a datagram from our port `own_port` to `to`. Needs the privilege of `open`.
 ///
 /// # Errors
-/// Nobody is there.
+/// The reason why `to` cannot be reached.
 pub fn reach(interface: &str, to: SocketAddr, own_port: u16) -> Result<Ends, Unreachable> {
     let netlink = Netlink::open().map_err(Unreachable::System)?;
     let none = || Unreachable::Interface(interface.to_owned());
@@ -105,7 +105,7 @@ impl Route {
         question[1] = if to.is_ipv4() { 32 } else { 128 };
         put(&mut question, ROUTE_TO, &value);
         let (mut own, mut gateway, mut over) = (None, None, 0);
-        let asked = netlink.ask(libc::RTM_GETROUTE, HowMany::One, &question, |_, body| {
+        let answer = netlink.ask(libc::RTM_GETROUTE, HowMany::One, &question, |_, body| {
             for (kind, value) in Attributes(body.get(MESSAGE_BYTES..).unwrap_or_default()) {
                 match kind {
                     ROUTE_OWN => own = ip(value),
@@ -115,7 +115,7 @@ impl Route {
                 }
             }
         });
-        match (asked, own) {
+        match (answer, own) {
             (Ok(()), Some(own)) if over == interface => {
                 Ok(Route { own, next: gateway.unwrap_or(to) })
             }
@@ -124,7 +124,7 @@ impl Route {
     }
 }
 
-/// Returns the MAC of a neighbour; the kernel asks the neighbour if it does not know the MAC.
+/// Returns the MAC of a neighbour, which the kernel requests from the neighbour if necessary.
 fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unreachable> {
     // `struct ndmsg`: the family at 0, the interface at 4, flags at 10.
     let mut question = vec![0; MESSAGE_BYTES];
@@ -134,10 +134,10 @@ fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unrea
     let deadline = Instant::now() + ANSWER_WAIT;
     let mut is_asked = false;
     while Instant::now() < deadline {
-        let known = Known::find(netlink, &question).map_err(Unreachable::System)?;
+        let known = Neighbour::find(netlink, &question).map_err(Unreachable::System)?;
         match known {
-            Known { mac: Some(mac), .. } => return Ok(mac),
-            Known { is_failed: true, .. } if is_asked => return Err(Unreachable::Silent(of)),
+            Neighbour { mac: Some(mac), .. } => return Ok(mac),
+            Neighbour { is_failed: true, .. } if is_asked => return Err(Unreachable::Silent(of)),
             _ => {}
         }
         if !is_asked {
@@ -153,16 +153,16 @@ fn neighbour(netlink: &Netlink, interface: u32, of: IpAddr) -> Result<Mac, Unrea
 
 /// The kernel's entry for a neighbour.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct Neighbour {
     mac: Option<Mac>,
-    /// True if the neighbour was asked and did not answer.
+    /// True if the neighbour did not answer the kernel's requests.
     is_failed: bool,
 }
 
-impl Known {
-    fn find(netlink: &Netlink, question: &[u8]) -> io::Result<Known> {
-        let mut known = Known::default();
-        let asked = netlink.ask(libc::RTM_GETNEIGH, HowMany::One, question, |_, body| {
+impl Neighbour {
+    fn find(netlink: &Netlink, question: &[u8]) -> io::Result<Neighbour> {
+        let mut known = Neighbour::default();
+        let answer = netlink.ask(libc::RTM_GETNEIGH, HowMany::One, question, |_, body| {
             // `struct ndmsg`: the state at 8.
             let Some((header, attributes)) = body.split_first_chunk::<MESSAGE_BYTES>() else {
                 return;
@@ -172,9 +172,9 @@ impl Known {
             let mac = found.and_then(|(_, value)| value.first_chunk()).map(|mac| Mac(*mac));
             known.mac = mac.filter(|mac| mac.is_one() && !known.is_failed);
         });
-        match asked {
+        match answer {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(known),
-            asked => asked.map(|()| known),
+            answer => answer.map(|()| known),
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Datagrams taken from another column's queue.
+//! Datagrams stolen from another column's queue.
 //!
 //! ```text
 //! victim's chunk  | frame |  --- copied under the lock --->  thief's room  | frame | frame | ...
 //!                     '--- fill ring --- kernel
 //! ```
 //!
-//! Where: at an idle column, beside its own inbox if it has one.
+//! Where: in an idle column, in addition to its own inbox if it has one.
 //! Invariant: chunks never leave their queue: when `steal` returns, the kernel has them again, so
-//! nothing has to be brought back. Answers leave by the queue that brought the requests.
+//! that the thief has no chunks to give back. Answers leave by the queue of the requests.
 
 use std::sync::Arc;
 
-use super::inbox::{Arrived, Taken};
+use super::inbox::{DatagramIter, ReceivedBatch};
 use super::queue::Queue;
 use crate::calls::Calls;
 use crate::udp::Received;
@@ -20,64 +20,64 @@ use memory::plant::{Fault, is};
 /// Most datagrams that one `steal` takes.
 const STOLEN_MAX: usize = 32;
 
-/// The datagrams that a column has taken from another column's queue.
+/// The datagrams that a column has stolen from another column's queue.
 #[derive(Debug)]
-pub struct Stolen {
-    taken: Taken,
-    /// The queue that was stolen from, until the release.
+pub struct StolenBatch {
+    batch: ReceivedBatch,
+    /// The queue from which the datagrams were stolen, until `release`.
     from: Option<Arc<Queue>>,
 }
 
-impl Stolen {
-    /// Makes room for one `steal` from this queue, or from another one of its interface. The system
-    /// provides the room's pages on their first use.
+impl StolenBatch {
+    /// Makes a buffer for one `steal` from this queue, or from another queue of the same interface.
+    /// The system provides the buffer's pages on their first use.
     #[must_use]
-    pub fn new(like: &Queue) -> Stolen {
+    pub fn new(like: &Queue) -> StolenBatch {
         let room_bytes = STOLEN_MAX * like.frames.bytes_max;
-        Stolen { taken: Taken::new(STOLEN_MAX, room_bytes, like.frames), from: None }
+        StolenBatch { batch: ReceivedBatch::new(STOLEN_MAX, room_bytes, like.frames), from: None }
     }
 
     /// Limits each later `steal` to this number of datagrams, at least one.
     pub fn limit(&mut self, datagrams: usize) {
-        self.taken.limit(datagrams);
+        self.batch.limit(datagrams);
     }
 
-    /// Takes at most `STOLEN_MAX` datagrams that have arrived at a queue, and forgets those stolen
-    /// before. Takes nothing if another thread is receiving there.
+    /// Takes at most `STOLEN_MAX` datagrams that have arrived in a queue, and forgets datagrams
+    /// stolen earlier. Takes nothing if another thread is receiving from the queue.
     #[must_use]
     pub fn steal(&mut self, from: Arc<Queue>, calls: &Calls) -> Received {
-        self.taken.forget();
-        let Some(mut arriving) = from.try_arriving() else {
+        self.batch.forget();
+        let Some(mut receive_half) = from.try_receive_half() else {
             return Received { datagrams: 0, cut: 0, damaged: 0, is_drained: false };
         };
-        let received = self.taken.receive(&mut arriving, &from.socket.umem, true);
+        let received = self.batch.receive(&mut receive_half, &from.socket.umem, true);
         if !is(Fault::StolenChunksKept) {
-            arriving.lend(&from.socket);
+            receive_half.lend(&from.socket);
         }
-        calls.reads.add(std::mem::take(&mut arriving.kicks));
-        drop(arriving);
+        calls.reads.add(std::mem::take(&mut receive_half.kicks));
+        drop(receive_half);
         self.from = Some(from);
         received
     }
 
-    /// Returns the stolen datagrams in the order of their arrival, and the queue to answer them by.
-    /// `None` if nothing was stolen since the last release.
+    /// Returns the stolen datagrams in the order of their arrival, and the queue by which answers
+    /// must leave. Returns `None` if there was no `steal` since the last release.
     #[inline]
     #[must_use]
-    pub fn halves(&self) -> Option<(Arrived<'_>, &Queue)> {
+    pub fn halves(&self) -> Option<(DatagramIter<'_>, &Queue)> {
         let from = self.from.as_deref()?;
-        Some((self.taken.datagrams(&from.socket.umem), from))
+        Some((self.batch.datagrams(&from.socket.umem), from))
     }
 
-    /// Forgets the stolen datagrams, which are answered; returns the queue that they came from.
+    /// Forgets the stolen datagrams, which are answered; returns their queue.
     pub fn release(&mut self) -> Option<Arc<Queue>> {
-        self.taken.forget();
+        self.batch.forget();
         self.from.take()
     }
 
-    /// Size of the room, in bytes.
+    /// Size of the buffer, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.taken.room_bytes()
+        self.batch.room_bytes()
     }
 }

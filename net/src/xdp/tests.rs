@@ -1,4 +1,4 @@
-//! Tests of ports: an echo server on one end of a link, the kernel's sockets on the other.
+//! Tests of ports: an echo server at one end of a link, sockets of the kernel at the other end.
 //!
 //! Where: in network namespaces of their own, which need root.
 //! Invariant: a client gets back what it sent, and all chunks are accounted for.
@@ -19,9 +19,9 @@ pub(super) const LIMIT: Duration = Duration::from_secs(20);
 const UNSPECIFIED: [IpAddr; 2] =
     [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)];
 
-/// Asks for all packets to the addresses of a link's end.
-pub(super) fn wanted(mode: Mode) -> Wanted<'static> {
-    Wanted {
+/// Makes options that take all UDP packets to the addresses of a link's end.
+pub(super) fn wanted(mode: Mode) -> OpenOptions<'static> {
+    OpenOptions {
         interface: WIRE,
         queues: None,
         addresses: &UNSPECIFIED,
@@ -35,7 +35,7 @@ pub(super) fn wanted(mode: Mode) -> Wanted<'static> {
     }
 }
 
-fn open_on(end: &Namespace, wanted: &Wanted<'_>) -> Opened {
+fn open_on(end: &Namespace, wanted: &OpenOptions<'_>) -> Opened {
     end.on(|| open(wanted)).unwrap_or_else(|refused| panic!("{refused}"))
 }
 
@@ -51,7 +51,7 @@ pub(super) fn echo(port: &mut Port, calls: &Calls) -> usize {
     received.datagrams
 }
 
-/// Asserts that the chunks in each state add up to all.
+/// Asserts that the numbers of chunks in each state add up to `all`.
 pub(super) fn assert_all_chunks(port: &Port) {
     let Chunks { all, lent, held, free, sent, .. } = port.chunks();
     assert_eq!(lent + held + free + sent, all, "{:?}", port.chunks());
@@ -71,7 +71,7 @@ pub(super) fn client(end: &Namespace, to: impl Into<IpAddr>) -> UdpSocket {
 pub(super) fn await_that(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
-        assert!(Instant::now() < deadline, "it never held");
+        assert!(Instant::now() < deadline, "the condition never held");
         std::thread::yield_now();
     }
 }
@@ -143,7 +143,8 @@ fn each_queue_has_a_port_and_what_comes_there_is_answered_there() {
             }
         }
         clients.iter().for_each(|client| assert_eq!(answer(client), b"hello"));
-        // With 40 senders, two of four queues get nothing with a probability of one in a billion.
+        // With 40 senders, the probability that two of four queues get no datagram is one in a
+        // billion.
         let used = served.iter().filter(|served| **served > 0).count();
         assert!(used >= 3, "{served:?}, {mode:?}");
         ports.iter().for_each(assert_all_chunks);
@@ -163,11 +164,11 @@ fn checksums_may_be_left_to_a_card_that_is_not_there() {
             assert_eq!(answer(&client), b"sum me up");
         }
     }
-    ports[0].inbox.taken.sums = crate::wire::Sums::Whole;
+    ports[0].inbox.batch.sums = crate::wire::Sums::Whole;
     client(&near, far.v4).send(b"sum me up").unwrap();
     await_that(|| {
         assert_eq!(echo(&mut ports[0], &Calls::default()), 0);
-        ports[0].inbox.refused(crate::wire::NotOurs::Checksum) == 1
+        ports[0].inbox.refused(crate::wire::Rejected::Checksum) == 1
     });
 }
 
@@ -182,12 +183,12 @@ fn without_chunks_packets_are_lost_and_told_and_with_chunks_they_come_again() {
             (0..count).for_each(|number| assert_eq!(client.send(&[number]).unwrap(), 1))
         };
         let meter = port.meter();
-        let told = || meter.read().unwrap();
-        // The kernel has 128 chunks to receive into, and all get a frame.
+        let statistics = || meter.read().unwrap();
+        // The kernel has 128 chunks for receiving, and each gets a frame.
         sent(128 + 10);
-        await_that(|| told().dropped == 10);
-        let Statistics { no_chunk, ring_full, invalid, .. } = told();
-        assert!(no_chunk > 0 && (ring_full, invalid) == (0, 0), "{:?}, {mode:?}", told());
+        await_that(|| statistics().dropped == 10);
+        let Statistics { no_chunk, ring_full, invalid, .. } = statistics();
+        assert!(no_chunk > 0 && (ring_full, invalid) == (0, 0), "{:?}, {mode:?}", statistics());
         for first in [0, 64] {
             let received = port.inbox.receive(&calls);
             assert_eq!((received.datagrams, received.is_drained), (64, first == 64));
@@ -223,8 +224,8 @@ fn letters_find_room_again_when_those_before_them_have_left() {
     assert!(!port.inbox.has_input());
     let peer = *port.inbox.datagrams().next().unwrap().peer;
     assert_eq!(peer.address(), Some((near.v6, client.local_addr().unwrap().port()).into()));
-    assert_eq!(peer.asked(), (far.v6, PORT).into());
-    assert_eq!(port.outbox.letter_bytes_max(&peer), 1500 - 48);
+    assert_eq!(peer.destination(), (far.v6, PORT).into());
+    assert_eq!(port.outbox.payload_bytes_max(&peer), 1500 - 48);
     for round in 0..5_u8 {
         for number in 0..128 {
             assert!(port.outbox.add(&peer, &[round], [&[number][..], b"", b"!"]));
@@ -234,7 +235,7 @@ fn letters_find_room_again_when_those_before_them_have_left() {
         let before = calls.writes.get();
         let tally = port.outbox.post_or_drop(&calls);
         assert_eq!((tally.sent, tally.full, tally.too_long, tally.refused), (128, 0, 0, 0));
-        // One call if the kernel lets us set the packets per call, else a call for each 32.
+        // One call if the kernel lets us set the packets per call; otherwise a call per 32 packets.
         let writes = calls.writes.get() - before;
         assert!(writes <= 5, "{writes} calls");
         for number in 0..128 {
@@ -296,10 +297,10 @@ fn an_epoll_reports_what_comes_after_an_inbox_was_drained() {
             // A signal may end the wait.
             await_that(|| epoll.wait(Timeout::Within(LIMIT), &calls).unwrap().len() == 1);
             loop {
-                let came = ports[0].inbox.receive(&calls);
-                received += came.datagrams;
+                let result = ports[0].inbox.receive(&calls);
+                received += result.datagrams;
                 ports[0].inbox.release();
-                if came.is_drained {
+                if result.is_drained {
                     break;
                 }
             }
@@ -312,16 +313,16 @@ fn an_epoll_reports_what_comes_after_an_inbox_was_drained() {
 fn frames_longer_than_a_chunk_are_joined() {
     for mode in [Mode::Native, Mode::Generic] {
         let Some([near, far]) = pair(Veth { queues: 1, mtu: 9000 }) else { return };
-        let wanted = Wanted { chunks: 512, ..wanted(mode) };
+        let wanted = OpenOptions { chunks: 512, ..wanted(mode) };
         let Opened { mut ports, watch, .. } = open_on(&far, &wanted);
         assert!(watch.facts().is_long);
         let client = client(&near, far.v4);
-        // The kernel keeps only a few packets for a neighbour that it does not know yet.
+        // Resolves the neighbour first: the kernel keeps only a few packets for an unknown one.
         client.send(b"who are you").unwrap();
         serve(&mut ports, 1);
         let (port, calls) = (&mut ports[0], Calls::default());
         let text: Vec<u8> = (0..=250).cycle().take(9000 - 28).collect();
-        // More frames than one receive joins, with short ones among them.
+        // Sends more long frames than one receive joins, with short frames among them.
         let (mut received, mut sent) = (0, 0);
         while sent < 50 {
             client.send(if sent % 5 == 4 { b"short" } else { &text }).unwrap();
@@ -329,9 +330,9 @@ fn frames_longer_than_a_chunk_are_joined() {
         }
         let deadline = Instant::now() + LIMIT;
         while received < sent {
-            let came = port.inbox.receive(&calls);
-            assert_eq!(came.cut, 0);
-            assert!(came.datagrams > 0 || came.is_drained);
+            let result = port.inbox.receive(&calls);
+            assert_eq!(result.cut, 0);
+            assert!(result.datagrams > 0 || result.is_drained);
             for datagram in port.inbox.datagrams() {
                 let expected = if received % 5 == 4 { b"short" } else { &text[..] };
                 assert!(datagram.bytes == expected, "number {received}, {mode:?}");
@@ -343,7 +344,7 @@ fn frames_longer_than_a_chunk_are_joined() {
     }
 }
 
-/// A burst that its sender's kernel leaves to a network card to split, on a link without one.
+/// The sender's kernel leaves it to a network card to split a burst, but the link has no card.
 #[test]
 fn bursts_come_cut_to_a_driver_and_are_dropped_elsewhere_if_they_are_longer_than_packets() {
     for mode in [Mode::Native, Mode::Generic] {
@@ -355,34 +356,34 @@ fn bursts_come_cut_to_a_driver_and_are_dropped_elsewhere_if_they_are_longer_than
         let mut outbox = crate::Outbox::new(64, 64, true);
         let mut send = |bytes: usize, count: usize| {
             let text = vec![7; bytes];
-            let mut letters = outbox.open();
-            (0..count).for_each(|_| assert!(letters.add(None, b"", [&text[..]])));
-            assert_eq!(letters.post(&client, &calls).sent, count);
+            let mut batch = outbox.open();
+            (0..count).for_each(|_| assert!(batch.add(None, b"", [&text[..]])));
+            assert_eq!(batch.post(&client, &calls).sent, count);
         };
         let meter = port.meter();
-        let (mut came, mut cut) = (Vec::new(), 0);
+        let (mut lengths, mut cut) = (Vec::new(), 0);
         let mut receive_until = |holds: &dyn Fn(&[usize], usize) -> bool| {
             await_that(|| {
                 cut += port.inbox.receive(&calls).cut;
-                came.extend(port.inbox.datagrams().map(|one| one.bytes.len()));
-                holds(&came, cut)
+                lengths.extend(port.inbox.datagrams().map(|one| one.bytes.len()));
+                holds(&lengths, cut)
             });
         };
-        send(400, 4); // fits a chunk, and no packet
-        send(1000, 20); // fits neither
+        send(400, 4); // fits a chunk, but exceeds the MTU
+        send(1000, 20); // fits no chunk
         send(9, 1);
-        receive_until(&|came, _| came.last() == Some(&9));
+        receive_until(&|lengths, _| lengths.last() == Some(&9));
         let dropped = meter.read().unwrap().dropped;
         match mode {
-            Mode::Native => assert_eq!((came.len(), cut, dropped), (25, 0, 0)),
-            _ => assert_eq!((came.len(), cut, dropped), (1, 1, 1)),
+            Mode::Native => assert_eq!((lengths.len(), cut, dropped), (25, 0, 0)),
+            _ => assert_eq!((lengths.len(), cut, dropped), (1, 1, 1)),
         }
     }
 }
 
 #[test]
 fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
-    use crate::wire::{Ends, Ips, Mac, Macs, NotOurs, Ports};
+    use crate::wire::{Ends, Ips, Mac, Macs, Ports, Rejected};
     let Some([near, far]) = pair(Veth::default()) else { return };
     let Opened { mut ports, .. } = open_on(&far, &wanted(Mode::Any));
     let (port, calls) = (&mut ports[0], Calls::default());
@@ -399,7 +400,7 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
     let v6_ends = Ips::V6 { from: near.v6, to: far.v6 };
     let (v4, v6) = (frame(v4_ends, b"get a"), frame(v6_ends, b"get a"));
     let own = frame(own_ends, b"get a");
-    // A link that has just been switched on loses packets for a while.
+    // A link that has just been switched on may lose packets.
     await_that(|| {
         send(&v4);
         port.inbox.receive(&calls).datagrams > 0
@@ -410,20 +411,21 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
         frame
     };
     let cases = [
-        (with(&v4, 24, &[1, 1]), NotOurs::HeaderChecksum),
-        (with(&v4, 46, b"b"), NotOurs::Checksum),
-        (with(&v6, 60, &[0, 0]), NotOurs::Checksum),
-        (with(&v6, 18, &[0, 99]), NotOurs::Length),
-        (with(&v6, 58, &[0, 7]), NotOurs::Length),
-        (with(&v4, 6, &[1, 0, 0x5e]), NotOurs::Group),
-        (own, NotOurs::Sender),
+        (with(&v4, 24, &[1, 1]), Rejected::HeaderChecksum),
+        (with(&v4, 46, b"b"), Rejected::Checksum),
+        (with(&v6, 60, &[0, 0]), Rejected::Checksum),
+        (with(&v6, 18, &[0, 99]), Rejected::Length),
+        (with(&v6, 58, &[0, 7]), Rejected::Length),
+        (with(&v4, 6, &[1, 0, 0x5e]), Rejected::Group),
+        (own, Rejected::Sender),
     ];
-    let mut expected = [0; NotOurs::ALL.len()];
+    let mut expected = [0; Rejected::ALL.len()];
     for (frame, reason) in cases {
         send(&frame);
         expected[reason as usize] += 1;
     }
-    // Frames passed to the kernel never come here; when the last comes, the others have passed.
+    // Frames passed to the kernel's stack never arrive in the inbox. When the last frame arrives,
+    // the kernel's stack has got the others.
     let tag = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
     for frame in [tag(&v4), with(&v4, 20, &[0x20, 0]), with(&v6, 20, &[44]), v4[..30].to_vec()] {
         send(&frame);
@@ -436,12 +438,12 @@ fn frames_made_by_hand_are_dropped_for_their_reasons_and_never_answered() {
         last.as_ref().is_some_and(|(bytes, _)| bytes == b"the last")
     });
     assert_eq!(last.unwrap().1, Some((near.v6, 40_000).into()));
-    assert_eq!(NotOurs::ALL.map(|reason| port.inbox.refused(reason)), expected);
+    assert_eq!(Rejected::ALL.map(|reason| port.inbox.refused(reason)), expected);
     assert_eq!(port.outbox.in_transmission(), 0);
 }
 
-/// A column that sleeps until the next datagram still holds the last ones: the kernel must have
-/// chunks for the next.
+/// A column that sleeps until the next datagram still holds the last datagrams. The kernel must
+/// have chunks for the next one.
 #[test]
 fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     let Some([near, far]) = pair(Veth::default()) else { return };
@@ -458,19 +460,20 @@ fn the_kernel_has_chunks_however_many_datagrams_are_held() {
     assert_eq!(port.meter().read(), Some(Statistics::default()));
 }
 
-/// A thief answers each stolen datagram with its payload, until `is_over`. Returns their number.
+/// Acts as a thief: answers each stolen datagram with its payload, until `is_over` is set. Returns
+/// the number of stolen datagrams.
 fn steal_until(queue: &Arc<Queue>, is_over: &AtomicBool) -> usize {
-    let (calls, mut thief, mut stolen) = (Calls::default(), Stolen::new(queue), 0);
-    // Relaxed: only a flag, which orders nothing.
+    let (calls, mut thief, mut stolen) = (Calls::default(), StolenBatch::new(queue), 0);
+    // Relaxed: the flag orders no other memory.
     while !is_over.load(Ordering::Relaxed) {
         stolen += thief.steal(Arc::clone(queue), &calls).datagrams;
         if let Some((datagrams, from)) = thief.halves() {
-            let mut letters = Letters::of(from);
+            let mut batch = SendBatch::of(from);
             for one in datagrams {
                 // If there is no room, the answer is lost.
-                letters.add(one.peer, b"", [one.bytes]);
+                batch.add(one.peer, b"", [one.bytes]);
             }
-            letters.post_or_drop(&calls);
+            batch.post_or_drop(&calls);
         }
         thief.release();
         std::thread::yield_now();
@@ -505,18 +508,18 @@ fn chunks_are_all_at_home_after_starvation_and_the_loss_of_a_link_whoever_receiv
         let stolen = std::thread::scope(|scope| {
             let thief = scope.spawn(|| steal_until(&queue, &is_over));
             for _ in 0..5 {
-                // Nobody receives until all chunks have a frame, and more frames have come.
+                // No thread can receive until all chunks have a frame and more frames have arrived.
                 let dropped = meter.read().unwrap().dropped;
-                let arriving = queue.arriving();
+                let receive_half = queue.receive_half();
                 flood(200);
                 await_that(|| meter.read().unwrap().dropped > dropped);
-                drop(arriving);
+                drop(receive_half);
                 answer_some(port, 300);
-                // Answers sent meanwhile wait until the link is up, or are lost.
-                let arriving = queue.arriving();
+                // Answers sent while the link is down wait until it is up, or are lost.
+                let receive_half = queue.receive_half();
                 flood(100);
                 far.ip(&format!("link set {WIRE} down"));
-                drop(arriving);
+                drop(receive_half);
                 far.ip(&format!("link set {WIRE} up"));
                 answer_some(port, 300);
             }

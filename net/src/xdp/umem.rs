@@ -8,14 +8,14 @@
 //! to send    | frame ...                            |
 //!                                                       values:
 //! to send    | frame ...                            |   | 16 bytes | a value's part ... |
-//! ... where the kernel is told what to sum up:
+//! ... if the kernel computes checksums:
 //! to send    | 16 bytes: metadata | frame ...       |   | 16 bytes | a value's part ... |
 //! ```
 //!
-//! Where: under `inbox` and `outbox`. The first socket of an interface registers the memory, and
-//! the others share it, so that each may send from any chunk.
-//! Invariant: a chunk belongs to the kernel or to us, and only its owner touches it. The inbox and
-//! the outbox each keep account of their own chunks, and the arena of those for values.
+//! Where: below `inbox` and `outbox`. The first socket of an interface registers the memory, and
+//! the other sockets share it, so that each socket may send from any chunk.
+//! Invariant: a chunk belongs to the kernel or to us, and only its owner accesses it. The inbox and
+//! the outbox keep track of their own chunks, and the arena of the chunks for values.
 //! Source: `net/xdp/xdp_umem.c` of Linux, `xdp_umem_reg`; `net/xdp/xsk_queue.h`,
 //! `xp_aligned_validate_desc`; `Documentation/networking/xsk-tx-metadata.rst`.
 #![allow(unsafe_code, reason = "slices of chunks")]
@@ -36,19 +36,19 @@ use crate::wire::SumAt;
 
 /// Bytes that the kernel reserves before a received frame.
 const HEADROOM_BYTES: usize = 256;
-/// Bytes of metadata before a frame to send. Once they are registered, the kernel expects them
-/// before everything that is sent, parts of values included.
+/// Bytes of metadata before a frame to send. Once they are registered, the kernel expects room for
+/// them before each part that is sent, including parts of values.
 const METADATA_BYTES: usize = 16;
-/// A flag of the registration: the kernel is told `METADATA_BYTES`.
+/// A flag of the registration: the registration gives the number of bytes of metadata.
 const HAS_METADATA_BYTES: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
-/// A flag of the metadata: the kernel is to compute the checksum.
+/// A flag of the metadata: the kernel must compute the checksum.
 const METADATA_CHECKSUM: u64 = 1 << 1;
-/// An option of a descriptor: metadata stand before the frame.
+/// An option of a descriptor: metadata precede the frame.
 pub(super) const HAS_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
 const _: () = assert!(VALUE_AT >= METADATA_BYTES);
 
-/// Returns the size of a chunk for frames of at most `frame_bytes`, in bytes, and true if such a
-/// frame needs more than one chunk.
+/// Returns the size in bytes of a chunk for frames of at most `frame_bytes`, and true if such a
+/// frame may need more than one chunk.
 pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
     let fits = |bytes: &&usize| frame_bytes + HEADROOM_BYTES <= **bytes;
     match CHUNK_BYTES.iter().find(fits) {
@@ -61,11 +61,11 @@ pub(super) fn chunk_bytes(frame_bytes: usize) -> (usize, bool) {
 #[derive(Clone, Debug)]
 pub(super) struct Umem {
     arena: Arc<Arena>,
-    /// Bytes of metadata before a frame to send; 0 if the kernel is told nothing.
+    /// Bytes of metadata before a frame to send; 0 if none are registered.
     metadata_bytes: usize,
 }
 
-/// A range of bytes in one chunk, with a frame or a piece of one.
+/// A range of bytes in one chunk, with a frame or a piece of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) chunk: u32,
@@ -75,21 +75,21 @@ pub(super) struct Span {
 }
 
 impl Umem {
-    /// The memory of an arena whose chunks have 2,048 or 4,096 bytes.
+    /// Makes the memory of an arena, whose chunks have 2,048 or 4,096 bytes.
     pub(super) fn new(arena: Arc<Arena>) -> Umem {
         Umem { arena, metadata_bytes: 0 }
     }
 
-    /// The memory as it is after a kernel that knows metadata has registered it.
+    /// Makes a memory in the state after registration with a kernel that supports metadata.
     #[cfg(test)]
-    pub(super) fn telling(arena: &Arc<Arena>) -> Umem {
+    pub(super) fn with_metadata(arena: &Arc<Arena>) -> Umem {
         Umem { arena: Arc::clone(arena), metadata_bytes: METADATA_BYTES }
     }
 
     /// Registers the memory with the socket. The kernel pins its pages as long as the socket or its
-    /// rings exist. If `tells`, metadata stand before everything that is sent, unless the kernel
-    /// does not know them (before 6.8).
-    pub(super) fn register(&mut self, socket: impl AsFd, tells: bool) -> io::Result<()> {
+    /// rings exist. With `with_metadata`, room for metadata is before each part that is sent, if
+    /// the kernel supports metadata (since 6.8).
+    pub(super) fn register(&mut self, socket: impl AsFd, with_metadata: bool) -> io::Result<()> {
         let mut registration = XdpUmemReg {
             addr: self.arena.base().as_ptr().expose_provenance() as u64,
             len: self.bytes() as u64,
@@ -98,7 +98,7 @@ impl Umem {
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };
-        if tells {
+        if with_metadata {
             let plain = registration;
             registration.flags = HAS_METADATA_BYTES;
             registration.tx_metadata_len =
@@ -145,18 +145,16 @@ impl Umem {
         u64::from(chunk) * self.chunk_bytes() as u64
     }
 
-    /// The descriptor that has the kernel send a span. The span begins at or behind
-    /// `metadata_bytes` of its chunk.
+    /// Returns the descriptor for sending a span, whose offset is at least `metadata_bytes`.
     #[inline]
     pub(super) fn descriptor(&self, span: Span) -> XdpDesc {
-        debug_assert!(span.at >= self.metadata_bytes && span.bytes > 0, "refused by the kernel");
+        debug_assert!(span.at >= self.metadata_bytes && span.bytes > 0, "an invalid descriptor");
         let len = u32::try_from(span.bytes).unwrap_or(0);
         let addr = self.address(span.chunk) + span.at as u64;
         XdpDesc { addr, len, options: XdpDescOptions::empty() }
     }
 
-    /// Returns the span of these bytes in the arena, if they are a value's that can be sent in
-    /// place.
+    /// Returns the span of `bytes`, if they are part of a value and can be sent in place.
     #[inline]
     pub(super) fn value(&self, bytes: &[u8]) -> Option<Span> {
         let (chunk, at) = self.arena.value_chunk_of(bytes.as_ptr())?;
@@ -176,42 +174,43 @@ impl Umem {
     /// Returns the bytes of a span.
     ///
     /// # Safety
-    /// The chunk is ours and not the kernel's, and nobody writes to it, as long as the slice lives.
+    /// While the slice lives, the chunk is ours and not the kernel's, and no code writes to it.
     pub(super) unsafe fn read(&self, span: Span) -> &[u8] {
         plain_access(self.start(span).as_ptr(), span.bytes, false);
         // SAFETY: `start` has checked that the span lies in the mapping, which lives as long as
-        // `self`. Its bytes are initialised, for an anonymous mapping reads as zero where nobody
-        // wrote. The caller answers for it that nobody writes to them.
+        // `self`. Its bytes are initialised, because an anonymous mapping is zero where no code has
+        // written. The caller guarantees that no code writes to the span.
         unsafe { std::slice::from_raw_parts(self.start(span).as_ptr(), span.bytes) }
     }
 
     /// Returns all bytes of a chunk.
     ///
     /// # Safety
-    /// The chunk is ours and not the kernel's, and nobody else reads or writes it, as long as the
-    /// slice lives.
-    #[expect(clippy::mut_from_ref, reason = "the caller answers for its chunk being its alone")]
+    /// While the slice lives, the chunk is ours and not the kernel's, and no other code reads or
+    /// writes it.
+    #[expect(clippy::mut_from_ref, reason = "the caller guarantees that only it uses the chunk")]
     pub(super) unsafe fn write(&self, chunk: u32) -> &mut [u8] {
         let span = Span { chunk, at: 0, bytes: self.chunk_bytes() };
         plain_access(self.start(span).as_ptr(), span.bytes, true);
-        // SAFETY: as in `read`; the caller answers for it that nobody else uses the chunk.
+        // SAFETY: as in `read`; the caller guarantees that no other code uses the chunk.
         unsafe { std::slice::from_raw_parts_mut(self.start(span).as_ptr(), span.bytes) }
     }
 
     #[inline]
     fn start(&self, span: Span) -> NonNull<u8> {
         let at = span.chunk as usize * self.chunk_bytes() + span.at;
-        assert!(at + span.bytes <= self.bytes(), "a stray");
+        assert!(at + span.bytes <= self.bytes(), "a span beyond the arena");
         // SAFETY: by the assertion, `at` is within the arena's mapping.
         unsafe { self.arena.base().add(at) }
     }
 }
 
-/// Writes metadata that tell the kernel to compute a checksum of the frame behind them.
+/// Writes metadata that request the checksum `sum` of the frame after them. Returns false if
+/// `metadata` is too short.
 ///
 /// ```text
 /// 0               8       10       12     16
-/// | flags         | from  | offset |      |      sums up all from there on; offset from there
+/// | flags         | from  | offset |      |      sum from `from` on; written at `from + offset`
 /// ```
 pub(super) fn sum_up(metadata: &mut [u8], sum: SumAt) -> bool {
     let Some(metadata) = metadata.first_chunk_mut::<METADATA_BYTES>() else { return false };
@@ -253,12 +252,12 @@ mod tests {
     #[test]
     fn chunks_lie_apart() {
         let umem = Umem::new(Arc::new(Arena::new(2, 0, 4096).unwrap()));
-        // SAFETY: both chunks are this test's alone.
+        // SAFETY: only this test uses the chunks.
         let (one, two) = unsafe { (umem.write(0), umem.write(1)) };
         one.fill(1);
         two.fill(2);
         let span = Span { chunk: 1, at: 0, bytes: 2 };
-        // SAFETY: as above; nobody writes any more.
+        // SAFETY: as above; no code writes any more.
         let read = unsafe { umem.read(span) };
         assert_eq!((read, one[4095], umem.address(1)), (&[2, 2][..], 1, 4096));
     }

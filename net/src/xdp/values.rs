@@ -1,8 +1,8 @@
-//! Tests of values sent in place: a port on one end of a link, the kernel's sockets on the other.
+//! Tests of values sent in place: a port at one end of a link, sockets of the kernel at the other.
 //!
 //! Where: in network namespaces of their own, which need root.
-//! Invariant: a client gets each value as it was when it was sent, whatever became of the value
-//! since. Each reference comes back, and the kernel finds no descriptor invalid.
+//! Invariant: a client gets each value as it was at `add`, even if the value is overwritten
+//! afterwards. Each reference is released, and the kernel finds no descriptor invalid.
 #![allow(unsafe_code, reason = "fills chunks as the store does")]
 
 use std::net::{IpAddr, UdpSocket};
@@ -33,7 +33,7 @@ impl Part {
         let chunk = arena.take().expect("room for values");
         let part = Part { arena: Arc::clone(arena), chunk, bytes };
         let text: Vec<u8> = (0..=255).cycle().skip(seed.into()).step_by(7).take(bytes).collect();
-        // SAFETY: the chunk was taken just now, and has the room.
+        // SAFETY: the chunk was taken just now, and has room for `bytes` bytes.
         unsafe { part.at().copy_from(text.as_ptr(), bytes) };
         part
     }
@@ -43,7 +43,7 @@ impl Part {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: a chunk that has a reference is not written to after it was filled.
+        // SAFETY: a chunk with a reference is not written to after it was filled.
         unsafe { std::slice::from_raw_parts(self.at(), self.bytes) }
     }
 }
@@ -56,12 +56,12 @@ impl Drop for Part {
 
 pub(super) fn open_on(end: &Namespace, mode: Mode, keeps: bool) -> Opened {
     let values = Some(Values { keeps, ..VALUES });
-    let wanted = Wanted { values, chunks: 2048, ..wanted(mode) };
+    let wanted = OpenOptions { values, chunks: 2048, ..wanted(mode) };
     end.on(|| open(&wanted)).unwrap_or_else(|refused| panic!("{refused}"))
 }
 
-/// Has a client send a request; returns the port that received it, and the peer to answer.
-pub(super) fn asked(client: &UdpSocket, ports: &mut [Port]) -> (usize, Peer) {
+/// Sends a request from a client. Returns the index of the receiving port, and the peer to answer.
+pub(super) fn request_from(client: &UdpSocket, ports: &mut [Port]) -> (usize, Peer) {
     client.send(b"?").unwrap();
     let mut found = None;
     await_that(|| {
@@ -75,7 +75,7 @@ pub(super) fn asked(client: &UdpSocket, ports: &mut [Port]) -> (usize, Peer) {
     found.unwrap()
 }
 
-/// Asserts that all datagrams have left, and that none was lost on the way.
+/// Waits until all datagrams have left, and asserts that no chunk and no reference is lost.
 pub(super) fn assert_at_rest(port: &mut Port) {
     await_that(|| {
         port.outbox.post_or_drop(&Calls::default());
@@ -100,16 +100,16 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
         let part_bytes = arena.chunk_bytes() - VALUE_AT;
         let parts = [1, 2, 3].map(|seed| Part::new(&arena, seed, part_bytes));
         let room = mtu as usize - 48 - 40;
-        // In generic mode all datagrams come by one queue.
+        // In generic mode all datagrams arrive in one queue.
         let mut used = [false, mode == Mode::Generic];
         let deadline = Instant::now() + LIMIT;
         while used.contains(&false) {
             assert!(Instant::now() < deadline, "a queue is never used: {used:?}");
             for to in [IpAddr::from(far.v4), far.v6.into()] {
                 let client = client(&near, to);
-                let (number, peer) = asked(&client, &mut ports);
+                let (number, peer) = request_from(&client, &mut ports);
                 used[number] = true;
-                // All of one part, or as much as a packet takes; the ends of two; pieces of three.
+                // One part, up to the length of a packet; the ends of two parts; pieces of three.
                 let first = &parts[0].bytes()[..room.min(part_bytes)];
                 let [_, b, c] = &parts;
                 let two = [
@@ -118,14 +118,14 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
                 ];
                 let rest = &c.bytes()[..part_bytes.min((room - 1003).saturating_sub(part_bytes))];
                 let three = [&parts[0].bytes()[3..1006], b.bytes(), rest];
-                let mut letters = vec![vec![first], two.to_vec()];
-                letters.extend((mtu == 9000).then_some(three.to_vec()));
-                for letter in letters {
-                    assert!(ports[number].outbox.add(&peer, b"headline", letter.iter().copied()));
+                let mut payloads = vec![vec![first], two.to_vec()];
+                payloads.extend((mtu == 9000).then_some(three.to_vec()));
+                for payload in payloads {
+                    assert!(ports[number].outbox.add(&peer, b"headline", payload.iter().copied()));
                     let tally = ports[number].outbox.post_or_drop(&Calls::default());
-                    let bytes: usize = letter.iter().map(|it| it.len()).sum();
+                    let bytes: usize = payload.iter().map(|it| it.len()).sum();
                     assert_eq!((tally.sent, tally.in_place_bytes), (1, bytes));
-                    let expected = [b"headline", &letter.concat()[..]].concat();
+                    let expected = [b"headline", &payload.concat()[..]].concat();
                     assert!(answer(&client) == expected, "{to}, {mode:?}, {mtu}");
                 }
             }
@@ -138,24 +138,24 @@ fn values_arrive_as_they_lie_by_each_queue_over_both_families() {
 
 #[test]
 fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
-    const LETTERS: u32 = 1000;
+    const DATAGRAMS: u32 = 1000;
     for (mode, keeps) in [(Mode::Native, true), (Mode::Generic, false)] {
         let Some([near, far]) = pair(Veth::default()) else { return };
         let Opened { mut ports, arena, .. } = open_on(&far, mode, keeps);
         let (all, client) = (arena.free(), client(&near, far.v6));
         set_socket_recv_buffer_size_force(&client, 64 << 20).unwrap();
-        let (_, peer) = asked(&client, &mut ports);
+        let (_, peer) = request_from(&client, &mut ports);
         let (port, calls) = (&mut ports[0], Calls::default());
         let value = Part::new(&arena, 9, 1200);
         let text = value.bytes().to_vec();
         far.ip(&format!("link set {WIRE} down"));
-        for number in 0..LETTERS {
+        for number in 0..DATAGRAMS {
             assert!(port.outbox.add(&peer, &number.to_be_bytes(), [value.bytes()]));
         }
         port.outbox.post_or_drop(&calls);
         assert_eq!((port.chunks().values, port.outbox.waiting()), (1000, 2000));
         assert!(port.inbox.queue().is_unsettled());
-        // All other chunks are taken, again and again.
+        // Three times, all other chunks are taken and overwritten.
         drop(value);
         for seed in 0..3 {
             let room =
@@ -164,7 +164,7 @@ fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
         }
         far.ip(&format!("link set {WIRE} up"));
         // Datagrams sent before the other end is ready are lost.
-        let (mut came, mut last) = (0, None);
+        let (mut arrived, mut last) = (0, None);
         client.set_nonblocking(true).unwrap();
         let mut buffer = [0; 2000];
         await_that(|| {
@@ -172,12 +172,12 @@ fn a_value_is_sent_as_it_was_though_it_is_overwritten_while_the_link_is_down() {
             while let Ok(bytes) = client.recv(&mut buffer) {
                 let (number, value) = buffer[..bytes].split_first_chunk().unwrap();
                 let number = u32::from_be_bytes(*number);
-                assert!(last < Some(number) && number < LETTERS && value == text, "{mode:?}");
-                (came, last) = (came + 1, Some(number));
+                assert!(last < Some(number) && number < DATAGRAMS && value == text, "{mode:?}");
+                (arrived, last) = (arrived + 1, Some(number));
             }
             port.outbox.waiting() == 0
         });
-        assert!(came > 0, "{mode:?}");
+        assert!(arrived > 0, "{mode:?}");
         assert_at_rest(port);
         assert_eq!(arena.free(), all);
     }
@@ -188,7 +188,7 @@ fn references_come_back_when_a_port_is_closed_while_values_wait() {
     let Some([near, far]) = pair(Veth::default()) else { return };
     let Opened { mut ports, arena, .. } = open_on(&far, Mode::Any, true);
     let (all, client) = (arena.free(), client(&near, far.v4));
-    let (_, peer) = asked(&client, &mut ports);
+    let (_, peer) = request_from(&client, &mut ports);
     let values = [1, 2, 3].map(|seed| Part::new(&arena, seed, 500));
     far.ip(&format!("link set {WIRE} down"));
     for value in values.iter().cycle().take(100) {

@@ -1,8 +1,8 @@
 //! Reads a server's frames, on the client's side.
 //!
 //! Where: a load generator's half of the binary protocol.
-//! Invariant: reading never panics, nor waits for more than a frame claims, `BODY_BYTES_MAX` at
-//! most.
+//! Invariant: reading never panics, and never waits for more bytes than a frame's header gives, at
+//! most `BODY_BYTES_MAX`.
 //! Source: memcached 1.6.45 `protocol_binary.h`.
 
 pub use crate::decoded::Decoded;
@@ -16,7 +16,7 @@ pub struct Frame<'a> {
     pub header: Header,
     /// The extras; with a value, the client flags.
     pub extras: &'a [u8],
-    /// The key, if the command's answer shows it; or a statistic's name.
+    /// The key, if the command's answer shows it; a statistic's name in an answer to `stat`.
     pub key: &'a [u8],
     /// The value, or an error's text.
     pub value: &'a [u8],

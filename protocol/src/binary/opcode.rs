@@ -20,7 +20,7 @@ pub struct Opcode {
     pub quiet: bool,
 }
 
-/// The parts of a command's frame. Sizes of extras in bytes.
+/// The parts of a command's frame. The numbers in parentheses are the bytes of the extras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A key.
@@ -48,17 +48,17 @@ pub enum Shape {
     },
     /// Optionally an exptime (4).
     Flush,
-    /// Nothing.
+    /// Only a header.
     Noop,
-    /// Nothing.
+    /// Only a header.
     Version,
     /// Optionally a key, which names the statistics.
     Stat,
-    /// Nothing.
+    /// Only a header.
     Quit,
-    /// Nothing. Refused: no SASL is built in.
+    /// Only a header. The command is refused, because the server has no SASL.
     SaslList,
-    /// A key and a value. Refused like `SaslList`.
+    /// A key and a value. The command is refused like `SaslList`.
     Sasl,
 }
 
@@ -70,7 +70,7 @@ const fn quiet(code: u8, name: &'static str, shape: Shape) -> Opcode {
     Opcode { code, name, shape, quiet: true }
 }
 
-/// The forms of GET: plain, quiet on a miss, with the key, and both.
+/// The opcodes of GET: plain, quiet on a miss (Q), with the key in the answer (K), and both (KQ).
 pub(crate) const GET: u8 = 0x00;
 pub(crate) const GETQ: u8 = 0x09;
 pub(crate) const GETK: u8 = 0x0c;
@@ -115,7 +115,7 @@ pub const OPCODES: [Opcode; 35] = [
     quiet(0x24, "gatkq", Shape::GetAndTouch { key: true }),
 ];
 
-/// The first code behind the table's last.
+/// The last code of the table, plus one.
 const CODE_END: usize = 0x25;
 
 /// Index of each code's row; an index past the table for a code without a row.

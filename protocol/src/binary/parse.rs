@@ -15,18 +15,20 @@ use crate::request::{Args, Delete, Delta, Get, Initial, Request, Store};
 
 /// The result of parsing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framed<'a> {
+pub(crate) enum ParsedFrame<'a> {
     /// Header, extras and key have not all arrived.
     More,
     /// A request, and the frame's length.
     Request(Request<'a>, usize),
-    /// A storage command without its value, the number of bytes before that, and its length.
+    /// A storage command without its value, the number of bytes before the value, and the value's
+    /// length.
     Value(Request<'a>, usize, u32),
-    /// Consumes the first number of bytes, skips the second as they arrive, then answers this.
+    /// Consumes the first number of bytes, skips the second number of bytes as they arrive, then
+    /// gives this answer.
     Swallow(usize, u32, Answer),
-    /// Skips this number of bytes, then gives this answer, and the connection ends.
+    /// Skips this number of bytes, gives this answer, and ends the connection.
     Last(usize, Answer),
-    /// The bytes are no frame: the connection closes.
+    /// The bytes do not begin a frame: the connection closes.
     Close,
 }
 
@@ -41,11 +43,11 @@ struct Head<'a> {
 
 /// Parses the frame at the start of `input`.
 #[inline]
-pub(crate) fn parse(input: &[u8]) -> Framed<'_> {
-    let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return Framed::More };
+pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
+    let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return ParsedFrame::More };
     let header = Header::from_bytes(header);
     if header.magic != MAGIC_REQUEST {
-        return Framed::Close;
+        return ParsedFrame::Close;
     }
     let command = opcode::find(header.opcode);
     let quiet = command.is_some_and(|command| command.quiet);
@@ -54,18 +56,19 @@ pub(crate) fn parse(input: &[u8]) -> Framed<'_> {
     let bytes = HEADER_BYTES + extras_bytes + key_bytes;
     let form = Form::Binary(tag);
     if let Some(refusal) = misshapen(&header) {
-        return Framed::Last(bytes, form.refused(refusal));
+        return ParsedFrame::Last(bytes, form.refused(refusal));
     }
-    let Some(body) = input.get(HEADER_BYTES..bytes) else { return Framed::More };
+    let Some(body) = input.get(HEADER_BYTES..bytes) else { return ParsedFrame::More };
     let (extras, key) = body.split_at(extras_bytes);
     let head = Head { header, extras, key, tag, bytes };
     let Some(command) = command else {
         // memcached consumes extras and key, and then skips the length of the whole body, extras
         // and key included.
         let unknown = form.refused(Refusal::UnknownCommand);
-        return Framed::Swallow(bytes, header.body_bytes, unknown);
+        return ParsedFrame::Swallow(bytes, header.body_bytes, unknown);
     };
-    by_shape(&head, command.shape).unwrap_or(Framed::Last(bytes, form.refused(Refusal::BadFormat)))
+    by_shape(&head, command.shape)
+        .unwrap_or(ParsedFrame::Last(bytes, form.refused(Refusal::BadFormat)))
 }
 
 /// Returns the reason why a frame of these lengths is refused for any command; `None` if it is not.
@@ -79,11 +82,11 @@ fn misshapen(header: &Header) -> Option<Refusal> {
 }
 
 /// Reads a frame whose command has this shape; `None` if the frame's lengths do not fit the shape.
-fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<Framed<'a>> {
+fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
     let (key, form) = (head.key, Form::Binary(head.tag));
     let (keyed, extras_bytes) = (!key.is_empty(), head.extras.len());
-    // True if the body ends with the key. Commands that do not check this leave the rest of the
-    // body to be taken for the next frame, like in memcached.
+    // True if the body ends with the key. If a command does not check this, the rest of the body is
+    // parsed as the next frame, like in memcached.
     let ends = head.header.body_bytes as usize + HEADER_BYTES == head.bytes;
     let is_bare = !keyed && extras_bytes == 0 && ends;
     let request = match shape {
@@ -118,7 +121,7 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<Framed<'a>> {
         }
         _ => return None,
     };
-    Some(Framed::Request(request, head.bytes))
+    Some(ParsedFrame::Request(request, head.bytes))
 }
 
 impl Head<'_> {
@@ -128,22 +131,22 @@ impl Head<'_> {
     }
 }
 
-/// Refuses a command that memcached has only with SASL, after skipping a value of `value_bytes`.
-fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> Framed<'a> {
+/// Skips a value of `value_bytes` and refuses the command, which memcached has only with SASL.
+fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> ParsedFrame<'a> {
     let unknown = Form::Binary(head.tag).refused(Refusal::UnknownCommand);
-    Framed::Swallow(head.bytes, value_bytes, unknown)
+    ParsedFrame::Swallow(head.bytes, value_bytes, unknown)
 }
 
-fn store<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<Framed<'a>> {
+fn store<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
     let (client_flags, exptime) = head.extras.split_at_checked(4)?;
     let (client_flags, exptime) = (number(client_flags)?, number(exptime)?);
     let store = Store { client_flags, exptime: seconds(exptime), ..bare(head, verb) };
-    Some(Framed::Value(Request::Store(store), head.bytes, head.value_bytes()))
+    Some(ParsedFrame::Value(Request::Store(store), head.bytes, head.value_bytes()))
 }
 
-fn extend<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<Framed<'a>> {
+fn extend<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
     let store = bare(head, verb);
-    Some(Framed::Value(Request::Store(store), head.bytes, head.value_bytes()))
+    Some(ParsedFrame::Value(Request::Store(store), head.bytes, head.value_bytes()))
 }
 
 /// A storage command without extras and value.

@@ -1,7 +1,7 @@
 //! A short cut for GET in its four forms, which make up nearly all binary traffic.
 //!
 //! Where: tried by the session before the general parser.
-//! Invariant: yields exactly what the general parser would, or nothing; a test compares the two.
+//! Invariant: yields the same request as the general parser, or nothing; a test compares the two.
 //! Source: memcached 1.6.45 `try_read_command_binary`.
 
 use super::{HEADER_BYTES, MAGIC_REQUEST, Tag, opcode};
@@ -31,7 +31,7 @@ pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
 #[cfg(test)]
 mod tests {
     use super::super::Header;
-    use super::super::parse::{Framed, parse};
+    use super::super::parse::{ParsedFrame, parse};
     use super::*;
     use crate::request::Request;
     use proptest::prelude::*;
@@ -68,7 +68,7 @@ mod tests {
             let got = get(&input);
             prop_assert_eq!(got.is_some(), whole && plain);
             if let Some((get, bytes)) = got {
-                prop_assert_eq!(parse(&input), Framed::Request(Request::Get(get), bytes));
+                prop_assert_eq!(parse(&input), ParsedFrame::Request(Request::Get(get), bytes));
             }
         }
     }

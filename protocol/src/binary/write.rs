@@ -1,8 +1,8 @@
 //! Writes all of a server's answers in the binary protocol.
 //!
 //! Where: called through `Form`, and through `Show` for the part before a value.
-//! Invariant: each write is one whole frame; but if `Show::head` says that a value follows, the
-//! frame lacks the value, which the caller appends.
+//! Invariant: each write is one whole frame. Exception: if `Show::head` returns that a value
+//! follows, the caller appends the value to complete the frame.
 //! Source: memcached 1.6.45 `add_bin_header`, `write_bin_error`, `process_bin_get_or_touch`.
 
 use std::fmt::Arguments;
@@ -12,8 +12,8 @@ use super::opcode::{self, Shape};
 use super::{HEADER_BYTES, Header, MAGIC_REPLY, Tag};
 use crate::command::StoreVerb;
 use crate::outcome::{Outcome, Refusal};
-use crate::short::Short;
-use crate::show::{Found, Show, Surround};
+use crate::short::ShortText;
+use crate::show::{FoundItem, Show, Surround};
 
 /// Size of the client flags before a value.
 const FLAGS_BYTES: u8 = 4;
@@ -40,7 +40,7 @@ fn status(refusal: Refusal) -> (u16, &'static str) {
         Refusal::NoMemory => (0x82, "Out of memory allocating item"),
         Refusal::NoMemoryDelta => (0x82, "Out of memory incrementing value"),
         Refusal::NoMemoryVivify => (0x82, "Out of memory allocating new item"),
-        // The request lacks its command's form. No other refusal belongs to a binary request.
+        // The request does not have its command's form. All other refusals are for text requests.
         _ => (0x04, "Invalid arguments"),
     }
 }
@@ -60,7 +60,7 @@ fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends a request's outcome. A quiet request gets no answer to success.
+/// Appends a request's outcome. A successful quiet request gets no answer.
 #[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
     match outcome {
@@ -97,7 +97,7 @@ pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
     }
 }
 
-/// Appends a statistic. An empty frame ends them, which `say` writes for any success.
+/// Appends a statistic. The list of statistics ends with an empty frame, which `say` appends.
 pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>) {
     let start = out.len();
     frame(out, header(tag), &[name.as_bytes()]);
@@ -114,7 +114,7 @@ pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>
 /// The answer for the key of a GET, GAT or TOUCH, in any of their forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'k [u8],
     /// The request's tag.
     pub tag: Tag,
@@ -151,17 +151,18 @@ impl Show for Value<'_> {
     }
 
     #[inline(always)]
-    fn around(&self, found: &impl Found) -> Option<Surround> {
-        // TOUCH and the forms of GAT never come here, because they take the item's lock.
+    fn surround(&self, found: &impl FoundItem) -> Option<Surround> {
+        // Never called for TOUCH and the forms of GAT, because they take the item's lock.
         let key = matches!(self.tag.opcode, opcode::GETK | opcode::GETKQ);
         let key_bytes = if key { self.key.len() } else { 0 };
         let header = self.header(key_bytes, found.value_bytes(), found.cas());
-        let word = |at: usize| header[at..].first_chunk::<8>().map_or(Short::NONE, Short::of);
-        let flags = Short::of(&found.client_flags().to_be_bytes());
+        let word =
+            |at: usize| header[at..].first_chunk::<8>().map_or(ShortText::NONE, ShortText::of);
+        let flags = ShortText::of(&found.client_flags().to_be_bytes());
         Some(Surround { before: [word(0), word(8), word(16), flags], key, ..Surround::default() })
     }
 
-    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
+    fn head(&self, found: &impl FoundItem, out: &mut Vec<u8>) -> Option<bool> {
         let is_touch = opcode::find(self.tag.opcode).is_some_and(|it| it.shape == Shape::Touch);
         let value_bytes = if is_touch { 0 } else { found.value_bytes() };
         let key = self.shown_key();

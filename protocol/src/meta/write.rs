@@ -1,6 +1,6 @@
-//! Writes a server's answers to meta commands; mistakes are answered like any text request's.
+//! Writes a server's answers to meta commands; mistakes are answered as for other text requests.
 //!
-//! Where: called by the executor, within a lookup that takes no lock or after one under the lock.
+//! Where: called by the executor, during a lookup without a lock or after a lookup under the lock.
 //! Invariant: flags are answered in the order they were given, and `W`, `X` and `Z` follow them.
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mset_cmd`, `process_mdelete_cmd`,
 //! `process_marithmetic_cmd`, `process_meta_command`.
@@ -10,8 +10,8 @@ use crate::base64;
 use crate::form::Form;
 use crate::outcome::{Outcome, Refusal};
 use crate::request::{Args, Meta};
-use crate::short::{Short, number, number_after};
-use crate::show::{Found, Show, Surround};
+use crate::short::{ShortText, number, number_after};
+use crate::show::{FoundItem, Show, Surround};
 
 /// The slab class in answers to `me`: memcached's first, because there are no classes here.
 const SLAB_CLASS: &[u8; 12] = b" cls=1 size=";
@@ -31,9 +31,9 @@ pub struct Number {
     pub vivified: Option<u32>,
 }
 
-/// The fields of a request that the answer to a meta command needs.
+/// The fields of a meta command that its answer needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestFields<'a> {
     /// The flags, as sent.
     pub flags: Args<'a>,
     /// The key, 1 to 250 bytes.
@@ -44,11 +44,11 @@ pub struct Asked<'a> {
     pub quiet: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestFields<'a> {
     /// Collects the fields from a request, its flags, and its key.
     #[must_use]
-    pub fn new(request: &Meta<'a>, flags: &Flags, key: &'a [u8]) -> Asked<'a> {
-        Asked { flags: request.flags, key, key_binary: flags.binary, quiet: flags.quiet }
+    pub fn new(request: &Meta<'a>, flags: &Flags, key: &'a [u8]) -> RequestFields<'a> {
+        RequestFields { flags: request.flags, key, key_binary: flags.binary, quiet: flags.quiet }
     }
 
     /// Appends the outcome of `ms` or `md`; for `ms`, `value_bytes` is the value's length now.
@@ -108,8 +108,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Appends the flags that show the request's own opaque token and key, and calls `other` for
-    /// the other flags in their turn.
+    /// Walks the flags in order. Appends the opaque token for `O` and the key for `k`, and calls
+    /// `other` for every other flag.
     #[inline(always)]
     fn each_flag(&self, out: &mut Vec<u8>, mut other: impl FnMut(u8, &mut Vec<u8>)) {
         for token in self.flags.tokens() {
@@ -126,7 +126,7 @@ impl<'a> Asked<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Get<'a> {
     /// The fields of the request.
-    pub asked: Asked<'a>,
+    pub request: RequestFields<'a>,
     /// True if the value is shown (`v`).
     pub value: bool,
     /// The server's clock, in seconds.
@@ -138,16 +138,16 @@ impl Show for Get<'_> {
 
     #[inline(always)]
     fn key(&self) -> &[u8] {
-        self.asked.key
+        self.request.key
     }
 
     #[inline(always)]
-    fn around(&self, _found: &impl Found) -> Option<Surround> {
+    fn surround(&self, _found: &impl FoundItem) -> Option<Surround> {
         None
     }
 
     #[inline(always)]
-    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
+    fn head(&self, found: &impl FoundItem, out: &mut Vec<u8>) -> Option<bool> {
         let won = found.won()?;
         if self.value {
             number_after(out, b"VA ", found.value_bytes());
@@ -155,7 +155,7 @@ impl Show for Get<'_> {
             out.extend_from_slice(b"HD");
         }
         let mut exptime = None;
-        for token in self.asked.flags.tokens() {
+        for token in self.request.flags.tokens() {
             match token[0] {
                 b'T' => exptime = found.touched().or(exptime),
                 b'N' => exptime = found.vivified().or(exptime),
@@ -166,7 +166,7 @@ impl Show for Get<'_> {
                 b'l' => number_after(out, b" l", found.idle_seconds()?),
                 b'h' => out.extend_from_slice(if found.fetched()? { b" h1" } else { b" h0" }),
                 b'O' => opaque(out, token),
-                b'k' => key(out, self.asked.key, found.key_binary()),
+                b'k' => key(out, self.request.key, found.key_binary()),
                 _ => {}
             }
         }
@@ -185,26 +185,26 @@ impl Show for Get<'_> {
     }
 
     fn miss(&self, out: &mut Vec<u8>) {
-        self.asked.miss(out);
+        self.request.miss(out);
     }
 }
 
-/// The answer to an `mg` whose only flag is `v`, with less work for nearly all items.
+/// The answer to an `mg` whose only flag is `v`, which takes less work for nearly all items.
 #[derive(Clone, Copy, Debug)]
 pub struct GetValue<'k> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'k [u8],
     /// The server's clock, in seconds.
     pub now: u32,
 }
 
 impl<'k> GetValue<'k> {
-    /// Returns the same answer as one to any other `mg`.
+    /// Returns the answer in the form that serves every `mg`.
     #[must_use]
     pub fn in_full(self) -> Get<'k> {
         let Meta { flags, key, .. } = Meta::value_of(self.key);
-        let asked = Asked { flags, key, key_binary: false, quiet: false };
-        Get { asked, value: true, now: self.now }
+        let request = RequestFields { flags, key, key_binary: false, quiet: false };
+        Get { request, value: true, now: self.now }
     }
 }
 
@@ -217,24 +217,24 @@ impl Show for GetValue<'_> {
     }
 
     #[inline(always)]
-    fn around(&self, found: &impl Found) -> Option<Surround> {
+    fn surround(&self, found: &impl FoundItem) -> Option<Surround> {
         if found.stale() || found.token_sent() {
             return None;
         }
-        let line_end = Short::of(b"\r\n");
+        let line_end = ShortText::of(b"\r\n");
         Some(Surround {
             before: [
-                Short::of(b"VA ").then(Short::digits(found.value_bytes())?),
+                ShortText::of(b"VA ").then(ShortText::digits(found.value_bytes())?),
                 line_end,
-                Short::NONE,
-                Short::NONE,
+                ShortText::NONE,
+                ShortText::NONE,
             ],
             behind: line_end,
             ..Surround::default()
         })
     }
 
-    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
+    fn head(&self, found: &impl FoundItem, out: &mut Vec<u8>) -> Option<bool> {
         self.in_full().head(found, out)
     }
 
@@ -248,7 +248,13 @@ impl Show for GetValue<'_> {
 }
 
 /// Appends the answer to `me` for the item of `key`, which takes `item_bytes`; `None` for a miss.
-pub fn debug(key: &[u8], found: Option<&impl Found>, item_bytes: u32, now: u32, out: &mut Vec<u8>) {
+pub fn debug(
+    key: &[u8],
+    found: Option<&impl FoundItem>,
+    item_bytes: u32,
+    now: u32,
+    out: &mut Vec<u8>,
+) {
     let Some(found) = found else { return out.extend_from_slice(b"EN\r\n") };
     out.extend_from_slice(b"ME ");
     if found.key_binary() {
@@ -257,7 +263,7 @@ pub fn debug(key: &[u8], found: Option<&impl Found>, item_bytes: u32, now: u32, 
         out.extend_from_slice(key);
     }
     out.extend_from_slice(b" exp=");
-    // The time left is a signed 32-bit number, like in memcached: over 68 years it is negative.
+    // The time left is a signed 32-bit number, like in memcached: more than 68 years are negative.
     let exptime = found.exptime().unwrap_or(0);
     number(out, if exptime == 0 { -1 } else { exptime.wrapping_sub(now).cast_signed() });
     number_after(out, b" la=", found.idle_seconds().unwrap_or(0));

@@ -1,6 +1,6 @@
 //! Tests of RESP in both directions.
 //!
-//! Where: unit tests of `resp`. Invariant: cut anywhere, a message is `More`.
+//! Where: unit tests of `resp`. Invariant: a message that is cut at any byte is `More`.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! Parses lines: whole commands, and retrieval lines that are answered while they arrive.
 //!
 //! Where: the session's states of the text protocol.
-//! Invariant: a whole line is looked at once; only keys are yielded before their line's end
-//! arrives.
+//! Invariant: a line that has arrived whole is parsed once; only the keys of a retrieval line are
+//! yielded before the line's end arrives.
 //! Source: memcached 1.6.45 `try_read_command_ascii`, `process_get_command`.
 
 use super::{SPACES_MAX, Session, State};
@@ -11,7 +11,7 @@ use crate::form::{Answer, Form, GetForm};
 use crate::outcome::{Outcome, Refusal};
 use crate::request::{Get, Request};
 use crate::step::{Step, with_value};
-use crate::text::parse::{Parsed, parse};
+use crate::text::parse::{ParsedLine, parse};
 use crate::text::{COMMAND_BYTES_MAX, LINE_BYTES_MAX, LINE_END_BYTES, quick};
 
 impl Session {
@@ -32,27 +32,27 @@ impl Session {
 
     #[inline(never)]
     pub(crate) fn any_line<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        let Some(line_bytes) = line_bytes(input) else { return self.endless(input) };
+        let Some(line_bytes) = line_bytes(input) else { return self.unfinished_line(input) };
         match parse(&input[..line_bytes]) {
-            Parsed::Request(request) => Step::Request(request, line_bytes),
-            Parsed::Value(request, value_bytes) => {
+            ParsedLine::Request(request) => Step::Request(request, line_bytes),
+            ParsedLine::Value(request, value_bytes) => {
                 with_value(input, request, line_bytes, value_bytes, LINE_END_BYTES)
             }
-            Parsed::Swallow(value_bytes, answer) => {
+            ParsedLine::Swallow(value_bytes, answer) => {
                 let bytes = u64::from(value_bytes) + u64::from(LINE_END_BYTES);
                 self.swallow(bytes, answer);
                 Step::Skip(line_bytes)
             }
-            Parsed::Keys { cas, exptime, keys_at } => {
+            ParsedLine::Keys { cas, exptime, keys_at } => {
                 self.state = State::Keys { cas, exptime, found: false };
                 Step::Skip(keys_at)
             }
-            Parsed::Close => Step::Close,
+            ParsedLine::Close => Step::Close,
         }
     }
 
-    /// Handles a line that has not ended, or ends too late.
-    fn endless<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
+    /// Handles a line that has not ended, or is too long.
+    fn unfinished_line<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if input.len() <= COMMAND_BYTES_MAX {
             return Step::More;
         }
@@ -61,7 +61,7 @@ impl Session {
             return Step::More;
         }
         if spaces > 0 {
-            // memcached waits for the end of such a line, and then finds no command in it.
+            // memcached waits for the end of such a line, and then refuses an unknown command.
             self.state = State::Rest { refusal: Refusal::UnknownCommand };
             return Step::Skip(input.len());
         }
@@ -83,8 +83,8 @@ impl Session {
         Some((Get { key, exptime, form }, bytes))
     }
 
-    /// Returns the next key of a retrieval line. Lines that arrived whole have been checked; one
-    /// that is answered while it arrives may hold anything.
+    /// Returns the next key of a retrieval line. A line that arrived whole has been checked; a line
+    /// that is answered while it arrives has not.
     pub(super) fn key<'a>(
         &mut self,
         input: &'a [u8],
@@ -134,7 +134,8 @@ fn line_bytes(input: &[u8]) -> Option<usize> {
     (bytes <= LINE_BYTES_MAX || retrieval(input).is_some()).then_some(bytes)
 }
 
-/// Finds `get` or `gets` at the start of `input`: true for `gets`, and the spaces before it.
+/// Finds `get` or `gets` at the start of `input`. Returns true for `gets`, and the number of spaces
+/// before the name.
 fn retrieval(input: &[u8]) -> Option<(bool, usize)> {
     let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
     let cas = match &input[spaces..] {
@@ -149,7 +150,7 @@ fn answered<'a>(outcome: Outcome, consumed: usize) -> Step<'a> {
     Step::Request(Request::Answer(Answer { form: Form::LINE, outcome }), consumed)
 }
 
-/// Returns the length of the rest of a line if it is known to have no further key.
+/// Returns the length of the rest of a line, if `text` shows that no further key follows.
 fn line_tail(text: &[u8]) -> Option<usize> {
     let spaces = text.iter().take_while(|&&byte| byte == b' ').count();
     match &text[spaces..] {

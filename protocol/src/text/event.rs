@@ -9,7 +9,7 @@ use std::io::Write;
 
 use super::list::escape;
 
-/// Longest line: a key whose bytes take three each, and numbers.
+/// Longest line: a key with three characters for each byte, and numbers.
 pub const LINE_BYTES_MAX: usize = 3 * crate::KEY_BYTES_MAX + 256;
 
 /// The time of an event, and its number.
@@ -17,7 +17,7 @@ pub const LINE_BYTES_MAX: usize = 3 * crate::KEY_BYTES_MAX + 256;
 pub struct Stamp {
     /// The Unix time.
     pub seconds: u64,
-    /// The microseconds since then.
+    /// The microseconds within the second.
     pub us: u32,
     /// The event's number among those of all columns.
     pub number: u64,
@@ -30,7 +30,7 @@ pub enum Item<'w> {
     Get {
         /// True if there was an item.
         found: bool,
-        /// The descriptor of the connection that asked.
+        /// The descriptor of the connection that sent the request.
         descriptor: i32,
     },
     /// An attempt to store.
@@ -41,7 +41,7 @@ pub enum Item<'w> {
         command: &'w str,
         /// Seconds until the item expires; 0 for never.
         ttl: u32,
-        /// The descriptor of the connection that asked.
+        /// The descriptor of the connection that sent the request.
         descriptor: i32,
     },
     /// A deletion.
@@ -62,7 +62,7 @@ pub enum Item<'w> {
 
 /// Appends the event of the item of `key`, whose value has or had `value_bytes`.
 pub fn item(out: &mut Vec<u8>, stamp: Stamp, key: &[u8], value_bytes: u32, what: Item<'_>) {
-    let class = |there: bool| u8::from(there);
+    let class = |found: bool| u8::from(found);
     begin(out, stamp);
     // Writing to a `Vec` does not fail, here and below.
     let _ = match what {
@@ -89,8 +89,8 @@ pub fn item(out: &mut Vec<u8>, stamp: Stamp, key: &[u8], value_bytes: u32, what:
     let _ = writeln!(out, " size={value_bytes}");
 }
 
-/// Appends a connection's opening, or with a `reason` its closing. `peer` is the client's address
-/// and port; `None` for a Unix socket.
+/// Appends the event that a connection was opened, or with a `reason` that it was closed. `peer` is
+/// the client's address and port; `None` for a Unix socket.
 pub fn connection(
     out: &mut Vec<u8>,
     stamp: Stamp,

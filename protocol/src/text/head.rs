@@ -1,7 +1,8 @@
 //! Writes the line before a value again, as short as possible.
 //!
-//! Where: a connection keeps it while a large value arrives, however long the client's line was.
-//! Invariant: a `Session` reads the same request from it as from the client's line.
+//! Where: a connection keeps this short line while a large value arrives, however long the client's
+//! line was.
+//! Invariant: a `Session` reads the same request from the short line as from the client's line.
 //! Source: memcached's `protocol.txt`.
 
 use crate::command::{COMMANDS, MetaVerb, Shape, StoreVerb};
@@ -10,14 +11,13 @@ use crate::meta::OPAQUE_BYTES_MAX;
 use crate::request::{Meta, Request, Store};
 use crate::short::number;
 
-/// Longest line that this writes.
+/// Longest line that `short_head` writes for a text request.
 pub const HEAD_BYTES_MAX: usize = 1 << 10;
 
 impl Request<'_> {
     /// Appends a short form of `header`, the bytes of this storage command before its value of
     /// `value_bytes` bytes. A frame's header is short already and is copied. The flags of an `ms`
-    /// must have been parsed without error: then none of them is longer than an opaque token may
-    /// be.
+    /// must have been parsed without error, so that no flag exceeds `OPAQUE_BYTES_MAX`.
     pub fn short_head(&self, header: &[u8], value_bytes: u32, out: &mut Vec<u8>) {
         match self {
             Request::Store(store) => match store.form {

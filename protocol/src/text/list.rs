@@ -11,7 +11,7 @@ use crate::short::number as digits;
 /// The fields of an item that a line may show.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'k> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'k [u8],
     /// True if the key was given in base64.
     pub key_binary: bool,
@@ -31,7 +31,7 @@ pub struct Line<'k> {
     pub item_bytes: u64,
 }
 
-/// Longest line: a key whose bytes take three each, and numbers.
+/// Longest line: a key with three characters for each byte, and numbers.
 pub const LINE_BYTES_MAX: usize = 3 * crate::KEY_BYTES_MAX + 256;
 
 /// Appends a line of `metadump`.
@@ -83,7 +83,7 @@ pub fn end(of_requests: bool, out: &mut Vec<u8>) {
 
 /// Counts of the requests for keys with one prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct PrefixCounts {
     /// Number of lookups.
     pub gets: u64,
     /// Number of lookups that found an item.
@@ -95,7 +95,7 @@ pub struct Asked {
 }
 
 /// Appends a line of `stats detail dump`.
-pub fn prefix(prefix: &[u8], asked: &Asked, out: &mut Vec<u8>) {
+pub fn prefix(prefix: &[u8], counts: &PrefixCounts, out: &mut Vec<u8>) {
     out.extend_from_slice(b"PREFIX ");
     // Binary keys may hold bytes that would end the word or the line.
     if prefix.iter().all(|byte| !byte.is_ascii_whitespace() && !byte.is_ascii_control()) {
@@ -103,10 +103,10 @@ pub fn prefix(prefix: &[u8], asked: &Asked, out: &mut Vec<u8>) {
     } else {
         escape(prefix, out);
     }
-    named(b" get ", asked.gets, out);
-    named(b" hit ", asked.hits, out);
-    named(b" set ", asked.sets, out);
-    named(b" del ", asked.deletes, out);
+    named(b" get ", counts.gets, out);
+    named(b" hit ", counts.hits, out);
+    named(b" set ", counts.sets, out);
+    named(b" del ", counts.deletes, out);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -185,12 +185,12 @@ mod tests {
 
     #[test]
     fn prefixes_are_shown_as_memcached_shows_them_and_end_no_line() {
-        let asked = Asked { gets: 3, hits: 2, sets: 1, deletes: 4 };
+        let counts = PrefixCounts { gets: 3, hits: 2, sets: 1, deletes: 4 };
         assert_eq!(
-            shown(|out| prefix(b"us%", &asked, out)),
+            shown(|out| prefix(b"us%", &counts, out)),
             "PREFIX us% get 3 hit 2 set 1 del 4\r\n"
         );
-        let text = shown(|out| prefix(b"a\r\nb c", &asked, out));
+        let text = shown(|out| prefix(b"a\r\nb c", &counts, out));
         assert_eq!(text, "PREFIX a%0D%0Ab%20c get 3 hit 2 set 1 del 4\r\n");
     }
 

@@ -1,7 +1,7 @@
-//! Reads the words of commands for operators as memcached does, its mistakes included.
+//! Reads the words of commands for operators like memcached, whose mistakes it repeats.
 //!
-//! Where: the executor calls this for a `Request::Operator`. The parser does not, because which
-//! errors a command may have depends on what is switched on.
+//! Where: the executor calls this for a `Request::Operator`. The parser does not, because the
+//! errors of a command depend on the features that are switched on.
 //! Invariant: the result depends on one command's words alone, not on any state. A setting that has
 //! no effect here is checked as memcached checks it, and read as `Control::Nothing`.
 //! Source: memcached 1.6.45 `process_slabs_command`, `process_lru_command`,
@@ -41,7 +41,7 @@ const STORAGE_NUMBERS: [&[u8]; 8] = [
     b"drop_unread",
 ];
 
-/// The action that an operator asks for.
+/// The action that an operator requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// Nothing: the setting has no effect here.
@@ -62,7 +62,7 @@ pub enum Control {
     Watch(Streams),
 }
 
-/// How a dump shows an item.
+/// The form in which a dump shows an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
     /// The item's metadata (`metadump`).
@@ -78,11 +78,11 @@ pub enum Classes {
     All,
     /// All items, in the order of the hash table.
     Hash,
-    /// The items of listed slab classes; true if class 1 is among them.
+    /// The items of the listed slab classes. True if the list has class 1, in which all items are.
     Listed(bool),
 }
 
-/// How a server is to stop.
+/// The way in which a server is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
     /// Immediately.
@@ -128,12 +128,12 @@ impl Streams {
     /// True if `self` and `other` have a kind in common.
     #[inline]
     #[must_use]
-    pub fn meet(self, other: Streams) -> bool {
+    pub fn intersects(self, other: Streams) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// Names that can be watched, in the order in which memcached compares a given prefix to them.
+/// Names that can be watched, in the order in which memcached compares a given prefix with them.
 const WATCHABLE: [(&[u8], Streams); 10] = [
     (b"rawcmds", Streams::RAWCMDS),
     (b"evictions", Streams::EVICTIONS),
@@ -147,10 +147,10 @@ const WATCHABLE: [(&[u8], Streams); 10] = [
     (b"deletions", Streams::DELETIONS),
 ];
 
-/// Returns the action that `operator` asks for with `args`.
+/// Returns the action that `operator` requests with `args`.
 ///
 /// # Errors
-/// A refusal that does not depend on what is switched on.
+/// A refusal that does not depend on the features that are switched on.
 pub fn read(operator: Operator, args: Args<'_>) -> Result<Control, Refusal> {
     match operator {
         Operator::CacheMemlimit => {
@@ -201,7 +201,7 @@ fn fraction(args: Args<'_>, at: usize) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse::<f64>().ok().filter(|number| number.is_finite())
 }
 
-/// True if `args` set something of external storage to a value that memcached would accept.
+/// True if `args` give a setting of external storage and a value that memcached would accept.
 fn is_storage_setting(args: Args<'_>) -> bool {
     if args.count > 2 && begins(args, b"free_memchunks") {
         return unsigned(args, 1).is_some_and(|class| class < SLAB_CLASSES)

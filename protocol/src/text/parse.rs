@@ -15,12 +15,12 @@ use crate::request::{Delete, Delta, Meta, Request, Store};
 
 /// The result of parsing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parsed<'a> {
+pub(crate) enum ParsedLine<'a> {
     /// A request without a value.
     Request(Request<'a>),
     /// A request with a value of this length, which follows the line.
     Value(Request<'a>, u32),
-    /// A value of this length follows the line, and is skipped before the answer is given.
+    /// A value of this length follows the line, and is skipped before this answer is given.
     Swallow(u32, Answer),
     /// A retrieval whose keys begin at this offset of the line. None of them is too long.
     Keys { cas: bool, exptime: Option<i64>, keys_at: usize },
@@ -31,14 +31,14 @@ pub(crate) enum Parsed<'a> {
 /// Shortest line that may be a command, its line end included.
 const LINE_BYTES_MIN: usize = 4;
 
-/// Refuses a line. The client is told even if it asked for no reply.
-fn refused<'a>(refusal: Refusal) -> Parsed<'a> {
-    Parsed::Request(Request::Answer(Form::LINE.refused(refusal)))
+/// Refuses a line. The client gets the refusal even with `noreply`.
+fn refused<'a>(refusal: Refusal) -> ParsedLine<'a> {
+    ParsedLine::Request(Request::Answer(Form::LINE.refused(refusal)))
 }
 
-/// Refuses a request. The client is told unless its `form` asks for no reply.
-fn refused_to<'a>(form: Form, refusal: Refusal) -> Parsed<'a> {
-    Parsed::Request(Request::Answer(form.refused(refusal)))
+/// Refuses a request. The client gets the refusal unless `form` has `noreply`.
+fn refused_to<'a>(form: Form, refusal: Refusal) -> ParsedLine<'a> {
+    ParsedLine::Request(Request::Answer(form.refused(refusal)))
 }
 
 fn form(tokens: &Tokens<'_>) -> Form {
@@ -46,7 +46,7 @@ fn form(tokens: &Tokens<'_>) -> Form {
 }
 
 /// Parses `line`, which ends in its first `\n`.
-pub(crate) fn parse(line: &[u8]) -> Parsed<'_> {
+pub(crate) fn parse(line: &[u8]) -> ParsedLine<'_> {
     if line.len() < LINE_BYTES_MIN {
         return refused(Refusal::BadFormat);
     }
@@ -61,7 +61,7 @@ pub(crate) fn parse(line: &[u8]) -> Parsed<'_> {
     }
 }
 
-fn by_shape(shape: Shape, line: &[u8]) -> Parsed<'_> {
+fn by_shape(shape: Shape, line: &[u8]) -> ParsedLine<'_> {
     match shape {
         Shape::Get { cas } => get(&Tokens::cut(line), line, cas),
         Shape::GetAndTouch { cas } => get_and_touch(&Tokens::cut(line), line, cas),
@@ -70,46 +70,50 @@ fn by_shape(shape: Shape, line: &[u8]) -> Parsed<'_> {
         Shape::Delta { incr } => delta(&Tokens::cut(line), incr),
         Shape::Touch => touch(&Tokens::cut(line)),
         Shape::Meta(verb) => meta(line, verb),
-        Shape::MetaNoop => Parsed::Request(Request::Noop(Form::LINE)),
-        Shape::Quit => Parsed::Request(Request::Quit(Form::LINE)),
-        Shape::Version => Parsed::Request(Request::Version(Form::LINE)),
+        Shape::MetaNoop => ParsedLine::Request(Request::Noop(Form::LINE)),
+        Shape::Quit => ParsedLine::Request(Request::Quit(Form::LINE)),
+        Shape::Version => ParsedLine::Request(Request::Version(Form::LINE)),
         Shape::Stats => {
             let args = Tokens::cut(line).args_from(1);
-            Parsed::Request(Request::Stats { args, form: Form::LINE })
+            ParsedLine::Request(Request::Stats { args, form: Form::LINE })
         }
         Shape::Watch => {
             let args = Tokens::cut(line).args_from(1);
-            Parsed::Request(Request::Operator { command: Operator::Watch, args, form: Form::LINE })
+            ParsedLine::Request(Request::Operator {
+                command: Operator::Watch,
+                args,
+                form: Form::LINE,
+            })
         }
         Shape::FlushAll => flush_all(&Tokens::cut(line)),
         Shape::Verbosity => verbosity(&Tokens::cut(line)),
         Shape::Operator(command) => {
             let tokens = Tokens::cut(line);
             let (args, form) = (tokens.args_from(1), form(&tokens));
-            Parsed::Request(Request::Operator { command, args, form })
+            ParsedLine::Request(Request::Operator { command, args, form })
         }
     }
 }
 
-/// Finds the commands that memcached looks up by the first token; any other line is no command.
-fn by_first_token(line: &[u8]) -> Parsed<'_> {
+/// Parses a line whose command memcached finds by the first token, or refuses it as unknown.
+fn by_first_token(line: &[u8]) -> ParsedLine<'_> {
     let tokens = Tokens::cut(line);
     let shape = tokens.get(0).and_then(command::find).filter(|shape| shape.after_spaces());
     if let Some(shape) = shape {
         return by_shape(shape, line);
     }
     if tokens.count() > 1 && tokens.last().is_some_and(|last| last.starts_with(b"HTTP/")) {
-        return Parsed::Close;
+        return ParsedLine::Close;
     }
     refused_to(form(&tokens), Refusal::UnknownCommand)
 }
 
-fn get<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> Parsed<'a> {
+fn get<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> ParsedLine<'a> {
     let Some(keys_at) = tokens.start(1) else { return refused(Refusal::BadFormat) };
     keys(line, keys_at, cas, None, form(tokens))
 }
 
-fn get_and_touch<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> Parsed<'a> {
+fn get_and_touch<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> ParsedLine<'a> {
     let (Some(exptime), Some(keys_at)) = (tokens.get(1), tokens.start(2)) else {
         return refused(Refusal::BadFormat);
     };
@@ -120,7 +124,13 @@ fn get_and_touch<'a>(tokens: &Tokens<'a>, line: &'a [u8], cas: bool) -> Parsed<'
 }
 
 /// Checks all keys of a line before the first is answered.
-fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, form: Form) -> Parsed<'_> {
+fn keys(
+    line: &[u8],
+    keys_at: usize,
+    cas: bool,
+    exptime: Option<i64>,
+    form: Form,
+) -> ParsedLine<'_> {
     let text = &line[keys_at..content_end(line)];
     let mut start = 0;
     for end in memchr::memchr_iter(b' ', text).chain([text.len()]) {
@@ -131,7 +141,7 @@ fn keys(line: &[u8], keys_at: usize, cas: bool, exptime: Option<i64>, form: Form
         }
         start = end + 1;
     }
-    Parsed::Keys { cas, exptime, keys_at }
+    ParsedLine::Keys { cas, exptime, keys_at }
 }
 
 /// Reads a value's length; `None` if memcached refuses the length whatever its limit is.
@@ -140,12 +150,12 @@ fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
     u32::try_from(bytes).ok().filter(|_| bytes <= i32::MAX - 2)
 }
 
-fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> Parsed<'a> {
+fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> ParsedLine<'a> {
     let (Some(key), Some(value_bytes)) = (tokens.get(1), value_bytes(tokens.get(4))) else {
         return refused(Refusal::BadFormat);
     };
     let form = form(tokens);
-    let refused = Parsed::Swallow(value_bytes, form.refused(Refusal::BadFormat));
+    let refused = ParsedLine::Swallow(value_bytes, form.refused(Refusal::BadFormat));
     let client_flags = tokens.text_from(2).and_then(number::loose_u32);
     let exptime = tokens.text_from(3).and_then(number::loose_i32);
     let cas = match verb {
@@ -160,19 +170,19 @@ fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> Parsed<'a> {
     }
     let (exptime, value) = (exptime.into(), &[]);
     let store = Store { verb, key, client_flags, exptime, cas, form, value, terminated: true };
-    Parsed::Value(Request::Store(store), value_bytes)
+    ParsedLine::Value(Request::Store(store), value_bytes)
 }
 
-fn delete<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
+fn delete<'a>(tokens: &Tokens<'a>) -> ParsedLine<'a> {
     let Some(key) = tokens.get(1) else { return refused(Refusal::BadFormat) };
     let form = form(tokens);
     if key.len() > KEY_BYTES_MAX {
         return refused_to(form, Refusal::BadFormat);
     }
-    Parsed::Request(Request::Delete(Delete { key, cas: 0, form }))
+    ParsedLine::Request(Request::Delete(Delete { key, cas: 0, form }))
 }
 
-fn delta<'a>(tokens: &Tokens<'a>, incr: bool) -> Parsed<'a> {
+fn delta<'a>(tokens: &Tokens<'a>, incr: bool) -> ParsedLine<'a> {
     let (Some(key), Some(delta)) = (tokens.get(1), tokens.get(2)) else {
         return refused(Refusal::BadFormat);
     };
@@ -183,13 +193,13 @@ fn delta<'a>(tokens: &Tokens<'a>, incr: bool) -> Parsed<'a> {
     match number::strict_u64(delta) {
         Some(delta) => {
             let delta = Delta { incr, key, delta, cas: 0, initial: None, form };
-            Parsed::Request(Request::Delta(delta))
+            ParsedLine::Request(Request::Delta(delta))
         }
         None => refused_to(form, Refusal::BadDelta),
     }
 }
 
-fn touch<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
+fn touch<'a>(tokens: &Tokens<'a>) -> ParsedLine<'a> {
     let (Some(key), Some(exptime)) = (tokens.get(1), tokens.get(2)) else {
         return refused(Refusal::BadFormat);
     };
@@ -198,12 +208,12 @@ fn touch<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
         return refused_to(form, Refusal::BadFormat);
     }
     match number::strict_i32(exptime) {
-        Some(exptime) => Parsed::Request(Request::Touch { key, exptime: exptime.into(), form }),
+        Some(exptime) => ParsedLine::Request(Request::Touch { key, exptime: exptime.into(), form }),
         None => refused_to(form, Refusal::BadExptime),
     }
 }
 
-fn meta(line: &[u8], verb: MetaVerb) -> Parsed<'_> {
+fn meta(line: &[u8], verb: MetaVerb) -> ParsedLine<'_> {
     let first_flag = if verb == MetaVerb::Set { 3 } else { 2 };
     // The flags of `me` are checked like those of `mg`, although `me` reads only the first.
     let tokens = Tokens::cut_meta(line, first_flag);
@@ -212,25 +222,25 @@ fn meta(line: &[u8], verb: MetaVerb) -> Parsed<'_> {
     let meta = Request::Meta(Meta { verb, key, flags, value: &[], terminated: true });
     match verb {
         MetaVerb::Set => match value_bytes(tokens.get(2)) {
-            Some(value_bytes) => Parsed::Value(meta, value_bytes),
+            Some(value_bytes) => ParsedLine::Value(meta, value_bytes),
             None => refused(Refusal::BadFormat),
         },
         MetaVerb::Debug if key.len() > KEY_BYTES_MAX => refused(Refusal::BadFormat),
-        _ => Parsed::Request(meta),
+        _ => ParsedLine::Request(meta),
     }
 }
 
-fn flush_all<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
+fn flush_all<'a>(tokens: &Tokens<'a>) -> ParsedLine<'a> {
     let noreply = tokens.noreply();
     let given = tokens.count() != 1 + usize::from(noreply);
     let exptime = if given { tokens.get(1).and_then(number::strict_i32) } else { Some(0) };
     let (exptime, form) = (exptime.map(i64::from), Form::Text { noreply });
-    Parsed::Request(Request::FlushAll { exptime, form })
+    ParsedLine::Request(Request::FlushAll { exptime, form })
 }
 
-fn verbosity<'a>(tokens: &Tokens<'a>) -> Parsed<'a> {
+fn verbosity<'a>(tokens: &Tokens<'a>) -> ParsedLine<'a> {
     match tokens.get(1).and_then(number::strict_u32) {
-        Some(level) => Parsed::Request(Request::Verbosity { level, form: form(tokens) }),
+        Some(level) => ParsedLine::Request(Request::Verbosity { level, form: form(tokens) }),
         None => refused_to(form(tokens), Refusal::BadFormat),
     }
 }

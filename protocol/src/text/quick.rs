@@ -1,9 +1,9 @@
 //! Short cuts for the lines that make up nearly all traffic, in one pass over each line.
 //!
 //! Where: tried by the session before the general parser.
-//! Invariant: yields exactly what the general parser yields, or nothing; a test compares the two,
-//! and so also compares the names below to the command table. The names are patterns here, because
-//! comparing with constants takes a few instructions, and finding a row takes more.
+//! Invariant: yields the same request as the general parser, or nothing; a test compares the two,
+//! and so also compares the names below with the command table. The names are patterns here,
+//! because comparing with constants takes fewer instructions than finding a row of the table.
 //! Source: the forms of memcached's `protocol.txt`.
 
 use super::{COMMAND_BYTES_MAX, LINE_END_BYTES, scan};
@@ -20,7 +20,7 @@ const DIGITS_MAX: usize = 9;
 const GET: u32 = u32::from_le_bytes(*b"get ");
 const GETS: u32 = u32::from_le_bytes(*b"gets");
 
-/// Most flags of a meta command that is read here, and most bytes of them.
+/// Maximum number of flags, and of their bytes, in a meta command that is read here.
 const FLAGS_MAX: usize = 10;
 const FLAGS_BYTES_MAX: usize = COMMAND_BYTES_MAX;
 
@@ -53,7 +53,7 @@ pub(crate) fn only_get(input: &[u8]) -> Option<Get<'_>> {
     is_key(key).then_some(Get { key, exptime: None, form })
 }
 
-/// Returns the key of an `mg` whose only flag is `v`, if that is all of `input`.
+/// Returns the key if all of `input` is one `mg` whose only flag is `v`.
 #[inline(always)]
 pub(crate) fn only_meta_get(input: &[u8]) -> Option<&[u8]> {
     let key = input.strip_prefix(b"mg ")?.strip_suffix(b" v\r\n")?;
@@ -70,7 +70,7 @@ fn is_key(text: &[u8]) -> bool {
 pub(crate) fn keys(input: &[u8]) -> Option<(bool, usize)> {
     let (cas, rest) = retrieval(input)?;
     let mut keys = &rest[..memchr::memchr(b'\n', rest)?];
-    // Continues behind the last space within the longest key that may begin here.
+    // Continue behind the last space that can end a key of at most `KEY_BYTES_MAX` bytes here.
     while keys.len() > KEY_BYTES_MAX {
         keys = &keys[memchr::memrchr(b' ', &keys[..=KEY_BYTES_MAX])? + 1..];
     }
@@ -127,7 +127,7 @@ fn only_key(text: &[u8]) -> Option<(&[u8], usize)> {
 
 fn delete(rest: &[u8]) -> Option<Step<'_>> {
     let (key, bytes) = only_key(rest)?;
-    // memcached takes this word both for the key and for `noreply`. The general parser does too.
+    // memcached takes this word both for the key and for `noreply`, and so does the general parser.
     if key == b"noreply" {
         return None;
     }
@@ -218,7 +218,8 @@ fn delta(input: &[u8], incr: bool) -> Option<Step<'_>> {
     Some(Step::Request(Request::Delta(delta), 5 + (input.len() - rest.len())))
 }
 
-/// Reads `[ FLAG...]\r\n` with one space before each flag; returns the flags and the bytes behind.
+/// Reads `[ FLAG...]\r\n` with one space before each flag; returns the flags and the bytes behind
+/// the line.
 #[inline]
 fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
     let (mut rest, mut count) = (text, 0);
@@ -232,7 +233,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
             }
             [b'\r', b'\n', behind @ ..] | [b'\n', behind @ ..] => {
                 let text = &text[..text.len() - rest.len()];
-                // With longer flags the line could be too long.
+                // With longer flags the line could exceed `LINE_BYTES_MAX`.
                 if text.len() > FLAGS_BYTES_MAX {
                     return None;
                 }
@@ -243,7 +244,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
     }
 }
 
-/// Reads a meta command without a value; its two letters and a space stand before `input`.
+/// Reads a meta command without a value, from behind its two letters and a space.
 #[inline(always)]
 fn meta(input: &[u8], verb: MetaVerb) -> Option<Step<'_>> {
     let (key, rest) = key(input)?;
@@ -265,7 +266,7 @@ fn meta_set<'a>(input: &'a [u8], rest: &'a [u8]) -> Option<Step<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{Session, Speak};
+    use crate::session::{ProtocolMode, Session};
     use proptest::prelude::*;
 
     fn quick(line: &[u8]) -> Option<Step<'_>> {
@@ -275,7 +276,7 @@ mod tests {
 
     /// Returns the request that the session yields without short cuts.
     fn general(line: &[u8]) -> Option<Step<'_>> {
-        let mut session = Session::new(Speak::Ascii);
+        let mut session = Session::new(ProtocolMode::Ascii);
         match session.any_line(line) {
             Step::Skip(skipped) => match session.next(&line[skipped..]) {
                 Step::Request(Request::Answer(_), _) => None,
@@ -335,9 +336,9 @@ mod tests {
     }
 
     /// Returns the requests in `input`, which starts with a line, with the offset at which each
-    /// ends. `way` selects short cuts, `next` alone, or no short cuts.
+    /// request ends. `way` is 0 for short cuts, 1 for `next` alone, and 2 for no short cuts.
     fn requests(input: &[u8], way: u32) -> Vec<(Request<'_>, usize)> {
-        let (mut session, mut at, mut got) = (Session::new(Speak::Ascii), 0, Vec::new());
+        let (mut session, mut at, mut got) = (Session::new(ProtocolMode::Ascii), 0, Vec::new());
         loop {
             let rest = &input[at..];
             let get = if way == 0 { session.next_get(rest) } else { None };

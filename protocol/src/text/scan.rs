@@ -58,7 +58,8 @@ fn first(step: &[u8; STEP]) -> usize {
     }
 }
 
-/// Sets the high bit of the first byte that is not above a space, and perhaps that of later bytes.
+/// Returns a word in which the high bit of the first byte not above a space is set. The high bits
+/// of later bytes may be set as well.
 #[inline(always)]
 fn blanks(half: &[u8]) -> u64 {
     let word = half.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

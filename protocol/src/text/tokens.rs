@@ -80,7 +80,8 @@ impl<'a> Tokens<'a> {
         self.get(self.count.checked_sub(1)?)
     }
 
-    /// Returns the text from the start of token `index` to the line's very end, as C reads numbers.
+    /// Returns the text from the start of token `index` to the end of the line: memcached reads
+    /// numbers with C functions, which ignore where a token ends.
     pub(crate) fn text_from(&self, index: usize) -> Option<&'a [u8]> {
         let (start, _) = *self.spans[..self.count].get(index)?;
         Some(&self.line[usize::from(start)..])
@@ -100,7 +101,7 @@ impl<'a> Tokens<'a> {
         self.spans[..self.count].get(index).map(|&(start, _)| usize::from(start))
     }
 
-    /// True if the client asked for no reply: the last token is `noreply`.
+    /// True if the client wants no reply: the last token is `noreply`.
     pub(crate) fn noreply(&self) -> bool {
         self.last() == Some(b"noreply")
     }

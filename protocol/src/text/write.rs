@@ -8,10 +8,10 @@ use std::fmt::Arguments;
 use std::io::Write;
 
 use crate::outcome::{Outcome, Refusal};
-use crate::short::{Short, number as digits};
-use crate::show::{Found, Show, Surround};
+use crate::short::{ShortText, number as digits};
+use crate::show::{FoundItem, Show, Surround};
 
-/// Appends a request's outcome, unless its client wants no answer.
+/// Appends a request's outcome; with `noreply`, appends nothing.
 #[inline(always)]
 pub(crate) fn say(out: &mut Vec<u8>, outcome: Outcome, noreply: bool) {
     let line = match outcome {
@@ -35,7 +35,7 @@ fn refuse(out: &mut Vec<u8>, refusal: Refusal, noreply: bool) {
         out.extend_from_slice(line(refusal).as_bytes());
     }
     if refusal == Refusal::KeyTooLong {
-        // memcached ends this one line twice, and `noreply` suppresses only the line itself.
+        // memcached sends a second line end after this line, which `noreply` does not suppress.
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -117,7 +117,7 @@ pub fn line(refusal: Refusal) -> &'static str {
 /// follows the `LAST` key of a line.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'k, const CAS: bool, const LAST: bool> {
-    /// 1 to 250 bytes.
+    /// The key, 1 to 250 bytes.
     pub key: &'k [u8],
 }
 
@@ -130,24 +130,24 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
     }
 
     #[inline(always)]
-    fn around(&self, found: &impl Found) -> Option<Surround> {
+    fn surround(&self, found: &impl FoundItem) -> Option<Surround> {
         if CAS {
             return None;
         }
         let flags = match found.client_flags() {
-            0 => Short::of(b" 0 "),
-            flags => Short::of(b" ").then(Short::digits(flags)?).then(Short::of(b" ")),
+            0 => ShortText::of(b" 0 "),
+            flags => ShortText::of(b" ").then(ShortText::digits(flags)?).then(ShortText::of(b" ")),
         };
-        let bytes = Short::digits(found.value_bytes())?.then(Short::of(b"\r\n"));
+        let bytes = ShortText::digits(found.value_bytes())?.then(ShortText::of(b"\r\n"));
         Some(Surround {
-            before: [Short::of(b"VALUE "), Short::NONE, Short::NONE, Short::NONE],
+            before: [ShortText::of(b"VALUE "), ShortText::NONE, ShortText::NONE, ShortText::NONE],
             key: true,
             between: [flags, bytes],
-            behind: if LAST { Short::of(b"\r\nEND\r\n") } else { Short::of(b"\r\n") },
+            behind: if LAST { ShortText::of(b"\r\nEND\r\n") } else { ShortText::of(b"\r\n") },
         })
     }
 
-    fn head(&self, found: &impl Found, out: &mut Vec<u8>) -> Option<bool> {
+    fn head(&self, found: &impl FoundItem, out: &mut Vec<u8>) -> Option<bool> {
         out.extend_from_slice(b"VALUE ");
         out.extend_from_slice(self.key);
         out.push(b' ');
@@ -173,7 +173,7 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
     }
 }
 
-/// Appends the number that `incr` or `decr` resulted in, unless its client wants no answer.
+/// Appends the number that `incr` or `decr` resulted in; with `noreply`, appends nothing.
 pub(crate) fn number(out: &mut Vec<u8>, number: u64, noreply: bool) {
     if !noreply {
         digits(out, number);

@@ -18,7 +18,7 @@ use protocol::{
 /// The first exptime that is a Unix time.
 const EXPTIME_PAST: i64 = 60 * 60 * 24 * 30 + 1;
 
-/// Appends the request's bytes: a line of its own for a text `Get`, nothing for an answer.
+/// Appends the request's bytes: a whole line for a text `Get`, no bytes for an answer.
 pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
     if let Some(tag) = request.tag() {
         return frame(request, tag, out);
@@ -110,7 +110,7 @@ fn block(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a binary request; a request that the protocol has no command for becomes an empty frame.
+/// Appends a binary request. A request without a binary command becomes a frame with no body.
 fn frame(request: &Request<'_>, tag: Tag, out: &mut Vec<u8>) {
     let (mut extras, mut key, mut value, mut cas) = (Vec::new(), &[][..], &[][..], 0);
     match *request {

@@ -1,12 +1,12 @@
-//! An item as an answer shows it, for tests of answers.
+//! A found item, for tests of answers.
 //!
-//! Where: the tests of answers include this file, in the place of the store.
-//! Invariant: each field is what the trait's method of its name gives.
+//! Where: the tests of answers include this file, which takes the place of the store.
+//! Invariant: each method of the trait returns the field of the same name.
 //! Source: none.
 
-use protocol::show::Found;
+use protocol::show::FoundItem;
 
-/// By default, an item of which only what every lookup knows is known.
+/// By default, the fields that not every lookup knows are `None` or false.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Item {
     pub(crate) client_flags: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Item {
     pub(crate) won: bool,
 }
 
-impl Found for Item {
+impl FoundItem for Item {
     fn client_flags(&self) -> u32 {
         self.client_flags
     }

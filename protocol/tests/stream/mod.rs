@@ -5,7 +5,7 @@
 //! some.
 //! Source: the invariants of `protocol/src/session.rs`.
 
-use protocol::{Get, GetForm, LINE_BYTES_MAX, Request, Session, Speak, Step, meta};
+use protocol::{Get, GetForm, LINE_BYTES_MAX, ProtocolMode, Request, Session, Step, meta};
 
 /// The events that a stream results in. A line's last key may be known only after it was yielded,
 /// so the end of a line counts as an event of its own.
@@ -18,15 +18,15 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// True if `cut`, the same stream in other pieces, has the same events. `cut` may have ended
-    /// early, because an over-long line closes the connection or not depending on how it arrives.
+    /// True if `cut`, the same stream in other pieces, has the same events. `cut` may end early:
+    /// the pieces in which an over-long line arrives decide whether it closes the connection.
     pub(crate) fn agrees(&self, cut: &Events) -> bool {
         let begins = self.list.get(..cut.list.len()).is_some_and(|begin| begin == cut.list);
         begins && (cut.closed || cut == self)
     }
 }
 
-pub(crate) fn feed<'p>(speak: Speak, pieces: impl IntoIterator<Item = &'p [u8]>) -> Events {
+pub(crate) fn feed<'p>(speak: ProtocolMode, pieces: impl IntoIterator<Item = &'p [u8]>) -> Events {
     let mut session = Session::new(speak);
     let mut held = Vec::new();
     let mut events = Events::default();

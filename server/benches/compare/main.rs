@@ -1,7 +1,7 @@
 //! Requests per second of server CPU: hypostyle against memcached, over loopback TCP.
 //!
-//! Where: outside the cache; it runs a `kvblaster compare` that starts both servers.
-//! Invariant: a figure counts hits and stored values only: a miss or an error fails the program.
+//! Where: outside the cache; the program runs a `kvblaster compare`, which starts both servers.
+//! Invariant: a figure counts only hits and stored values; the program fails at a miss or an error.
 
 #[path = "../measure/mod.rs"]
 mod measure;
@@ -27,7 +27,7 @@ struct Options {
     /// text (get, set), meta (mg, ms) or binary (GETK, SET)
     #[arg(long, default_value = "text")]
     protocol: String,
-    /// Measured pairs, each server first in turn
+    /// Measured pairs of windows; the server that goes first alternates
     #[arg(long, default_value_t = 9)]
     pairs: u32,
     /// Length of one measured window
@@ -42,7 +42,7 @@ struct Options {
     /// Requests in flight per connection, one comparison each
     #[arg(long, default_value = "1,32", value_delimiter = ',')]
     in_flight: Vec<u32>,
-    /// Keys stored beforehand, all of them hit
+    /// Keys stored beforehand; every get hits
     #[arg(long, default_value_t = 100_000)]
     keys: u32,
     /// Length of each value
@@ -66,14 +66,14 @@ struct Options {
     /// Further arguments of the subject, separated by spaces
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     subject_args: String,
-    /// The rival against itself: there must be no difference
+    /// Compare the rival with itself; the result must show no difference
     #[arg(long)]
     aa: bool,
-    /// The client sleeps when nothing has come; the server then also pays for waking it, which no
-    /// server does whose clients are on other machines
+    /// Let the client sleep while no reply has arrived. The server's CPU time then includes waking
+    /// the client, which does not occur with clients on other machines
     #[arg(long)]
     client_sleeps: bool,
-    /// The results as JSON too
+    /// Also write the results to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -133,7 +133,7 @@ fn plan(options: &Options, in_flight: u32) -> Outcome<Plan> {
     words.extend((!client_sleeps).then(|| "--spin".to_owned()));
     match driven::verb(words)? {
         Verb::Compare(plan) => Ok(*plan),
-        _ => fail("another verb".to_owned()),
+        _ => fail("not a `kvblaster compare`".to_owned()),
     }
 }
 

@@ -1,8 +1,8 @@
-//! The most instructions that each row may take: a committed table.
+//! The committed table of the most instructions that each row may take.
 //!
-//! Where: after the rows, with `--check` or `--write`.
-//! Invariant: a row takes at most `ROOM_PER_CENT` more than the table says, and the table is raised
-//! only together with the reason in its last column: each change does not get new room.
+//! Where: after all rows are counted, with `--check` or `--write`.
+//! Invariant: a row takes at most `ROOM_PER_CENT` more than its bound in the table. A bound is
+//! raised only with a reason in the table's last column, so that small increases do not add up.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,15 @@ const ROOM_PER_CENT: f64 = 1.0;
 const HEAD: &str = "\
 # Instructions a request, at most
 
-`cargo bench --bench instructions -- --check` counts again, as root, and fails where a row takes
-more than 1 % above this table. Keys hash by a fixed seed, so that two runs count the same.
-`--write` writes what it counts, and keeps the reasons. Whoever raises a row says why in its last
-column.
+`cargo bench --bench instructions -- --check` counts again, as root, and fails if a row takes more
+than 1 % above this table. Keys hash by a fixed seed, so that two runs count the same.
+`--write` writes the counted figures, and keeps the reasons. A row that is raised has the reason in
+its last column.
 
 | row | instructions | why it was raised |
 |---|---:|---|
 ";
 
-/// One row of the table.
 struct Bound {
     name: String,
     instructions: f64,
@@ -51,7 +50,7 @@ fn read() -> Outcome<Vec<Bound>> {
         .collect()
 }
 
-/// Replaces the table by what was counted, and keeps the reasons.
+/// Replaces the table's bounds by the counted figures, and keeps the reasons.
 pub(crate) fn write(report: &Report) -> Outcome<()> {
     let old = read().unwrap_or_default();
     let mut text = HEAD.to_owned();
@@ -62,16 +61,16 @@ pub(crate) fn write(report: &Report) -> Outcome<()> {
     Ok(std::fs::write(path(), text)?)
 }
 
-/// Compares what was counted with the table.
+/// Compares the counted figures with the table; `is_all` means that every row was counted.
 ///
 /// # Errors
-/// A row exceeds its bound, or is in only one of the two.
+/// A row exceeds its bound, or is missing in the table or among the figures.
 pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
     let bounds = read()?;
     let mut faults = Vec::new();
     for figure in report.figures() {
         match bounds.iter().find(|row| row.name == figure.name) {
-            None => faults.push(format!("{}: no row of the table", figure.name)),
+            None => faults.push(format!("{}: not in the table", figure.name)),
             Some(row) => {
                 let more = 100.0 * (figure.value / row.instructions - 1.0);
                 say(&format!("  {:<52}{more:>+13.2} % of {:.1}\n", row.name, row.instructions))?;
@@ -86,6 +85,6 @@ pub(crate) fn check(report: &Report, is_all: bool) -> Outcome<()> {
     faults.extend(missed.map(|row| format!("{}: not counted", row.name)));
     match faults.is_empty() {
         true => say("every row is within its bound\n"),
-        false => fail(format!("beyond the table: {}", faults.join("; "))),
+        false => fail(format!("rows that differ from the table: {}", faults.join("; "))),
     }
 }

@@ -1,8 +1,8 @@
 //! callgrind: runs this program under it, and reads its output.
 //!
-//! Where: between the driver and valgrind.
-//! Invariant: instructions are attributed to the source line they were compiled from, inlined or
-//! not, and from there to the function around that line.
+//! Where: between `main`, which computes the figures, and valgrind.
+//! Invariant: an instruction is attributed to the source line from which it was compiled, even if
+//! the line's function was inlined, and from there to the function around that line.
 //! Source: valgrind's manual, "Callgrind Format Specification".
 
 use std::collections::HashMap;
@@ -13,16 +13,16 @@ use std::process::{Command, Stdio};
 use crate::Options;
 use crate::measure::{Outcome, fail};
 
-/// The function whose instructions are counted, callees included.
+/// Pattern of the functions whose instructions are counted, including their callees'.
 const COUNTED: &str = "*measured_batches*";
 
 /// The folder of this program's own sources.
 const OWN_FILES: &str = "server/benches/";
 
-/// Where instructions were spent: function as linked, file, line.
+/// A place in the code: function as linked, source file, line.
 type Place = (String, String, u32);
 
-/// Number of instructions by place. A difference of profiles may have negative numbers.
+/// Number of instructions at each place. A difference of profiles may have negative numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile {
     places: HashMap<Place, i64>,
@@ -32,13 +32,12 @@ pub(crate) fn version() -> Outcome<String> {
     match Command::new("valgrind").arg("--version").stdin(Stdio::null()).output() {
         Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         Err(error) => fail(format!(
-            "valgrind: {error}; it counts the instructions: install the package `valgrind` \
+            "valgrind: {error}; the count of instructions needs the package `valgrind` \
              (Debian, Ubuntu: apt-get install valgrind)"
         )),
     }
 }
 
-/// Runs `op` `count` times under callgrind.
 pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile> {
     let file = std::env::temp_dir().join(format!("callgrind.{}.{count}", std::process::id()));
     let mut command = Command::new("valgrind");
@@ -64,7 +63,8 @@ pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile>
     }
 }
 
-/// Names: the format writes each in full once, and later by its number.
+/// The names of files or functions by number. The format writes a name in full only once, and
+/// afterwards its number alone.
 #[derive(Default)]
 struct Names {
     known: HashMap<String, String>,
@@ -94,7 +94,7 @@ impl Profile {
                     "fn" => function = functions.resolve(value),
                     "cfi" | "cfl" => drop(files.resolve(value)),
                     "cfn" => drop(functions.resolve(value)),
-                    // The next line is the callee's inclusive cost: its own lines count that.
+                    // The next line has the callee's cost, which the callee's lines count already.
                     "calls" => is_call = true,
                     _ => {}
                 }
@@ -113,12 +113,11 @@ impl Profile {
         profile
     }
 
-    /// Number of instructions in all.
     pub(crate) fn all(&self) -> i64 {
         self.places.values().sum()
     }
 
-    /// Returns the difference to `other`.
+    /// Returns this profile minus `other`.
     pub(crate) fn less(&self, other: &Profile) -> Profile {
         let mut difference = self.clone();
         for (place, cost) in &other.places {
@@ -127,7 +126,7 @@ impl Profile {
         difference
     }
 
-    /// Drops what was compiled from this program's own lines: calls and checks.
+    /// Leaves out the instructions compiled from this program's own lines: calls and checks.
     pub(crate) fn without_this_program(mut self) -> Profile {
         self.places.retain(|(_, file, _), _| !file.contains(OWN_FILES));
         self
@@ -168,7 +167,7 @@ impl Profile {
     }
 }
 
-/// The number of a line, given absolutely or relative to the last one.
+/// Reads the number of a line, which is absolute or relative to `line`, the one read before.
 fn moved(line: u32, position: &str) -> Option<u32> {
     match position.as_bytes() {
         [b'*'] => Some(line),
@@ -178,7 +177,6 @@ fn moved(line: u32, position: &str) -> Option<u32> {
     }
 }
 
-/// The workspace's root.
 fn root() -> &'static str {
     env!("CARGO_MANIFEST_DIR").trim_end_matches("/server")
 }
@@ -187,7 +185,7 @@ fn is_ours(file: &str) -> bool {
     file.starts_with(root()) || !Path::new(file).is_absolute() && Path::new(file).exists()
 }
 
-/// A file's path from the workspace's root, or its last parts.
+/// A file's path from the workspace's root; of a file outside the workspace, the last three parts.
 fn shown(file: &str) -> String {
     match file.strip_prefix(root()) {
         Some(ours) => ours.trim_start_matches('/').to_owned(),
@@ -198,7 +196,6 @@ fn shown(file: &str) -> String {
     }
 }
 
-/// The last two parts of a function's path.
 fn last_name(function: &str) -> String {
     let name = function.split_once('\'').map_or(function, |(name, _)| name);
     let parts: Vec<&str> = name.split("::").filter(|part| !is_hash(part)).collect();
@@ -214,7 +211,7 @@ fn function_around(text: &[String], line: u32) -> (usize, String) {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let here = usize::try_from(line).unwrap_or(0).min(text.len());
     let above = text[..here].iter().enumerate().rev();
-    // Count a closing brace as inside what it closes.
+    // A closing brace counts as inside the block that it closes.
     let inside = |line: &String| indent(line) + usize::from(line.trim_start().starts_with('}'));
     let depth = text.get(here.saturating_sub(1)).map_or(0, inside);
     let mut is_first = true;
@@ -228,7 +225,6 @@ fn function_around(text: &[String], line: u32) -> (usize, String) {
     (here, String::new())
 }
 
-/// The name of the function that begins on this line.
 fn function_begun(line: &str) -> Option<&str> {
     let mut rest = line;
     for word in ["pub(crate) ", "pub(super) ", "pub ", "const ", "unsafe "] {

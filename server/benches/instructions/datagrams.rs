@@ -1,8 +1,8 @@
-//! Requests in datagrams: received, executed and answered, as a column does it.
+//! Requests in datagrams: received, executed and answered by the code of a column.
 //!
 //! Where: the runs under callgrind, for the rows of datagrams and of packets.
-//! Invariant: callgrind counts what the column does in user space once all requests of a batch have
-//! arrived. It does not count the clients, nor the check of every reply.
+//! Invariant: callgrind counts the column's work in user space once all requests of a batch have
+//! arrived. The clients and the checks of replies are not counted.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use hypostyle::datapath::udp::{ColumnSocket, Udp};
 use hypostyle::turn::TurnState;
 use memory::arena::Arena;
 use net::{Calls, Inbox, Outbox, SLOT_BYTES_MAX, Sizes};
-use protocol::Speak;
+use protocol::ProtocolMode;
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
 
 use crate::measure::in_process::{BATCH, between_batches};
 use crate::measure::requests::Batch;
 use crate::measure::{Outcome, fail};
-use crate::packets::Came;
+use crate::packets::PacketCounter;
 
-/// Datagrams that arrive together.
+/// Number of datagrams that arrive together.
 pub(crate) const TOGETHER: usize = BATCH as usize;
 /// A bound that no reply here reaches.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a reply that fit one datagram.
 const PART_BYTES: usize = ANSWER_BYTES_MAX - HEADER_BYTES;
-/// Looks for a datagram before the bench gives up; they take seconds.
+/// Most attempts to receive a datagram, which take seconds, before the bench fails.
 const LOOKS_MAX: usize = 1 << 20;
 
-/// A column's datagrams, and the clients that ask it.
+/// The part of a column for datagrams, and the clients that send requests to it.
 pub(crate) struct Site<D: Datapath> {
     column: Datagrams<D>,
     clients: Vec<net::Datagrams>,
-    /// Counts arrivals where a sent request is not received at once: past the kernel.
-    came: Option<Came>,
+    /// Counts arrivals over AF_XDP, where a request has not arrived when the send returns.
+    arrivals: Option<PacketCounter>,
     outbox: Outbox,
     inbox: Inbox,
     calls: Calls,
@@ -49,7 +49,7 @@ impl Site<Udp> {
         let clients = clients.collect::<Result<_, _>>()?;
         let socket = ColumnSocket {
             socket: Arc::new(socket),
-            speak: Speak::Auto,
+            speak: ProtocolMode::Auto,
             datagram_bytes_max: ANSWER_BYTES_MAX,
         };
         match Udp::new(Arc::from([vec![socket]]), 0) {
@@ -64,21 +64,21 @@ impl<D: Datapath> Site<D> {
         path: D,
         arena: Option<&Arc<Arena>>,
         clients: Vec<net::Datagrams>,
-        came: Option<Came>,
+        arrivals: Option<PacketCounter>,
     ) -> Site<D> {
         let gathers = Gather::for_columns(1, arena);
         Site {
             column: Datagrams::new(path, Guard::default(), REPLY_BYTES_MAX, gathers),
             clients,
-            came,
+            arrivals,
             outbox: Outbox::new(TOGETHER, TOGETHER, true),
             inbox: Inbox::new(net::BATCH_MAX, SLOT_BYTES_MAX),
             calls: Calls::default(),
         }
     }
 
-    /// Carries out `keys` requests, `TOGETHER` at a time: one from each client, or one client's
-    /// burst.
+    /// Carries out `keys` requests in batches of `TOGETHER`: one request from each client, or a
+    /// burst from one client.
     pub(crate) fn run(
         mut self,
         keys: usize,
@@ -95,13 +95,13 @@ impl<D: Datapath> Site<D> {
             let due = replies.len() / reply_bytes * reply_bytes.div_ceil(PART_BYTES);
             let sent = |turn: &TurnState| turn.context.counters.udp_sent.get();
             let (until, mut looks) = (sent(turn) + due as u64, 0);
-            // Several turns: a socket's inbox starts with two slots and grows, and a turn may leave
-            // some of the long requests to the next.
+            // A batch takes several turns: a socket's inbox starts with two slots and grows, and a
+            // turn may leave some of the long requests to the next turn.
             while sent(turn) < until {
                 measured_batches_of_datagrams(&mut self.column, turn);
                 looks = looked(looks, "answers")?;
             }
-            // The server chooses the CAS uniques in a reply.
+            // Replies with CAS uniques, which the server chooses, are checked only in length.
             self.check(replies.chunks(reply_bytes), requests.cas_at.is_empty())?;
         }
         Ok(())
@@ -109,21 +109,21 @@ impl<D: Datapath> Site<D> {
 
     /// Sends the requests in order, one client after the other, and waits until all have arrived.
     fn ask<'r>(&mut self, requests: impl Iterator<Item = &'r [u8]>) -> Outcome<()> {
-        let before = self.came.as_ref().map(Came::count).transpose()?;
+        let before = self.arrivals.as_ref().map(PacketCounter::count).transpose()?;
         let each = TOGETHER / self.clients.len();
         let mut requests = requests.zip(0..);
         for client in &self.clients {
-            let mut letters = self.outbox.open();
+            let mut batch = self.outbox.open();
             for (request, number) in requests.by_ref().take(each) {
-                letters.add(None, &Header::request(number, 0).bytes(), [request]);
+                batch.add(None, &Header::request(number, 0).bytes(), [request]);
             }
-            if letters.post(client, &self.calls).sent != each {
-                return fail("requests that cannot be sent".to_owned());
+            if batch.post(client, &self.calls).sent != each {
+                return fail("requests cannot be sent".to_owned());
             }
         }
         let mut looks = 0;
-        while let (Some(came), Some(before)) = (&self.came, before) {
-            if came.count()? >= before + TOGETHER as u64 {
+        while let (Some(arrivals), Some(before)) = (&self.arrivals, before) {
+            if arrivals.count()? >= before + TOGETHER as u64 {
                 break;
             }
             looks = looked(looks, "requests")?;
@@ -131,8 +131,8 @@ impl<D: Datapath> Site<D> {
         Ok(())
     }
 
-    /// Receives the column's replies, which must equal `replies`: if not `is_known`, only in
-    /// length.
+    /// Receives the column's replies, which must equal `replies`, or have their lengths if not
+    /// `is_known`.
     fn check<'r>(
         &mut self,
         replies: impl Iterator<Item = &'r [u8]>,
@@ -152,17 +152,17 @@ impl<D: Datapath> Site<D> {
                     looks = looked(looks, "answers")?;
                     continue;
                 }
-                for came in self.inbox.datagrams() {
+                for datagram in self.inbox.datagrams() {
                     let (Some((id, number, total, part)), Some((frame, bytes))) =
-                        (next, Header::read(came.bytes))
+                        (next, Header::read(datagram.bytes))
                     else {
-                        return fail("answers that nobody asked for".to_owned());
+                        return fail("an answer to no request".to_owned());
                     };
                     let is_due =
                         (frame.id, frame.number, usize::from(frame.total)) == (id, number, total);
                     if !is_due || bytes.len() != part.len() || is_known && bytes != part {
                         let bytes = String::from_utf8_lossy(bytes);
-                        return fail(format!("an answer that cannot be right: {bytes:?}"));
+                        return fail(format!("a wrong answer: {bytes:?}"));
                     }
                     next = due.next();
                 }
@@ -172,10 +172,10 @@ impl<D: Datapath> Site<D> {
     }
 }
 
-/// Counts a look that found nothing; an error after `LOOKS_MAX`.
+/// Counts an attempt that received no datagram. Fails after `LOOKS_MAX` attempts.
 fn looked(looks: usize, what: &str) -> Outcome<usize> {
     if looks == LOOKS_MAX {
-        return fail(format!("{what} that do not come"));
+        return fail(format!("{what} do not arrive"));
     }
     if looks > 0 {
         std::thread::yield_now();
@@ -183,7 +183,7 @@ fn looked(looks: usize, what: &str) -> Outcome<usize> {
     Ok(looks + 1)
 }
 
-/// Contains everything that callgrind counts here.
+/// Contains all code that callgrind counts for datagrams.
 #[inline(never)]
 fn measured_batches_of_datagrams<D: Datapath>(column: &mut Datagrams<D>, turn: &mut TurnState) {
     column.turns(turn);

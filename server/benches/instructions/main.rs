@@ -3,8 +3,8 @@
 //! Where: outside the cache. The program runs itself under callgrind, which counts instructions; no
 //! clock is read, so load on the machine does not change the figures.
 //! Invariant: a figure is the difference of two runs that differ only in the number of operations,
-//! less the same difference for an empty loop, less what this program's own lines (calls, checks)
-//! compile to. Filling the store is not counted.
+//! minus the same difference for an empty loop, minus the instructions compiled from this program's
+//! own lines (calls, checks). Filling the store is not counted.
 //! Source: valgrind's callgrind manual, `--toggle-collect`.
 
 mod bounds;
@@ -28,14 +28,14 @@ use measure::{Outcome, fail};
 use op::Op;
 use store::policy::Eviction;
 
-/// Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, less a loop that
-/// does nothing and less what this program's own lines cost. Rows `store` are calls of the store;
-/// rows `request` go from the request's bytes to the reply's (parse, execute, encode), no socket;
-/// those of datagrams receive and answer them too, what the kernel does left out, and so do rows
-/// `packet`, past the kernel, between two network namespaces.
+/// Instructions per request, counted by valgrind's callgrind: (I(2N) - I(N)) / N, minus an empty
+/// loop and minus this program's own lines. Rows `store` are calls of the store. Rows `request` go
+/// from the request's bytes to the reply's (parse, execute, encode) without a socket; those named
+/// `datagrams` include receiving and sending, without the kernel's part. Rows `packet` do the same
+/// over AF_XDP, between two network namespaces.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
-    /// N above: callgrind is fifty times slower than the processor
+    /// Operations, N above; callgrind is fifty times slower than the processor
     #[arg(long, default_value_t = 20_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) count: u32,
@@ -43,38 +43,38 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 20_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_END / 4)))]
     pub(crate) keys: u32,
-    /// Length of each value; keys have 36
+    /// Length of each value in bytes; keys have 36 bytes
     #[arg(long, default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(VALUE_BYTES_MAX)))]
     pub(crate) value_bytes: u32,
     /// The protocol of rows `request:`: text (get, set), meta (mg, ms) or binary (GETK, SET)
     #[arg(long, value_enum, default_value_t = Protocol::Text)]
     pub(crate) protocol: Protocol,
-    /// Policy of the store
+    /// Eviction policy of the store
     #[arg(long, default_value = Eviction::default().name(), value_parser = eviction)]
     pub(crate) eviction: Eviction,
-    /// Only rows whose name has this in it
+    /// Count only rows whose name contains this text
     #[arg(long, default_value = "")]
     only: String,
-    /// Shows, for each row, the N functions with most instructions
+    /// Show, for each row, this number of functions with most instructions
     #[arg(long, default_value_t = 0)]
     breakdown: u32,
-    /// And the N source lines
+    /// Show, for each row, this number of source lines with most instructions
     #[arg(long, default_value_t = 0)]
     lines: u32,
-    /// The result as JSON too
+    /// Also write the result to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Fails where a row takes more than one per cent above the committed table, bounds.md
+    /// Fail if a row takes more than one per cent above the committed table, bounds.md
     #[arg(long)]
     check: bool,
-    /// Writes that table anew
+    /// Write the counted figures to bounds.md
     #[arg(long, conflicts_with_all = ["check", "only"])]
     write: bool,
-    /// In the runs under callgrind: how often
+    /// In the runs under callgrind: number of operations
     #[arg(long, hide = true, requires = "op")]
     for_callgrind: Option<u32>,
-    /// In the runs under callgrind: what
+    /// In the runs under callgrind: the operation's name
     #[arg(long, hide = true)]
     op: Option<String>,
 }
@@ -115,7 +115,7 @@ fn drive(options: &Options) -> Outcome<()> {
             continue;
         }
         if op.zero_copy().is_some() && !rustix::process::geteuid().is_root() {
-            say(&format!("  {name:<52} left out: it takes root\n"))?;
+            say(&format!("  {name:<52} left out: needs root\n"))?;
             continue;
         }
         let count = options.count;

@@ -1,8 +1,8 @@
 //! Carries out the operations that are counted.
 //!
 //! Where: the runs under callgrind.
-//! Invariant: all input of an operation is made beforehand; callgrind counts within
-//! `measured_batches` alone, and every operation's outcome is checked there.
+//! Invariant: all input of an operation is made beforehand. Callgrind counts only within
+//! `measured_batches`, where every operation's outcome is checked too.
 
 use std::hint::black_box;
 use std::iter::Enumerate;
@@ -18,7 +18,7 @@ use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
 use hypostyle::turn::TurnState;
 use protocol::binary::MAGIC_REQUEST;
-use protocol::{Session, Speak};
+use protocol::{ProtocolMode, Session};
 use store::{
     Appended, Around, Body, Column, Counted, Delta, Head, Looked, Put, Store, Stored, Verb, Wants,
 };
@@ -36,21 +36,20 @@ use testing::Random;
 
 /// Most bytes of the reply to a miss: a binary header, the key, and a few words.
 const MISS_MAX: usize = 80;
-/// Reads of each key beforehand, which saturate the slot's counter.
+/// Number of reads of each key beforehand; it saturates the counter of reads in the key's slot.
 const WARM_READS: u32 = 3;
-/// An evicting store has room for one part in this many of what it is filled with.
+/// An evicting store has room for half of the bytes that are stored.
 const TIGHT_PART: usize = 2;
-/// Memory of the smallest store that evicts. With less, segments would have the smallest size.
+/// Least memory of an evicting store. With less memory, segments would have the smallest size.
 const TIGHT_BYTES_MIN: usize = 4 << 20;
 
-/// Everything that an operation needs.
 struct Bench {
     turn: TurnState,
     keys: Vec<Key>,
     /// The requests' bytes; empty for operations of the store alone.
     requests: Batch,
     value: Vec<u8>,
-    /// The link, for operations past the kernel.
+    /// The link, for operations over AF_XDP.
     packets: Option<Packets>,
 }
 
@@ -76,15 +75,16 @@ pub(crate) fn run(op: Op, count: u32, options: &Options) -> Outcome<()> {
 impl Bench {
     fn new(op: Op, count: u32, options: &Options) -> Outcome<Bench> {
         let value_bytes = usize::try_from(options.value_bytes)?;
-        // The store also holds the keys that operations use up, in both runs equally many, so that
-        // the two runs differ in nothing else.
+        // The store also holds the keys of operations that use each key once. Their number is that
+        // of the longer run, so that the two runs start with the same store.
         let once = if op.is_once_a_key() && !op.is_of_new_keys() { 2 * options.count } else { 0 };
         let keys = options.keys.max(once.next_multiple_of(BATCH) + BATCH);
         let payload_bytes = usize::try_from(keys)? * (value_bytes + KEY_BYTES + 20);
         let memory_bytes = match (op.is_evicting(), op.zero_copy()) {
             (true, _) => (payload_bytes / TIGHT_PART).max(TIGHT_BYTES_MIN),
             (false, None) => 4 * payload_bytes + (64 << 20),
-            // Packets take part of a quarter of this memory, and chunks are larger than values.
+            // At most a quarter of this memory is for packets and values in the arena, whose chunks
+            // are larger than values.
             (false, Some(_)) => 12 * payload_bytes + (192 << 20),
         };
         // `incr` takes a value of digits only.
@@ -127,7 +127,8 @@ impl Bench {
     }
 }
 
-/// Returns the keys of `count` operations, out of `filled` that were stored.
+/// Returns the keys of `count` operations. Keys 0 to `filled` are stored; a random key is drawn
+/// from the first `spread` of them.
 fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Column) -> Vec<Key> {
     let mut random = Random::new(1);
     if op.is_of_new_keys() {
@@ -139,7 +140,7 @@ fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Colum
     if !op.is_evicting() {
         return (0..count).map(|_| key_of(random.number(spread))).collect();
     }
-    // Picks among the keys that survived; the operations overwrite only these.
+    // The operations overwrite only keys that were not evicted.
     let there: Vec<Key> =
         (0..filled).rev().map(key_of).filter(|key| column.get(key).is_some()).collect();
     let some = u32::try_from(there.len()).unwrap_or(u32::MAX);
@@ -147,7 +148,7 @@ fn keys_for(op: Op, count: u32, (filled, spread): (u32, u32), column: &mut Colum
     (0..count).filter_map(pick).collect()
 }
 
-/// Returns the requests a client would send, and the replies if every GET hit.
+/// Returns the requests that a client would send, and their replies if every GET hits.
 fn requests(op: Op, keys: &[Key], value: &[u8], options: &Options) -> Batch {
     let form = Form::new(op.protocol().unwrap_or(options.protocol), options.value_bytes);
     let mut batch = Batch::default();
@@ -175,7 +176,7 @@ fn context_of(store: &Arc<Store>, memory_bytes: usize) -> Outcome<Context> {
     }
 }
 
-/// Contains everything that callgrind counts.
+/// Contains all code that callgrind counts, except for datagrams.
 #[inline(never)]
 fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
     let Bench { turn, keys, requests, value, .. } = bench;
@@ -214,11 +215,11 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
             true => Ok(()),
             false => fail("a key that was stored is missing".to_owned()),
         }),
-        Op::RequestGetHitBeside => answer_beside(turn, requests, keys.len()),
+        Op::RequestGetHitConnections => answer_on_connections(turn, requests, keys.len()),
         Op::RequestGetHitUdp
         | Op::RequestGetHitUdpBurst
         | Op::PacketGetHit(_)
-        | Op::PacketSetSame(_) => fail("datagrams are counted by themselves".to_owned()),
+        | Op::PacketSetSame(_) => fail("datagrams are counted in `Site::run`".to_owned()),
         Op::RequestGetMiss => answer_all(turn, requests, (keys.len(), 1), None),
         Op::RequestGetHit
         | Op::RequestGetHitAhead
@@ -239,7 +240,7 @@ fn measured_batches(op: Op, bench: &mut Bench) -> Outcome<()> {
     }
 }
 
-/// Keys that are prefetched together, the most that a column does.
+/// Number of keys that are prefetched together, the most that a column prefetches.
 const AHEAD: usize = 16;
 
 #[inline]
@@ -265,18 +266,19 @@ fn incr(column: &mut Column, key: &Key) -> Outcome<()> {
         Delta { key, incr: true, delta: 1, cas: 0, cas_in: None, vivify: None, exptime: None };
     match column.delta(&one) {
         Ok(Counted::Counted { vivified: false, .. }) => Ok(()),
-        other => fail(format!("a number that is not counted up: {other:?}")),
+        other => fail(format!("a number was not incremented: {other:?}")),
     }
 }
 
 fn append(column: &mut Column, key: &Key) -> Outcome<()> {
     match column.put(&Put::new(Verb::Append, key), Body::Bytes(b", and on")) {
         Ok(Stored::Stored { .. }) => Ok(()),
-        other => fail(format!("a value that is not extended: {other:?}")),
+        other => fail(format!("a value was not appended to: {other:?}")),
     }
 }
 
-/// Appends the values of GETs, which must all hit, and reads what a `get` reply shows of an item.
+/// Appends the values of GETs to `out`, and reads the item's fields that a `get` reply shows. Every
+/// GET must hit.
 fn append_all<'k>(
     batches: impl Iterator<Item = &'k [Key]>,
     column: &mut Column,
@@ -311,15 +313,15 @@ fn hits_ahead(column: &mut Column, keys: &[Key], value_bytes: usize) -> Outcome<
     keys.iter().try_for_each(|key| hit(column, key, value_bytes))
 }
 
-/// Carries out all requests, `together` of them each turn. Each reply must have the given length; a
-/// miss's must be shorter than `MISS_MAX`.
+/// Carries out all requests, `together` of them in each turn. Each reply must have `reply_bytes`
+/// bytes; without that number, at most `MISS_MAX`.
 fn answer_all(
     turn: &mut TurnState,
     requests: &Batch,
     (keys, together): (usize, usize),
     reply_bytes: Option<usize>,
 ) -> Outcome<()> {
-    let mut session = Session::new(Speak::Auto);
+    let mut session = Session::new(ProtocolMode::Auto);
     // All requests have the same length.
     let turn_bytes = requests.request.len() / keys * together;
     for (input, done) in requests.request.chunks(turn_bytes).zip((together..).step_by(together)) {
@@ -328,7 +330,7 @@ fn answer_all(
             let mut budget = Budget::new(u32::MAX, usize::MAX);
             let (stopped, at) = turn::run(turn, &mut session, (input, 0), &mut budget);
             if !matches!(stopped, Stopped::Hungry) || at != input.len() {
-                return fail(format!("requests that are not carried out: {stopped:?}"));
+                return fail(format!("requests were not carried out: {stopped:?}"));
             }
         }
         let replies = turn.out.buf.len() - before;
@@ -336,7 +338,7 @@ fn answer_all(
             || reply_bytes.is_none() && replies > together * MISS_MAX
         {
             let replies = String::from_utf8_lossy(&turn.out.buf[before..]).into_owned();
-            return fail(format!("replies that cannot be right: {replies:?}"));
+            return fail(format!("wrong replies: {replies:?}"));
         }
         if done % BATCH as usize == 0 {
             black_box(turn.out.buf.len());
@@ -347,25 +349,25 @@ fn answer_all(
     Ok(())
 }
 
-/// Carries out all requests, `AHEAD` at a time, as if each came on its own connection.
-fn answer_beside(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome<()> {
+/// Carries out all requests, `AHEAD` at a time, as if each arrived on its own connection.
+fn answer_on_connections(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome<()> {
     let request_bytes = requests.request.len() / keys;
     let speak = match requests.request.first() {
-        Some(&MAGIC_REQUEST) => Speak::Binary,
-        _ => Speak::Ascii,
+        Some(&MAGIC_REQUEST) => ProtocolMode::Binary,
+        _ => ProtocolMode::Ascii,
     };
     for (batch, done) in
         requests.request.chunks(request_bytes * AHEAD).zip((AHEAD..).step_by(AHEAD))
     {
-        let requests_beside = batch.chunks(request_bytes).enumerate();
-        let mut beside = Beside { requests: requests_beside, speak, ended: 0 };
-        batch::run(turn, &mut beside);
-        if beside.ended != AHEAD {
-            return fail("requests that are not carried out".to_owned());
+        let numbered = batch.chunks(request_bytes).enumerate();
+        let mut connections = OneRequestConnections { requests: numbered, speak, ended: 0 };
+        batch::run(turn, &mut connections);
+        if connections.ended != AHEAD {
+            return fail("requests were not carried out".to_owned());
         }
         if done % BATCH as usize == 0 {
             if turn.out.buf.len() != requests.reply.len() / keys * BATCH as usize {
-                return fail("replies that cannot be right".to_owned());
+                return fail("replies of a wrong length".to_owned());
             }
             turn.out.buf.clear();
             between_batches(&mut turn.context.store);
@@ -375,13 +377,13 @@ fn answer_beside(turn: &mut TurnState, requests: &Batch, keys: usize) -> Outcome
 }
 
 /// Connections that brought one request each.
-struct Beside<'i> {
+struct OneRequestConnections<'i> {
     requests: Enumerate<Chunks<'i, u8>>,
-    speak: Speak,
+    speak: ProtocolMode,
     ended: usize,
 }
 
-impl<'i> Inputs<'i> for Beside<'i> {
+impl<'i> Inputs<'i> for OneRequestConnections<'i> {
     fn next(&mut self) -> Option<Input<'i>> {
         let (number, bytes) = self.requests.next()?;
         Some(Input { number, bytes, at: 0, session: Session::new(self.speak), first: None })

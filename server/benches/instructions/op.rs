@@ -9,9 +9,9 @@ use crate::measure::requests::Protocol;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// The loop around every other operation, alone.
+    /// An empty loop, which is part of every other operation's count.
     Nothing,
-    /// A 32nd of a column's work between two batches.
+    /// One operation's share, a 32nd, of the column's work between two batches.
     Loop,
     GetHit,
     /// A get of a key that has not been read yet.
@@ -26,19 +26,18 @@ pub(crate) enum Op {
     SetNewEvicting,
     /// Increments a number without adding a digit.
     Incr,
-    /// Appends a few bytes to a value.
     Append,
     Delete,
     RequestGetHit,
     /// Sixteen requests that arrive together.
     RequestGetHitAhead,
     /// Sixteen requests that arrive together, each on its own connection.
-    RequestGetHitBeside,
+    RequestGetHitConnections,
     /// Thirty-two datagrams that arrive together, each from its own client.
     RequestGetHitUdp,
     /// Thirty-two datagrams that arrive together, all from one client.
     RequestGetHitUdpBurst,
-    /// Thirty-two packets that arrive together past the kernel, each from its own client.
+    /// Thirty-two packets that arrive together over AF_XDP, each from its own client.
     PacketGetHit(ZeroCopy),
     PacketSetSame(ZeroCopy),
     RequestGetMiss,
@@ -55,7 +54,6 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// All operations, with their names.
     pub(crate) const ALL: [(&'static str, Op); 35] = [
         ("nothing", Op::Nothing),
         ("loop: quiesce and maintain, a 32nd", Op::Loop),
@@ -73,7 +71,7 @@ impl Op {
         ("store: delete", Op::Delete),
         ("request: get, hit", Op::RequestGetHit),
         ("request: get, hit, 16 together", Op::RequestGetHitAhead),
-        ("request: get, hit, 16 connections", Op::RequestGetHitBeside),
+        ("request: get, hit, 16 connections", Op::RequestGetHitConnections),
         ("request: get, hit, 32 datagrams", Op::RequestGetHitUdp),
         ("request: get, hit, a burst of 32 datagrams", Op::RequestGetHitUdpBurst),
         ("request: get, miss", Op::RequestGetMiss),
@@ -94,7 +92,6 @@ impl Op {
         ("packet: set, same size over, zero_copy=full", Op::PacketSetSame(ZeroCopy::Full)),
     ];
 
-    /// True if the store must evict.
     pub(crate) fn is_evicting(self) -> bool {
         matches!(
             self,
@@ -105,7 +102,7 @@ impl Op {
         )
     }
 
-    /// True if its keys are not stored beforehand.
+    /// True if the operation's keys are not stored beforehand.
     pub(crate) fn is_of_new_keys(self) -> bool {
         matches!(
             self,
@@ -118,7 +115,7 @@ impl Op {
         )
     }
 
-    /// True if each key serves one operation only.
+    /// True if each key is used for one operation only.
     pub(crate) fn is_once_a_key(self) -> bool {
         matches!(self, Op::GetHitFirst | Op::Append | Op::Delete) || self.is_of_new_keys()
     }
@@ -131,7 +128,7 @@ impl Op {
         )
     }
 
-    /// True if it goes from a request's bytes to the reply's.
+    /// True if the operation goes from a request's bytes to its reply's.
     pub(crate) fn is_request(self) -> bool {
         self.is_get()
             || matches!(
@@ -147,13 +144,12 @@ impl Op {
             )
     }
 
-    /// True if its requests are GETs.
     pub(crate) fn is_get(self) -> bool {
         matches!(
             self,
             Op::RequestGetHit
                 | Op::RequestGetHitAhead
-                | Op::RequestGetHitBeside
+                | Op::RequestGetHitConnections
                 | Op::RequestGetHitUdp
                 | Op::RequestGetHitUdpBurst
                 | Op::RequestGetMiss
@@ -164,7 +160,7 @@ impl Op {
         )
     }
 
-    /// The mode of `zero_copy` of an operation past the kernel; none for others.
+    /// The mode of `-o zero_copy` for an operation over AF_XDP; `None` for other operations.
     pub(crate) fn zero_copy(self) -> Option<ZeroCopy> {
         match self {
             Op::PacketGetHit(zero_copy) | Op::PacketSetSame(zero_copy) => Some(zero_copy),

@@ -1,9 +1,9 @@
-//! A link between two network namespaces; a column's port past the kernel is at one end.
+//! A link between two network namespaces, with a column's AF_XDP port at one end.
 //!
-//! Where: under the rows past the kernel. The port is opened the way the server opens it, in native
-//! mode, and the store gets the memory that packets and the values beside them leave.
-//! Invariant: nothing outside the namespaces is touched. Values lie in the arena if the row says
-//! it.
+//! Where: under the rows `packet`. The port is opened the way the server opens it, in native mode,
+//! and the store gets the memory that packets and values in the arena leave.
+//! Invariant: nothing outside the namespaces is changed. Values lie in the arena if the row has a
+//! mode of `-o zero_copy`.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use hypostyle::datapath::xdp::Xdp;
 use hypostyle::settings::{self, Listen, Port, Settings, ZeroCopy};
 use net::Sizes;
 use net::xdp::Mode;
-use protocol::Speak;
+use protocol::ProtocolMode;
 use protocol::udp::HEADER_BYTES;
 use store::policy::Eviction;
 use store::{Column, Config, Start, Store, Value};
@@ -26,14 +26,13 @@ use crate::datagrams::{Site, TOGETHER};
 use crate::measure::in_process::{HASH_SEED, Key, START};
 use crate::measure::{Outcome, fail};
 
-/// The UDP port.
 const PORT: u16 = 11_211;
-/// The link's MTU: the first, or the second for requests that do not fit the first.
+/// The link's MTUs. The second is for requests that do not fit the first.
 const MTUS: [usize; 2] = [1500, 9000];
 /// Bytes of the headers of IPv4 and UDP, and of memcached's UDP frame.
 const HEADERS_BYTES: usize = 28 + HEADER_BYTES;
 
-/// The link, with the port not yet given to a column.
+/// The link, and the port before a column uses it.
 pub(crate) struct Packets {
     near: Namespace,
     far: Namespace,
@@ -42,7 +41,7 @@ pub(crate) struct Packets {
 }
 
 /// Counts the packets that the port's interface has received.
-pub(crate) struct Came(File);
+pub(crate) struct PacketCounter(File);
 
 impl Packets {
     /// Opens the port. Packets and values get `memory_bytes` together, like a server's `-m`; the
@@ -55,9 +54,9 @@ impl Packets {
     ) -> Outcome<Packets> {
         let mtu = MTUS[usize::from(HEADERS_BYTES + request_bytes > MTUS[0])];
         let Some([near, far]) = pair(Veth { queues: 1, mtu: u32::try_from(mtu)? }) else {
-            return fail("it takes root, and the program ip".to_owned());
+            return fail("network namespaces need root and the program `ip`".to_owned());
         };
-        let listen = Listen { host: None, port: Port::Number(PORT), protocol: Speak::Auto };
+        let listen = Listen { host: None, port: Port::Number(PORT), protocol: ProtocolMode::Auto };
         let settings = Settings {
             memory_bytes,
             datagrams: vec![listen],
@@ -75,7 +74,7 @@ impl Packets {
         }
     }
 
-    /// Returns a store of the memory that packets leave.
+    /// Returns a store with the memory that packets and values in the arena leave.
     pub(crate) fn store(&self) -> Outcome<Arc<Store>> {
         let Packets { opened, settings, .. } = self;
         let value_bytes = opened.arena.as_ref().map_or(0, |arena| arena.value_bytes());
@@ -96,30 +95,29 @@ impl Packets {
         Ok(Store::with_start(&config, start)?)
     }
 
-    /// True if values of this length belong in the arena.
+    /// True if values of this length are stored in the arena.
     pub(crate) fn has(&self, value_bytes: usize) -> bool {
         self.opened.arena.is_some() && value_bytes >= self.settings.zero_copy_bytes_min
     }
 
-    /// Puts a column at the port, and clients at the other end.
+    /// Gives the port to a column, and connects clients at the other end of the link.
     pub(crate) fn site(self) -> Outcome<Site<Xdp>> {
         let Packets { near, far, opened, .. } = self;
         let at = SocketAddr::from((far.v4, PORT));
         let connect = |_| net::Datagrams::connect(at, Sizes::default());
         let clients = near.on(|| (0..TOGETHER).map(connect).collect::<io::Result<_>>())?;
-        let came = format!("/sys/class/net/{WIRE}/statistics/rx_packets");
-        let came = Came(far.on(|| File::open(came))?);
+        let counter = format!("/sys/class/net/{WIRE}/statistics/rx_packets");
+        let counter = PacketCounter(far.on(|| File::open(counter))?);
         let bytes_max = opened.bypass.datagram_bytes_max();
         let mut paths = Xdp::of_columns(opened.ports, 0, opened.speak, &bytes_max);
         match paths.pop() {
-            Some(path) => Ok(Site::new(path, opened.arena.as_ref(), clients, Some(came))),
+            Some(path) => Ok(Site::new(path, opened.arena.as_ref(), clients, Some(counter))),
             None => fail("a link without a queue".to_owned()),
         }
     }
 }
 
-impl Came {
-    /// Number of packets received.
+impl PacketCounter {
     pub(crate) fn count(&self) -> Outcome<u64> {
         let mut text = [0; 24];
         let bytes = self.0.read_at(&mut text, 0)?;
@@ -132,7 +130,9 @@ pub(crate) fn check_in_arena(column: &mut Column, keys: &[Key]) -> Outcome<()> {
     for key in keys {
         match column.get(key).map(|hit| hit.value) {
             Some(Value::Frames(..)) => {}
-            _ => return fail("a value that does not lie beside packets: take more -m".to_owned()),
+            _ => {
+                return fail("a value is not in the arena: the store needs more memory".to_owned());
+            }
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Runs kvblaster in this process, by the words of its command line.
+//! Runs kvblaster in this process, with the arguments of its command line.
 //!
 //! Where: the load on live servers. Invariant: the same code runs as in the program `kvblaster`.
 
@@ -17,7 +17,7 @@ pub(crate) fn verb(words: impl IntoIterator<Item = String>) -> Outcome<Verb> {
     }
 }
 
-/// Runs `kvblaster run` with these words. Returns all its reports, merged.
+/// Runs `kvblaster run` with these arguments. Returns all its reports, merged.
 pub(crate) fn run(words: &str) -> Outcome<Interval> {
     let all = ["run", "--quiet"].into_iter().chain(words.split_whitespace());
     match verb(all.map(str::to_owned))? {
@@ -25,6 +25,6 @@ pub(crate) fn run(words: &str) -> Outcome<Interval> {
             Some(measured) => Ok(measured),
             None => fail(format!("{words}: nothing was measured")),
         },
-        _ => fail(format!("{words}: another verb")),
+        _ => fail(format!("{words}: not a `kvblaster run`")),
     }
 }

@@ -1,4 +1,4 @@
-//! A store without a server around it: keys by number, and operations whose outcome is checked.
+//! A store without a server: keys by number, and operations whose outcome is checked.
 //!
 //! Where: the programs that measure the store alone.
 //! Invariant: an operation with an unexpected outcome ends the program, so that no figure counts a
@@ -12,28 +12,27 @@ use store::{Body, Column, Config, Put, Refused, Start, Store, Stored, Value, Ver
 
 use super::{Outcome, fail};
 
-/// Operations between two quiescent points, like a column's with 32 requests in flight.
+/// Number of operations between two quiescent points, as in a column with 32 requests in flight.
 pub(crate) const BATCH: u32 = 32;
-/// The first time on the store's clock, as in the server.
+/// The store's time at its start, in seconds, as in the server.
 pub(crate) const START: u32 = 62;
-/// Digits of the number in each key.
 const KEY_DIGITS: usize = 8;
 
-/// Attempts at a set that is to come later. More are needed only if somebody hangs.
+/// Most attempts at a set while other columns still use its room. More attempts would mean that
+/// another thread hangs.
 const ASKS_MAX: u32 = 1 << 20;
-/// The first part of each key.
 const KEY_PREFIX: &[u8; 28] = b"hypostyle:bench:cluster:key:";
 /// Length of every key: the median of Twitter's published clusters.
 pub(crate) const KEY_BYTES: usize = KEY_PREFIX.len() + KEY_DIGITS;
-/// The end of the keys' numbers.
+/// Upper bound of the keys' numbers, exclusive.
 pub(crate) const KEYS_END: u32 = 100_000_000;
-/// Longest value of these programs, which still lies in the log whole.
+/// Longest value of these programs, which the log still holds in one piece.
 pub(crate) const VALUE_BYTES_MAX: u32 = 8_192;
 
-/// One key, its number in the last digits.
+/// A key, which ends in the digits of its number.
 pub(crate) type Key = [u8; KEY_BYTES];
 
-/// Returns the key of a number below `KEYS_END`.
+/// Returns the key with a number below `KEYS_END`.
 #[inline]
 pub(crate) fn key_of(number: u32) -> Key {
     let mut key = [b'0'; KEY_BYTES];
@@ -46,7 +45,7 @@ pub(crate) fn key_of(number: u32) -> Key {
     key
 }
 
-/// The seed of the keys' hash: the same in every run, and so the same collisions.
+/// The seed of the keys' hash, the same in every run, so that the same keys collide.
 pub(crate) const HASH_SEED: u64 = 1;
 
 /// Returns a store with this much memory.
@@ -69,20 +68,19 @@ pub(crate) fn column_of(store: &Arc<Store>) -> Column {
     column
 }
 
-/// Finds the eviction policy of this name.
 pub(crate) fn eviction(text: &str) -> Result<Eviction, String> {
     let known = || Eviction::ALL.iter().map(|(known, _)| *known).collect::<Vec<_>>();
-    Eviction::named(text).ok_or_else(|| format!("none of {}", known().join(", ")))
+    Eviction::named(text).ok_or_else(|| format!("must be one of {}", known().join(", ")))
 }
 
-/// The work of a column on its store once per loop.
+/// Does the work on the store that a column does once per loop.
 #[inline]
 pub(crate) fn between_batches(column: &mut Column) {
     column.quiesce();
     column.maintain();
 }
 
-/// Stores the keys of these numbers, all with one value.
+/// Stores the keys with these numbers, all with the same value.
 pub(crate) fn fill(
     column: &mut Column,
     numbers: std::ops::Range<u32>,
@@ -106,7 +104,7 @@ pub(crate) fn hit(column: &mut Column, key: &[u8], value_bytes: usize) -> Outcom
                 black_box(bytes.last().copied());
                 Ok(())
             }
-            _ => fail(format!("{} has not the value stored", String::from_utf8_lossy(key))),
+            _ => fail(format!("{} has another value", String::from_utf8_lossy(key))),
         },
         None => fail(format!("{} was stored and is missing", String::from_utf8_lossy(key))),
     }
@@ -121,14 +119,13 @@ pub(crate) fn miss(column: &mut Column, key: &[u8]) -> Outcome<()> {
     }
 }
 
-/// Sets a key, which must be stored.
 #[inline]
 pub(crate) fn set(column: &mut Column, key: &[u8], value: &[u8]) -> Outcome<()> {
     put(column, &Put::new(Verb::Set, key), value)
 }
 
-/// Like `set`, but for any `Put`. Where the room is still held by others it tries again, as a
-/// server does between two loops.
+/// Like `set`, but for any `Put`. While other columns still use the room that the value needs, it
+/// tries again, as a server does between two loops.
 #[inline]
 pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<()> {
     for _ in 0..ASKS_MAX {
@@ -140,14 +137,14 @@ pub(crate) fn put(column: &mut Column, put: &Put<'_>, value: &[u8]) -> Outcome<(
             }
             other => {
                 let key = String::from_utf8_lossy(put.key);
-                return fail(format!("set of {key} came to {other:?}"));
+                return fail(format!("set of {key}: {other:?}"));
             }
         }
     }
     fail(format!("set of {} found no room", String::from_utf8_lossy(put.key)))
 }
 
-/// Returns the CPU time this thread has used, in nanoseconds.
+/// Returns the CPU time that this thread has used, in nanoseconds.
 #[inline]
 pub(crate) fn thread_nanoseconds() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -1,7 +1,7 @@
 //! The servers under test: starting them, and reading their memory and CPU time from the system.
 //!
 //! Where: between a program and `blaster::launch`.
-//! Invariant: both servers of a comparison get the same options, but for those compared.
+//! Invariant: both servers of a comparison get the same options, except for the compared ones.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,10 +13,10 @@ use procfs::{Current, Meminfo};
 use super::statistics::count_of_u64;
 use super::{Outcome, fail};
 
-/// Allows every network over UDP, without the limits on replies that hold if no network is named.
+/// Options that allow every network over UDP. Without them, limits on UDP replies apply.
 pub(crate) const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 
-/// The options of a server's start.
+/// The options that a server is started with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
@@ -35,15 +35,15 @@ pub(crate) fn ours() -> Option<PathBuf> {
     option_env!("CARGO_BIN_EXE_hypostyle").map(PathBuf::from)
 }
 
-/// The path of the server named on the command line, else of this project's.
+/// The path of the server that the command line names; by default, of this project's server.
 pub(crate) fn subject(named: Option<&PathBuf>) -> Outcome<PathBuf> {
     match named.cloned().or_else(ours) {
         Some(program) => Ok(program),
-        None => fail("built without hypostyle: give --subject".to_owned()),
+        None => fail("this build has no hypostyle: name a server by --subject".to_owned()),
     }
 }
 
-/// The memcached that `MEMCACHED=` names, or the first on the path.
+/// The memcached that the variable `MEMCACHED` names, or the first one on `PATH`.
 pub(crate) fn memcached() -> PathBuf {
     std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into()).into()
 }
@@ -74,7 +74,7 @@ impl Launch<'_> {
         Ok(words)
     }
 
-    /// Starts the server on these cores (on any if there are none), and waits until it answers.
+    /// Starts the server on these cores and waits until it answers. An empty list allows all cores.
     pub(crate) fn start(&self, cores: &[usize]) -> Outcome<Server> {
         Ok(blaster::launch::start(&self.words()?, cores)?)
     }
@@ -89,11 +89,11 @@ pub(crate) fn resident_bytes(server: &Server) -> Outcome<u64> {
     let status = process(server)?.status()?;
     match status.vmrss {
         Some(resident) => Ok((resident + status.hugetlbpages.unwrap_or(0)) * 1024),
-        None => fail(format!("{}: no resident memory is told", server.target)),
+        None => fail(format!("{}: the system reports no resident memory", server.target)),
     }
 }
 
-/// Bytes of a server in small pages for which the system is to use huge pages, perhaps much later.
+/// Bytes of a server in small pages that the system is to move to huge pages, perhaps much later.
 pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     let maps = process(server)?.smaps()?;
     let small = maps.iter().map(|map| {
@@ -103,7 +103,7 @@ pub(crate) fn bytes_to_be_huge(server: &Server) -> Outcome<u64> {
     Ok(small.sum())
 }
 
-/// Number of a server's page faults so far that needed no disk.
+/// Number of a server's minor page faults so far, which needed no disk.
 pub(crate) fn minor_faults(server: &Server) -> Outcome<u64> {
     Ok(process(server)?.stat()?.minflt)
 }
@@ -114,7 +114,7 @@ pub(crate) fn cpu_seconds(server: &Server) -> Outcome<f64> {
     Ok(count_of_u64(stat.utime + stat.stime) / count_of_u64(procfs::ticks_per_second()))
 }
 
-/// Bytes of memory the machine has available.
+/// Bytes of memory that the machine has available.
 pub(crate) fn available_bytes() -> Outcome<u64> {
     match Meminfo::current()?.mem_available {
         Some(bytes) => Ok(bytes),

@@ -1,7 +1,7 @@
-//! The parts shared by the benches: options, statistics, servers under test, stores, the report.
+//! Modules that the benches share: options, statistics, servers under test, stores, the report.
 //!
 //! Where: included by each program's `main`.
-//! Invariant: nothing here decides what is measured; each program takes the parts it needs.
+//! Invariant: each program decides what it measures, and uses the modules that it needs.
 
 #![allow(dead_code, reason = "no program needs all of it")]
 
@@ -37,7 +37,7 @@ pub(crate) fn run<O: Parser>(body: impl FnOnce(O) -> Outcome<()>) -> ExitCode {
     match body(O::parse_from(words())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // An error of standard error has nowhere left to go.
+            // An error in writing to standard error cannot be reported.
             let _ = writeln!(std::io::stderr(), "{}: {error}", env!("CARGO_CRATE_NAME"));
             ExitCode::FAILURE
         }
@@ -48,6 +48,6 @@ pub(crate) fn run<O: Parser>(body: impl FnOnce(O) -> Outcome<()>) -> ExitCode {
 pub(crate) fn real(min: f64, max: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| match text.parse() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(format!("no number from {min} to {max}")),
+        _ => Err(format!("must be a number from {min} to {max}")),
     }
 }

@@ -1,7 +1,8 @@
-//! A program's result, in words and as JSON.
+//! A program's result, as text and as JSON.
 //!
 //! Where: the end of each program.
-//! Invariant: both forms have the same figures, each measured more than once with its spread.
+//! Invariant: both forms have the same figures. A figure that was measured more than once has its
+//! spread.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,17 +15,16 @@ use super::launched::{subject, version_of};
 use super::statistics::Median;
 use super::{Outcome, words};
 
-/// One number with its spread: a 95 % interval, or the least and the greatest value.
+/// A figure, with its spread if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
-    /// `None`: measured once, or exact.
+    /// The 95 % confidence interval; `None` if the figure was measured once, or is exact.
     pub(crate) spread: Option<(f64, f64)>,
 }
 
-/// The facts and figures of a program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     /// Pairs of name and value.
@@ -33,7 +33,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A report with facts on the machine, and the command that repeats the run.
+    /// Makes a report with facts on the machine, and with the command that repeats the run.
     pub(crate) fn new() -> Report {
         let Machine { kernel, cpu_model, cpus, .. } = Machine::here();
         let name = env!("CARGO_CRATE_NAME");
@@ -48,7 +48,8 @@ impl Report {
         Report { facts, figures: Vec::new() }
     }
 
-    /// Opens a report on the named server, else on this project's. Returns also the server's path.
+    /// Opens a report on the server `named`, or by default on this project's. Also returns the
+    /// server's path.
     pub(crate) fn of_subject(named: Option<&PathBuf>) -> Outcome<(Report, PathBuf)> {
         let (mut report, program) = (Report::new(), subject(named)?);
         report.fact("subject", version_of(&program)?);
@@ -56,12 +57,10 @@ impl Report {
         Ok((report, program))
     }
 
-    /// Adds a condition of the run.
     pub(crate) fn fact(&mut self, name: &'static str, value: String) {
         self.facts.push((name, value));
     }
 
-    /// Shows the facts.
     pub(crate) fn open(&self) -> Outcome<()> {
         self.facts.iter().try_for_each(|(name, value)| say(&format!("{name:>12}: {value}\n")))
     }
@@ -71,7 +70,7 @@ impl Report {
         self.add(Figure { name: name.to_owned(), unit, value, spread: None })
     }
 
-    /// Adds a figure with its interval, and shows it at once.
+    /// Adds a median with its interval, and shows it at once.
     pub(crate) fn median(&mut self, name: &str, unit: &'static str, of: Median) -> Outcome<()> {
         let spread = Some((of.low, of.high));
         self.add(Figure { name: name.to_owned(), unit, value: of.value, spread })
@@ -90,7 +89,7 @@ impl Report {
         &self.figures
     }
 
-    /// Writes the whole result as JSON, if a file was asked for.
+    /// Writes the whole result as JSON, if a file was named.
     pub(crate) fn close(&self, json_path: Option<&Path>) -> Outcome<()> {
         let Some(path) = json_path else { return Ok(()) };
         let figures: Vec<Value> = self
@@ -108,7 +107,7 @@ impl Report {
     }
 }
 
-/// Prints `text` and flushes: the next figure may take minutes.
+/// Prints `text` and flushes standard output, because the next figure may take minutes.
 pub(crate) fn say(text: &str) -> Outcome<()> {
     let mut out = std::io::stdout();
     out.write_all(text.as_bytes())?;

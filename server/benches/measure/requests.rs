@@ -1,7 +1,7 @@
 //! Requests and replies as bytes: a GET and a SET in each protocol, and the replies they must get.
 //!
 //! Where: the load on live servers, and the requests that are executed in process.
-//! Invariant: every byte of a reply is known beforehand, but for a binary reply's CAS unique.
+//! Invariant: every byte of a reply is known beforehand, except for a binary reply's CAS unique.
 //! Source: memcached's protocol.txt (`get`, `set`, `mg`, `ms`) and `protocol_binary.h` (GETK, SET).
 
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REPLY, MAGIC_REQUEST};
@@ -18,7 +18,6 @@ pub(crate) const CAS_BYTES: usize = 8;
 const KEY_BYTES_32: u32 = 36;
 const _: () = assert!(KEY_BYTES_32 as usize == KEY_BYTES);
 
-/// The protocol of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Protocol {
     Text,
@@ -41,7 +40,7 @@ impl Protocol {
 pub(crate) struct Batch {
     pub(crate) request: Vec<u8>,
     pub(crate) reply: Vec<u8>,
-    /// Offsets in `reply` of the CAS uniques, which only the server knows; ascending.
+    /// Offsets in `reply` of the CAS uniques, which the server chooses; ascending.
     pub(crate) cas_at: Vec<usize>,
 }
 
@@ -53,11 +52,11 @@ impl Batch {
     }
 }
 
-/// The form of requests for values of one length.
+/// The constant parts of requests for values of one length.
 #[derive(Clone, Debug)]
 pub(crate) struct Form {
     protocol: Protocol,
-    /// The bytes that follow the key in a line with a value: ` 0 <bytes>\r\n` or ` <bytes>\r\n`.
+    /// The end of a request's or reply's line before a value: ` 0 <bytes>\r\n` or `<bytes>\r\n`.
     after_key: Vec<u8>,
     value_bytes: u32,
 }
@@ -71,7 +70,7 @@ impl Form {
         Form { protocol, after_key: after_key.into_bytes(), value_bytes }
     }
 
-    /// Appends a GET, and the reply to it if it hits `value`.
+    /// Appends a GET, and its reply if `key` has the value `value`.
     pub(crate) fn get(&self, key: &Key, value: &[u8], batch: &mut Batch) {
         let Batch { request, reply, cas_at } = batch;
         match self.protocol {
@@ -93,7 +92,7 @@ impl Form {
         }
     }
 
-    /// Appends a SET, and the reply to it.
+    /// Appends a SET and its reply.
     pub(crate) fn set(&self, key: &Key, value: &[u8], batch: &mut Batch) {
         let Batch { request, reply, cas_at } = batch;
         match self.protocol {

@@ -1,7 +1,7 @@
 //! Medians and their confidence intervals.
 //!
 //! Where: after the last run, before the report.
-//! Invariant: the same figures always give the same interval: the resampling has a fixed seed.
+//! Invariant: the same figures always give the same interval, because resampling has a fixed seed.
 //! Source: `blaster::search::bootstrap`.
 
 use blaster::measure::steady;
@@ -18,12 +18,12 @@ pub(crate) struct Median {
     pub(crate) high: f64,
 }
 
-/// The median of `figures`; not-a-number for none.
+/// The median of `figures`; not-a-number if there are none.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     steady::median(figures.to_vec()).unwrap_or(f64::NAN)
 }
 
-/// The median with its bootstrap interval, which has no width for one figure.
+/// The median with its bootstrap interval. The interval of a single figure has no width.
 pub(crate) fn median_with_interval(figures: &[f64]) -> Median {
     let value = median(figures);
     let of = |some: &mut [f64]| median(some);
@@ -41,7 +41,7 @@ pub(crate) struct Line {
     pub(crate) slope_error: f64,
 }
 
-/// Fits a line to `points`, of which there must be two at least.
+/// Fits a line to `points`, at least two of them.
 pub(crate) fn regression(points: &[(f64, f64)]) -> Line {
     let count = count_of(points.len());
     let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
@@ -54,7 +54,6 @@ pub(crate) fn regression(points: &[(f64, f64)]) -> Line {
     Line { slope, at_zero, slope_error }
 }
 
-/// Converts a count to floating point.
 #[expect(clippy::cast_precision_loss, reason = "never near 2^53 things")]
 pub(crate) fn count_of(things: usize) -> f64 {
     things as f64

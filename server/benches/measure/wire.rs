@@ -1,8 +1,8 @@
 //! A connection that sends one request at a time, in any of three protocols, and reads the answer.
 //!
 //! Where: between a program and a server.
-//! Invariant: an answer is read whole before the next request goes out; an answer that the protocol
-//! does not know is an error.
+//! Invariant: an answer is read whole before the next request is sent; an answer that is not valid
+//! in the protocol is an error.
 //! Source: memcached's `protocol.txt` and `protocol_binary.h`.
 
 use std::io::{Read, Write};
@@ -13,26 +13,25 @@ use protocol::binary::{EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REPLY, MAG
 
 use super::{Outcome, fail};
 
-/// Silence after which a server has failed. A server may stand still for seconds by plan.
+/// Longest wait for an answer. It is long because some programs stop the server for seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 const READ_BYTES: usize = 64 << 10;
 
-/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speech {
+pub(crate) enum Protocol {
     Text,
     Meta,
     Binary,
 }
 
-pub(crate) const SPEECHES: [Speech; 3] = [Speech::Text, Speech::Meta, Speech::Binary];
+pub(crate) const PROTOCOLS: [Protocol; 3] = [Protocol::Text, Protocol::Meta, Protocol::Binary];
 
-impl Speech {
+impl Protocol {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Speech::Text => "text",
-            Speech::Meta => "meta",
-            Speech::Binary => "binary",
+            Protocol::Text => "text",
+            Protocol::Meta => "meta",
+            Protocol::Binary => "binary",
         }
     }
 }
@@ -49,9 +48,9 @@ pub(crate) enum Verb<'a> {
     Touch,
 }
 
-/// A request. `exptime` is in seconds from now, 0 for never; verbs that set none ignore it.
+/// A request. `exptime` is in seconds from now, or 0 for no expiry; some verbs ignore it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct Request<'a> {
     pub(crate) verb: Verb<'a>,
     pub(crate) key: &'a str,
     pub(crate) exptime: u32,
@@ -62,9 +61,9 @@ pub(crate) enum Answer {
     Value(Vec<u8>),
     Number(u64),
     Done,
-    /// A miss, a key that is not there, or a value that is not to be stored.
+    /// The key is absent, or the verb's condition did not hold and the value was not stored.
     NotDone,
-    /// An error, in the server's words.
+    /// An error, with the server's text.
     Refused(String),
 }
 
@@ -79,48 +78,46 @@ pub(crate) fn accepted(address: &str, silence: Duration) -> Outcome<TcpStream> {
 }
 
 pub(crate) struct Wire {
-    pub(crate) speech: Speech,
+    pub(crate) protocol: Protocol,
     stream: TcpStream,
     out: Vec<u8>,
     pub(crate) input: Vec<u8>,
 }
 
 impl Wire {
-    pub(crate) fn connect(address: &str, speech: Speech) -> Outcome<Wire> {
+    pub(crate) fn connect(address: &str, protocol: Protocol) -> Outcome<Wire> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;
-        Ok(Wire { speech, stream, out: Vec::new(), input: Vec::new() })
+        Ok(Wire { protocol, stream, out: Vec::new(), input: Vec::new() })
     }
 
-    /// Sends a request and reads its answer.
-    pub(crate) fn ask(&mut self, ask: &Ask<'_>) -> Outcome<Answer> {
+    pub(crate) fn ask(&mut self, ask: &Request<'_>) -> Outcome<Answer> {
         self.out.clear();
-        match self.speech {
-            Speech::Text => text(ask, &mut self.out)?,
-            Speech::Meta => meta(ask, &mut self.out)?,
-            Speech::Binary => binary(ask, &mut self.out),
+        match self.protocol {
+            Protocol::Text => text(ask, &mut self.out)?,
+            Protocol::Meta => meta(ask, &mut self.out)?,
+            Protocol::Binary => binary(ask, &mut self.out),
         }
         self.stream.write_all(&self.out)?;
-        match self.speech {
-            Speech::Binary => self.frame(ask.verb),
+        match self.protocol {
+            Protocol::Binary => self.frame(ask.verb),
             _ => self.lines(ask),
         }
     }
 
-    /// Sends bytes without reading an answer.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Outcome<()> {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Sends a line of text, and reads the line that answers it.
+    /// Sends a line of text, and reads the line of the answer.
     pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
         self.stream.write_all(format!("{command}\r\n").as_bytes())?;
         self.read_line()
     }
 
-    /// The rows of a `stats` command; none if the server does not know it.
+    /// Returns the rows of a `stats` command, or no rows if the server does not know the command.
     pub(crate) fn stats(&mut self, command: &str) -> Outcome<Vec<(String, String)>> {
         let mut line = self.line(command)?;
         let mut rows = Vec::new();
@@ -132,16 +129,16 @@ impl Wire {
         Ok(rows)
     }
 
-    /// The number `name` among the statistics of `command`.
+    /// Returns the statistic `name` in the reply to `command`, a number.
     pub(crate) fn number(&mut self, command: &str, name: &str) -> Outcome<u64> {
         let rows = self.stats(command)?;
         match rows.iter().find(|(other, _)| other == name) {
             Some((_, value)) => Ok(value.parse()?),
-            None => fail(format!("{command} does not tell {name}")),
+            None => fail(format!("{command} does not report {name}")),
         }
     }
 
-    /// The number of this name in `stats columns`, of each column.
+    /// Returns the statistic `name` in `stats columns`, a number for each column.
     pub(crate) fn of_columns(&mut self, name: &str) -> Outcome<Vec<u64>> {
         let rows = self.stats("stats columns")?;
         let of_name = rows.iter().filter(|(row, _)| row.rsplit(':').next() == Some(name));
@@ -149,7 +146,7 @@ impl Wire {
     }
 
     /// Reads an answer of the text or meta protocol.
-    fn lines(&mut self, ask: &Ask<'_>) -> Outcome<Answer> {
+    fn lines(&mut self, ask: &Request<'_>) -> Outcome<Answer> {
         let line = self.read_line()?;
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words[..] {
@@ -157,7 +154,7 @@ impl Wire {
                 let value = self.value(bytes.parse()?)?;
                 match self.read_line()?.as_str() {
                     "END" => Answer::Value(value),
-                    more => return fail(format!("{more:?} behind the value of {key}")),
+                    more => return fail(format!("{more:?} after the value of {key}")),
                 }
             }
             ["VA", bytes, ..] => Answer::Value(self.value(bytes.parse()?)?),
@@ -204,7 +201,7 @@ impl Wire {
     fn value(&mut self, bytes: usize) -> Outcome<Vec<u8>> {
         let mut value = self.take(bytes + 2)?;
         if !value.ends_with(b"\r\n") {
-            return fail(format!("a value of {bytes} bytes does not end there"));
+            return fail(format!("a value of {bytes} bytes does not end in \\r\\n"));
         }
         value.truncate(bytes);
         Ok(value)
@@ -229,7 +226,7 @@ impl Wire {
         Ok(self.input.drain(..bytes).collect())
     }
 
-    /// Waits until more bytes have come into `input`.
+    /// Waits for more bytes, and appends them to `input`.
     pub(crate) fn receive(&mut self) -> Outcome<()> {
         let start = self.input.len();
         self.input.resize(start + READ_BYTES, 0);
@@ -242,7 +239,7 @@ impl Wire {
     }
 }
 
-fn text(ask: &Ask<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+fn text(ask: &Request<'_>, out: &mut Vec<u8>) -> Outcome<()> {
     let (key, exptime) = (ask.key, ask.exptime);
     let (name, value) = match ask.verb {
         Verb::Get => return Ok(write!(out, "get {key}\r\n")?),
@@ -260,7 +257,7 @@ fn text(ask: &Ask<'_>, out: &mut Vec<u8>) -> Outcome<()> {
     Ok(())
 }
 
-fn meta(ask: &Ask<'_>, out: &mut Vec<u8>) -> Outcome<()> {
+fn meta(ask: &Request<'_>, out: &mut Vec<u8>) -> Outcome<()> {
     let (key, exptime) = (ask.key, ask.exptime);
     let (mode, value) = match ask.verb {
         Verb::Get => return Ok(write!(out, "mg {key} v\r\n")?),
@@ -283,9 +280,9 @@ fn meta(ask: &Ask<'_>, out: &mut Vec<u8>) -> Outcome<()> {
     Ok(())
 }
 
-fn binary(ask: &Ask<'_>, out: &mut Vec<u8>) {
+fn binary(ask: &Request<'_>, out: &mut Vec<u8>) {
     let exptime = ask.exptime.to_be_bytes();
-    // Client flags, which are 0, and exptime.
+    // The extras of verbs that store: client flags, which are 0, and exptime.
     let stores = [[0; 4], exptime].concat();
     let (extras, value): (Vec<u8>, &[u8]) = match ask.verb {
         Verb::Get | Verb::Delete => (Vec::new(), b""),

@@ -1,45 +1,45 @@
-//! Bytes of memory that an item takes beyond its key and value.
+//! Bytes of memory that an item takes in addition to its key and value.
 //!
-//! Where: both servers, each started anew for each row, with room for everything.
-//! Invariant: the figure is the slope of resident bytes less payload over items. It leaves out what
-//! a server takes at its start, and has all that grows with its items. Each point has twice the
-//! items of the one before, so that a table that doubles is met in the same phase each time.
+//! Where: both servers, each restarted for each row, with room for all items.
+//! Invariant: the figure is the slope, over items, of resident bytes minus keys and values. It
+//! excludes memory that a server takes at its start, and includes all memory that grows with the
+//! items. Each point has twice the items of the preceding point, so that a table that grows by
+//! doubling is equally full at each point.
 
 use blaster::launch::Server;
 
-use crate::feeder::{Dress, Feeder, MOMENT, PLAIN};
+use crate::feeder::{Feeder, ItemFields, MOMENT, PLAIN};
 use crate::measure::launched::Launch;
 use crate::measure::report::Report;
 use crate::measure::statistics::{Median, count_of_u64, regression};
 use crate::measure::{Outcome, fail};
 use crate::sizes::Mix;
-use crate::{Options, Side};
+use crate::{Options, TestedServer};
 
-/// Points on the line.
+/// Number of points through which the line is fitted.
 const POINTS: u32 = 5;
-/// `-m` is half of this many times the payload and the worst overhead.
+/// `-m` is 3/2 of the keys and values with this overhead per item, the largest expected one.
 const ROOM_FACTOR: u64 = 3;
 const OVERHEAD_BYTES_MAX: u64 = 120;
-/// Standard errors on either side of the slope: about a 95 % interval.
+/// Number of standard errors below and above the slope: about a 95 % interval.
 const ERRORS: f64 = 2.0;
 
-/// The rows: their name, what items are stored with, and whether the server keeps CAS uniques.
-const ROWS: [(&str, Dress, bool); 6] = [
+/// The rows: name, fields of the stored items, and true if the server keeps CAS uniques.
+const ROWS: [(&str, ItemFields, bool); 6] = [
     ("plain", PLAIN, true),
-    ("exptime", Dress { client_flags: 0, exptime: 1_000_000 }, true),
-    ("flags", Dress { client_flags: 123, exptime: 0 }, true),
-    ("exptime, flags", Dress { client_flags: 123, exptime: 1_000_000 }, true),
+    ("exptime", ItemFields { client_flags: 0, exptime: 1_000_000 }, true),
+    ("flags", ItemFields { client_flags: 123, exptime: 0 }, true),
+    ("exptime, flags", ItemFields { client_flags: 123, exptime: 1_000_000 }, true),
     ("-C, plain", PLAIN, false),
-    ("-C, exptime, flags", Dress { client_flags: 123, exptime: 1_000_000 }, false),
+    ("-C, exptime, flags", ItemFields { client_flags: 123, exptime: 1_000_000 }, false),
 ];
 
-/// Measures all rows of all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     for &mix in options.mixes() {
-        for (name, dress, has_cas) in ROWS {
-            for side in &options.sides()? {
-                let line = overhead(side, mix, dress, has_cas, options)?;
-                let name = format!("overhead, {}, {name}, {}", mix.name(), side.name);
+        for (name, fields, has_cas) in ROWS {
+            for tested in &options.tested_servers()? {
+                let line = overhead(tested, mix, fields, has_cas, options)?;
+                let name = format!("overhead, {}, {name}, {}", mix.name(), tested.name);
                 report.median(&name, "bytes an item", line)?;
             }
         }
@@ -48,38 +48,38 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
 }
 
 /// Starts a server with room for this many items.
-pub(crate) fn start(side: &Side, mix: Mix, items: u64, more: &[&str]) -> Outcome<Server> {
+pub(crate) fn start(tested: &TestedServer, mix: Mix, items: u64, more: &[&str]) -> Outcome<Server> {
     let sample = 10_000.min(items);
     let mut key = Vec::new();
     let bytes: usize = (0..sample).map(|id| mix.key(id, &mut key) + mix.value_bytes(id)).sum();
     let payload_bytes = u64::try_from(bytes)? / sample * items;
     let room_bytes = (payload_bytes + items * OVERHEAD_BYTES_MAX) * ROOM_FACTOR / 2;
     let more = more.iter().map(ToString::to_string);
-    let extra: Vec<String> = side.extra.iter().cloned().chain(more).collect();
-    let (program, memory_mb) = (&side.program, u32::try_from(room_bytes >> 20)?.max(64));
+    let extra: Vec<String> = tested.extra.iter().cloned().chain(more).collect();
+    let (program, memory_mb) = (&tested.program, u32::try_from(room_bytes >> 20)?.max(64));
     Launch { program, threads: 1, memory_mb, connections: 64, extra: &extra }.start(&[])
 }
 
 fn overhead(
-    side: &Side,
+    tested: &TestedServer,
     mix: Mix,
-    dress: Dress,
+    fields: ItemFields,
     has_cas: bool,
     options: &Options,
 ) -> Outcome<Median> {
     let items = u64::from(options.items);
-    let server = start(side, mix, items, if has_cas { &[] } else { &["-C"] })?;
+    let server = start(tested, mix, items, if has_cas { &[] } else { &["-C"] })?;
     let mut feeder = Feeder::connect(&server)?;
     let (mut stored, mut payload_bytes) = (0, 0);
     let mut points = Vec::new();
     for point in (0..POINTS).rev() {
         while stored < items >> point {
-            payload_bytes += feeder.set(mix, stored, dress)?;
+            payload_bytes += feeder.set(mix, stored, fields)?;
             stored += 1;
         }
         let there = feeder.stat("curr_items")?;
         if there != stored {
-            return fail(format!("{}: {there} items of {stored} stored", side.name));
+            return fail(format!("{}: {there} items of {stored} stored", tested.name));
         }
         let resident_bytes = feeder.resident_bytes(&server, MOMENT)?;
         let beyond = count_of_u64(resident_bytes) - count_of_u64(u64::try_from(payload_bytes)?);

@@ -1,8 +1,8 @@
 //! The number of items that fit in equal memory.
 //!
 //! Where: both servers, filled until they evict.
-//! Invariant: equal memory means equal resident memory of the whole process, in the steady state of
-//! eviction; the rival's `-m` is varied until it is met.
+//! Invariant: equal memory means equal resident memory of the whole process, while the server
+//! steadily evicts; the rival's `-m` is varied until its resident memory equals the subject's.
 
 use std::time::Duration;
 
@@ -14,41 +14,40 @@ use crate::measure::launched::Launch;
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
 use crate::sizes::Mix;
-use crate::{Options, Side};
+use crate::{Options, TestedServer};
 
 /// Most values tried for the rival's `-m`.
 const ATTEMPTS_MAX: u32 = 10;
-/// Items stored between two looks at the statistics.
+/// Number of items stored between two readings of the statistics.
 const STEP_ITEMS: u64 = 20_000;
 const MEGABYTE: u64 = 1 << 20;
 
-/// The state of a full server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Full {
+pub(crate) struct FullServer {
     pub(crate) memory_mb: u32,
     pub(crate) items: u64,
     pub(crate) resident_bytes: u64,
 }
 
-/// A server's memory: names and bytes, from its statistics; and the mean length of key and value.
+/// A server's memory statistics, by name, in bytes; and the mean length of an item's key and value.
 pub(crate) struct Account {
     rows: Vec<(String, u64)>,
     payload_bytes: f64,
 }
 
-pub(crate) fn start(side: &Side, memory_mb: u32) -> Outcome<Server> {
-    let Side { program, extra, .. } = side;
+pub(crate) fn start(tested: &TestedServer, memory_mb: u32) -> Outcome<Server> {
+    let TestedServer { program, extra, .. } = tested;
     Launch { program, threads: 1, memory_mb, connections: 64, extra }.start(&[])
 }
 
 /// Stores new keys until the server has evicted as many items as it holds.
 pub(crate) fn fill(
-    side: &Side,
+    tested: &TestedServer,
     mix: Mix,
     memory_mb: u32,
     settle: Duration,
-) -> Outcome<(Full, Account)> {
-    let server = start(side, memory_mb)?;
+) -> Outcome<(FullServer, Account)> {
+    let server = start(tested, memory_mb)?;
     let mut feeder = Feeder::connect(&server)?;
     let mut next = 0;
     loop {
@@ -68,21 +67,21 @@ pub(crate) fn fill(
             let payload_bytes = u64::try_from(kept.map(payload).sum::<usize>())?;
             let payload_bytes = count_of_u64(payload_bytes) / count_of_u64(items);
             let account = Account { rows: feeder.memory()?, payload_bytes };
-            return Ok((Full { memory_mb, items, resident_bytes }, account));
+            return Ok((FullServer { memory_mb, items, resident_bytes }, account));
         }
     }
 }
 
-/// Fills the subject with the options' `-m`, and the rival with the `-m` that makes it as large.
-pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([Full; 2], Account)> {
-    let [subject, rival] = options.sides()?;
+/// Fills the subject at the options' `-m`, and the rival at an `-m` with equal resident memory.
+pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([FullServer; 2], Account)> {
+    let [subject, rival] = options.tested_servers()?;
     let (ours, account) = fill(&subject, mix, options.memory_mb(), options.settle())?;
     let (mut theirs, _) = fill(&rival, mix, options.memory_mb(), options.settle())?;
     let mut best = theirs;
-    let off = |full: &Full| full.resident_bytes.abs_diff(ours.resident_bytes);
+    let off = |full: &FullServer| full.resident_bytes.abs_diff(ours.resident_bytes);
     let mut tried = vec![theirs.memory_mb];
     for _ in 0..ATTEMPTS_MAX {
-        // A megabyte more of `-m` is about a megabyte more of resident memory.
+        // One more megabyte of `-m` means about one more megabyte of resident memory.
         let step = off(&theirs).div_ceil(MEGABYTE).max(1);
         let step = u32::try_from(step)?;
         let memory_mb = match theirs.resident_bytes > ours.resident_bytes {
@@ -101,8 +100,8 @@ pub(crate) fn matched(mix: Mix, options: &Options) -> Outcome<([Full; 2], Accoun
     Ok(([ours, best], account))
 }
 
-/// Shows where each byte of the subject's memory is.
-fn say_account(mix: Mix, full: Full, account: &Account) -> Outcome<()> {
+/// Shows how the subject's memory is used.
+fn say_account(mix: Mix, full: FullServer, account: &Account) -> Outcome<()> {
     let Account { rows, payload_bytes } = account;
     let items = count_of_u64(full.items);
     let all = count_of_u64(full.resident_bytes);
@@ -133,7 +132,6 @@ fn say_account(mix: Mix, full: Full, account: &Account) -> Outcome<()> {
     Ok(())
 }
 
-/// Measures both servers, for all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     for &mix in options.mixes() {
         let ([ours, theirs], account) = matched(mix, options)?;
@@ -151,7 +149,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         report.figure(&format!("resident memory, {}", mix.name()), "x the rival's", resident)?;
         let items = count_of_u64(ours.items) / count_of_u64(theirs.items);
         report.figure(&format!("items, {}", mix.name()), "x the rival's", items)?;
-        // The rival's memory comes in steps of a megabyte; the ratio corrects for the rest.
+        // The rival's memory varies in steps of a megabyte; the ratio corrects for the difference.
         let name = format!("items a resident byte, {}", mix.name());
         report.figure(&name, "x the rival's", items / resident)?;
     }

@@ -1,7 +1,8 @@
-//! A connection that stores and looks up items as fast as the server answers, text protocol.
+//! A connection that stores and looks up items as fast as the server answers, by the text protocol.
 //!
 //! Where: between this program and a server under test.
-//! Invariant: everything sent is executed before a figure is read: `settle` awaits a last answer.
+//! Invariant: all sent requests are executed before a figure is read; `settle` waits for an answer
+//! to a last request.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -10,33 +11,32 @@ use std::time::{Duration, Instant};
 use blaster::launch::Server;
 
 use crate::measure::launched::{bytes_to_be_huge, resident_bytes};
-use crate::measure::wire::{Speech, Wire};
+use crate::measure::wire::{Protocol, Wire};
 use crate::measure::{Outcome, fail};
 use crate::sizes::{Mix, VALUE_BYTES_MAX};
 
 /// Bytes gathered before they are sent.
 const SEND_BYTES: usize = 64 << 10;
-/// Time between two looks at a server that is settling.
+/// Time between two readings of a server's state while it settles.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// Memory that has not changed for this time has settled, but for huge pages: a server at rest has
-/// by then given back what it took ahead of need.
+/// Memory that has not changed for this time has settled, except for huge pages. A server at rest
+/// has then given back the memory that it took ahead of need.
 pub(crate) const MOMENT: Duration = Duration::from_millis(2500);
-/// Most bytes that may remain in small pages: the ends of mappings.
+/// Most bytes that may remain in small pages, at the ends of mappings.
 const TO_BE_HUGE_MAX: u64 = 8 << 20;
-/// A bucket of memcached's table: one pointer. (Our table has as many bytes per item.)
+/// Size of a bucket of memcached's table, one pointer. (Our table has as many bytes per item.)
 const BUCKET_BYTES: u64 = 8;
 /// Longest wait for a server to settle.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
 /// The client flags and exptime of each item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dress {
+pub(crate) struct ItemFields {
     pub(crate) client_flags: u32,
     pub(crate) exptime: u32,
 }
 
-/// No flags, no exptime.
-pub(crate) const PLAIN: Dress = Dress { client_flags: 0, exptime: 0 };
+pub(crate) const PLAIN: ItemFields = ItemFields { client_flags: 0, exptime: 0 };
 
 pub(crate) struct Feeder {
     wire: Wire,
@@ -47,18 +47,18 @@ pub(crate) struct Feeder {
 impl Feeder {
     pub(crate) fn connect(server: &Server) -> Outcome<Feeder> {
         Ok(Feeder {
-            wire: Wire::connect(&server.target, Speech::Text)?,
+            wire: Wire::connect(&server.target, Protocol::Text)?,
             out: Vec::with_capacity(2 * SEND_BYTES),
             value: vec![b'v'; VALUE_BYTES_MAX],
         })
     }
 
     /// Stores item `id`. Returns the bytes of its key and value.
-    pub(crate) fn set(&mut self, mix: Mix, id: u64, dress: Dress) -> Outcome<usize> {
+    pub(crate) fn set(&mut self, mix: Mix, id: u64, fields: ItemFields) -> Outcome<usize> {
         let value_bytes = mix.value_bytes(id);
         self.out.extend_from_slice(b"set ");
         let key_bytes = mix.key(id, &mut self.out);
-        let Dress { client_flags, exptime } = dress;
+        let ItemFields { client_flags, exptime } = fields;
         writeln!(self.out, " {client_flags} {exptime} {value_bytes} noreply\r")?;
         self.out.extend_from_slice(&self.value[..value_bytes]);
         self.out.extend_from_slice(b"\r\n");
@@ -68,7 +68,7 @@ impl Feeder {
         Ok(key_bytes + value_bytes)
     }
 
-    /// Stores item `id` with `value_bytes` bytes, in quiet mode: only an error is answered.
+    /// Stores item `id` with `value_bytes` bytes, in quiet mode: the server answers only an error.
     pub(crate) fn meta_set(&mut self, id: u64, value_bytes: usize) -> Outcome<()> {
         let value_bytes_max = self.value.len().max(value_bytes);
         self.value.resize(value_bytes_max, b'v');
@@ -78,14 +78,14 @@ impl Feeder {
         if self.out.len() >= SEND_BYTES { self.send() } else { Ok(()) }
     }
 
-    /// Sends `command`. Returns the line that answers it.
+    /// Sends `command`. Returns the line of the answer.
     pub(crate) fn line(&mut self, command: &str) -> Outcome<String> {
         self.settle()?;
         self.wire.line(command)
     }
 
-    /// Looks up the items `ids`, a few hundred at most so that neither side blocks on the other,
-    /// and appends those that miss to `missing`.
+    /// Looks up the items `ids`, and appends those that miss to `missing`. There may be at most a
+    /// few hundred `ids`; with more, client and server could wait for each other.
     pub(crate) fn get(&mut self, mix: Mix, ids: &[u64], missing: &mut Vec<u64>) -> Outcome<()> {
         for &id in ids {
             self.out.extend_from_slice(b"mg ");
@@ -104,7 +104,12 @@ impl Feeder {
                 match (line, id) {
                     (b"EN", Some(id)) => missing.push(id),
                     (_, Some(id)) => check(line, mix, id)?,
-                    _ => return fail(format!("to mg: {}", String::from_utf8_lossy(line))),
+                    _ => {
+                        return fail(format!(
+                            "the answer to mg is {}",
+                            String::from_utf8_lossy(line)
+                        ));
+                    }
                 }
                 answered += 1;
             }
@@ -113,19 +118,18 @@ impl Feeder {
         Ok(())
     }
 
-    /// Sends the gathered bytes.
     pub(crate) fn send(&mut self) -> Outcome<()> {
         self.wire.send(&self.out)?;
         self.out.clear();
         Ok(())
     }
 
-    /// Waits until everything sent has been executed.
+    /// Waits until the server has executed all requests sent.
     pub(crate) fn settle(&mut self) -> Outcome<()> {
         self.send()?;
         match self.wire.line("mn")?.as_str() {
             "MN" => Ok(()),
-            said => fail(format!("the server refused something: {said:.200}")),
+            said => fail(format!("the server refused a request: {said:.200}")),
         }
     }
 
@@ -134,14 +138,14 @@ impl Feeder {
         Ok(self.wire.stats("stats")?.into_iter().collect())
     }
 
-    /// The server's memory statistics, in order; none if it is memcached.
+    /// The server's memory statistics, in order; memcached has none.
     pub(crate) fn memory(&mut self) -> Outcome<Vec<(String, u64)>> {
         self.settle()?;
         let rows = self.wire.stats("stats memory")?;
         Ok(rows.into_iter().filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect())
     }
 
-    /// One of the statistics, a whole number.
+    /// Returns a statistic that is a whole number.
     pub(crate) fn stat(&mut self, name: &str) -> Outcome<u64> {
         let stats = self.stats()?;
         match stats.get(name).map(|value| value.parse::<u64>()) {
@@ -150,8 +154,9 @@ impl Feeder {
         }
     }
 
-    /// The resident bytes of `server`, once they have settled: unchanged for `MOMENT`, its table as
-    /// wide as its items ask for, and huge pages in place (awaited for `settle` at most).
+    /// Waits until the memory of `server` has settled: no change for `MOMENT`, a table as wide as
+    /// the items require, and huge pages in place (for which it waits at most `settle`). Returns
+    /// the resident bytes.
     pub(crate) fn resident_bytes(&mut self, server: &Server, settle: Duration) -> Outcome<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);
@@ -168,16 +173,16 @@ impl Feeder {
     }
 }
 
-/// True if a server's table is being widened, or is about to be. memcached doubles it at one and a
-/// half items per bucket, but checks only once a second: after a fast fill the table is several
-/// times too narrow at first.
+/// True if a server is widening its table, or is about to. memcached doubles the table at one and a
+/// half items per bucket, but checks this only once a second. After a fast fill its table is
+/// therefore several times too narrow at first.
 fn is_to_widen(stats: &HashMap<String, String>) -> bool {
     let number = |name| stats.get(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
     let buckets = number("hash_bytes") / BUCKET_BYTES;
     number("hash_is_expanding") == 1 || number("curr_items") > buckets * 3 / 2
 }
 
-/// Fails if this is not the answer to a hit on item `id`.
+/// Fails if `line` is not the answer to a hit on item `id`.
 fn check(line: &[u8], mix: Mix, id: u64) -> Outcome<()> {
     let due = format!("HD s{}", mix.value_bytes(id));
     if line == due.as_bytes() {

@@ -1,10 +1,10 @@
 //! Resident memory of both servers with the same items, at fills between two doublings.
 //!
-//! Where: both servers, each filled once, with room for everything.
-//! Invariant: each fill is `2^(1/8)` times the one before, so that eight cover a doubling: tables
-//! that grow by doubling are met in eight phases. A fill's figure is the rival's resident bytes
-//! over the subject's. It includes what each takes at its start, which weighs more on the smaller
-//! one.
+//! Where: both servers, each filled once, with room for all items.
+//! Invariant: each fill is `2^(1/8)` times the preceding one, so that eight fills cover a doubling;
+//! a table that grows by doubling is measured at eight degrees of fullness. A fill's figure is the
+//! rival's resident bytes over the subject's. The figure includes memory taken at the start, which
+//! weighs more on the smaller server.
 
 use crate::density::start;
 use crate::feeder::{Feeder, PLAIN};
@@ -12,16 +12,15 @@ use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
 use crate::sizes::Mix;
-use crate::{Options, Side};
+use crate::{Options, TestedServer};
 
-/// Fills per doubling.
+/// Number of fills per doubling.
 const FILLS: u32 = 8;
 
-/// Measures all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
-    let sides = options.sides()?;
+    let tested_servers = options.tested_servers()?;
     for &mix in options.mixes() {
-        let [ours, theirs] = [0, 1].map(|side| filled(&sides[side], mix, options));
+        let [ours, theirs] = [0, 1].map(|index| filled(&tested_servers[index], mix, options));
         let mut worst = f64::INFINITY;
         for (ours, theirs) in ours?.into_iter().zip(theirs?) {
             let items = count_of_u64(ours.items);
@@ -49,9 +48,9 @@ struct Fill {
     resident_bytes: u64,
 }
 
-/// Measures a server of this side at each fill.
-fn filled(side: &Side, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
-    let server = start(side, mix, options.items.into(), &[])?;
+/// Measures a server at each fill.
+fn filled(tested: &TestedServer, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
+    let server = start(tested, mix, options.items.into(), &[])?;
     let mut feeder = Feeder::connect(&server)?;
     let (mut stored, mut fills) = (0, Vec::new());
     for fill in 0..FILLS {
@@ -62,7 +61,7 @@ fn filled(side: &Side, mix: Mix, options: &Options) -> Outcome<Vec<Fill>> {
         }
         let there = feeder.stat("curr_items")?;
         if there != stored {
-            return fail(format!("{}: {there} items of {stored} stored", side.name));
+            return fail(format!("{}: {there} items of {stored} stored", tested.name));
         }
         let resident_bytes = feeder.resident_bytes(&server, options.settle())?;
         fills.push(Fill { items, resident_bytes });

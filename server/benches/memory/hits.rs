@@ -1,9 +1,9 @@
-//! Misses of the live server and of live memcached, of equal size, on a recorded order of keys.
+//! Misses of hypostyle and of memcached with equal resident memory, on a recorded order of keys.
 //!
-//! Where: a trace of key numbers is replayed through a socket; each miss is stored.
-//! Invariant: both servers get the same requests in the same order. A trace with few keys becomes
-//! one with many: each number stands for `k` keys, requested one after the other. The distance
-//! between two requests of a key then grows `k`-fold, as the keys do, so the hit ratio at a given
+//! Where: a trace of key numbers is replayed through a socket; each key that misses is stored.
+//! Invariant: both servers get the same requests in the same order. A trace with few keys is
+//! extended: each number stands for `k` keys, requested one after the other. The number of keys and
+//! the distance between two requests of a key both grow `k`-fold, so that the hit ratio at a given
 //! share of the keys stays the same.
 
 use std::collections::HashSet;
@@ -11,27 +11,24 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::equal::{self, Full};
+use crate::equal::{self, FullServer};
 use crate::feeder::{Feeder, MOMENT, PLAIN};
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
 use crate::sizes::Mix;
-use crate::{Options, Side};
+use crate::{Options, TestedServer};
 
-/// Requests in flight.
 const IN_FLIGHT: usize = 512;
 /// Requests between two lines of progress.
 const SHOWN_REQUESTS: u64 = 50_000_000;
 const MEGABYTE: u64 = 1 << 20;
 
-/// A sequence of key numbers.
 struct Trace {
     ids: Vec<u32>,
     distinct: u64,
 }
 
-/// The outcome of a replay.
 struct Replay {
     requests: u64,
     misses: u64,
@@ -39,7 +36,6 @@ struct Replay {
     resident_bytes: u64,
 }
 
-/// Measures all traces with all mixes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     if options.traces.is_empty() {
         return fail("hits: give --trace PATH; see --help".to_owned());
@@ -64,23 +60,23 @@ fn compare(
     name: &str,
     trace: &Trace,
     mix: Mix,
-    sizes: [Full; 2],
+    sizes: [FullServer; 2],
     options: &Options,
     report: &mut Report,
 ) -> Outcome<f64> {
-    // The copies of each number, with which the rival holds `part` of all keys.
+    // Number of keys for which each number stands, so that the rival holds `part` of all keys.
     let [_, theirs] = sizes;
     let keys = count_of_u64(theirs.items) / options.part;
     let copies = whole_part(keys / count_of_u64(trace.distinct)).max(1);
-    // A short trace becomes a long one: 5 million requests for 76,000 keys become 340 million for 5
-    // million keys, of which 64 MiB hold a tenth.
+    // For example, 5 million requests for 76,000 keys become 340 million requests for 5 million
+    // keys, a tenth of which fits 64 MiB.
     say(&format!("  {name}: {} requests of each server\n", trace.requests(copies)))?;
     let mut replays = Vec::new();
-    for (side, full) in options.sides()?.iter().zip(sizes) {
-        let replay = replay(side, full, trace, copies, mix)?;
+    for (tested, full) in options.tested_servers()?.iter().zip(sizes) {
+        let replay = replay(tested, full, trace, copies, mix)?;
         say(&format!(
             "  {name}: {:<8} -m {:>5} {:>6.1} MiB resident, {} items of {}, {} misses of {}\n",
-            side.name,
+            tested.name,
             full.memory_mb,
             count_of_u64(replay.resident_bytes) / count_of_u64(MEGABYTE),
             replay.items,
@@ -90,7 +86,7 @@ fn compare(
         ))?;
         replays.push(replay);
     }
-    let [ours, theirs] = replays.as_slice() else { return fail("two servers".to_owned()) };
+    let [ours, theirs] = replays.as_slice() else { return fail("not two servers".to_owned()) };
     let part = |replay: &Replay| count_of_u64(replay.misses) / count_of_u64(replay.requests);
     report.figure(&format!("{name}: miss ratio, subject"), "", part(ours))?;
     report.figure(&format!("{name}: miss ratio, rival"), "", part(theirs))?;
@@ -101,42 +97,48 @@ fn compare(
     Ok(fewer)
 }
 
-fn replay(side: &Side, full: Full, trace: &Trace, copies: u64, mix: Mix) -> Outcome<Replay> {
-    let server = equal::start(side, full.memory_mb)?;
+fn replay(
+    tested: &TestedServer,
+    full: FullServer,
+    trace: &Trace,
+    copies: u64,
+    mix: Mix,
+) -> Outcome<Replay> {
+    let server = equal::start(tested, full.memory_mb)?;
     let mut feeder = Feeder::connect(&server)?;
-    let (mut asked, mut missing) = (Vec::new(), Vec::new());
+    let (mut batch, mut missing) = (Vec::new(), Vec::new());
     let mut among = HashSet::new();
     let (mut requests, mut misses) = (0, 0);
-    let mut ask = |asked: &mut Vec<u64>, among: &mut HashSet<u32>| -> Outcome<()> {
-        feeder.get(mix, asked, &mut missing)?;
+    let mut ask = |batch: &mut Vec<u64>, among: &mut HashSet<u32>| -> Outcome<()> {
+        feeder.get(mix, batch, &mut missing)?;
         for &id in &missing {
             feeder.set(mix, id, PLAIN)?;
         }
         let before: u64 = requests;
-        requests += u64::try_from(asked.len())?;
+        requests += u64::try_from(batch.len())?;
         if before / SHOWN_REQUESTS != requests / SHOWN_REQUESTS {
-            say(&format!("    {} {requests} requests, {misses} misses\n", side.name))?;
+            say(&format!("    {} {requests} requests, {misses} misses\n", tested.name))?;
         }
         misses += u64::try_from(missing.len())?;
         missing.clear();
-        asked.clear();
+        batch.clear();
         among.clear();
         Ok(())
     };
     for &id in &trace.ids {
-        // A number asked for twice in one batch would miss twice.
+        // A number that occurred twice in one batch would miss twice.
         if !among.insert(id) {
-            ask(&mut asked, &mut among)?;
+            ask(&mut batch, &mut among)?;
             among.insert(id);
         }
         for copy in 0..copies {
-            asked.push(u64::from(id) * copies + copy);
-            if asked.len() == IN_FLIGHT {
-                ask(&mut asked, &mut among)?;
+            batch.push(u64::from(id) * copies + copy);
+            if batch.len() == IN_FLIGHT {
+                ask(&mut batch, &mut among)?;
             }
         }
     }
-    ask(&mut asked, &mut among)?;
+    ask(&mut batch, &mut among)?;
     let items = feeder.stat("curr_items")?;
     let resident_bytes = feeder.resident_bytes(&server, MOMENT)?;
     Ok(Replay { requests, misses, items, resident_bytes })
@@ -148,7 +150,7 @@ impl Trace {
         copies.saturating_mul(u64::try_from(self.ids.len()).unwrap_or(u64::MAX))
     }
 
-    /// Reads little-endian numbers of 32 bits, compressed by zstd if the file's name says so.
+    /// Reads little-endian numbers of 32 bits, compressed by zstd if the path ends in `.zst`.
     fn read(path: &Path, requests_max: Option<u32>) -> Outcome<Trace> {
         let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut bytes = Vec::new();

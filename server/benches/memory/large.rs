@@ -1,9 +1,9 @@
-//! Short and very long values mixed, more than fits in memory; then a much lower limit while the
-//! server serves; then a flush.
+//! Short and very long values mixed, more than fit in memory; then a much lower limit while the
+//! server answers requests; then a flush.
 //!
-//! Where: one server, which is compared with none.
-//! Invariant: the run fails at the first refused value, if resident memory exceeds what `-m`
-//! promises, or before the machine itself runs short.
+//! Where: the subject alone, without a rival.
+//! Invariant: the run fails at the first refused value, if resident memory exceeds its bound by
+//! `-m`, or if less than `AVAILABLE_BYTES_MIN` of the machine's memory remain available.
 
 use std::time::Instant;
 
@@ -15,44 +15,44 @@ use crate::measure::launched::{available_bytes, resident_bytes};
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
-use crate::{Options, Side};
+use crate::{Options, TestedServer};
 use testing::random::hash;
 
 const SHORT_BYTES: usize = 100;
-/// With its head this is an item of almost a megabyte, the default of `-I`.
+/// Length of a long value. The item is almost as long as `-I` allows by default, a megabyte.
 const LONG_BYTES: usize = (1 << 20) - 512;
-/// Bytes to write, heads included, as a multiple of the memory.
+/// Bytes to write, `HEAD_BYTES` included, as a multiple of the memory limit.
 const PASSES: f64 = 1.3;
-/// About the bytes of an item beyond its value.
+/// Approximate bytes of an item in addition to its value.
 const HEAD_BYTES: usize = 40;
-/// Sets between two looks at the server and the machine.
+/// Number of sets between two checks of memory.
 const STEP_SETS: u64 = 50_000;
 /// Resident memory may exceed the limit by this share or by these bytes, whichever is more.
 const BEYOND_PART: f64 = 0.03;
 const BEYOND_BYTES: u64 = 8 << 20;
 /// Memory that must stay available on the machine.
 const AVAILABLE_BYTES_MIN: u64 = 3 << 30;
-/// The lowest limit that may be asked for.
+/// Least value of the lower limit.
 const DOWN_MB_MIN: u32 = 8;
 const MEGABYTE: u64 = 1 << 20;
 const SALT: u64 = 3;
 
 /// A server filled by this test, and the connection to it.
-struct Filled {
+struct FilledServer {
     server: Server,
     feeder: Feeder,
 }
 
-/// Runs all three parts.
+/// Fills a server, lowers its limit, and flushes it.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
-    let [subject, _] = options.sides()?;
+    let [subject, _] = options.tested_servers()?;
     let mut filled = fill(&subject, options, report)?;
     shrink(&mut filled, options, report)?;
     flush(&mut filled, report)
 }
 
-fn fill(side: &Side, options: &Options, report: &mut Report) -> Outcome<Filled> {
-    let server = start(side, options.memory_mb())?;
+fn fill(tested: &TestedServer, options: &Options, report: &mut Report) -> Outcome<FilledServer> {
+    let server = start(tested, options.memory_mb())?;
     let mut feeder = Feeder::connect(&server)?;
     let limit_bytes = u64::from(options.memory_mb()) * MEGABYTE;
     let is_long = |id: u64| hash(id, SALT).is_multiple_of(u64::from(options.one_in));
@@ -79,11 +79,11 @@ fn fill(side: &Side, options: &Options, report: &mut Report) -> Outcome<Filled> 
     report.figure("bytes of items", "of the limit", live)?;
     let resident = count_of_u64(most_bytes) / count_of_u64(limit_bytes);
     report.figure("resident memory at most", "of the limit", resident)?;
-    Ok(Filled { server, feeder })
+    Ok(FilledServer { server, feeder })
 }
 
-fn shrink(filled: &mut Filled, options: &Options, report: &mut Report) -> Outcome<()> {
-    let Filled { server, feeder } = filled;
+fn shrink(filled: &mut FilledServer, options: &Options, report: &mut Report) -> Outcome<()> {
+    let FilledServer { server, feeder } = filled;
     let megabytes = options.down_mb.unwrap_or(options.memory_mb() / 4).max(DOWN_MB_MIN);
     if megabytes >= options.memory_mb() {
         return say("  too little memory for a lower limit\n");
@@ -97,28 +97,28 @@ fn shrink(filled: &mut Filled, options: &Options, report: &mut Report) -> Outcom
     }
     let mut slowest = 0.0_f64;
     while within(resident_bytes(server)?, limit_bytes).is_err() {
-        let asked = Instant::now();
+        let sent = Instant::now();
         feeder.settle()?;
-        slowest = slowest.max(asked.elapsed().as_secs_f64());
+        slowest = slowest.max(sent.elapsed().as_secs_f64());
         std::thread::sleep(LOOK);
         if begin.elapsed().as_secs() > u64::from(options.seconds_max) {
-            return fail(format!("{} bytes are still there", resident_bytes(server)?));
+            return fail(format!("{} bytes are still resident", resident_bytes(server)?));
         }
     }
-    report.figure("a lower limit is kept after", "s", begin.elapsed().as_secs_f64())?;
-    report.figure("slowest answer meanwhile", "ms", 1000.0 * slowest)?;
+    report.figure("time until the lower limit is kept", "s", begin.elapsed().as_secs_f64())?;
+    report.figure("slowest answer in this time", "ms", 1000.0 * slowest)?;
     let resident = feeder.resident_bytes(server, MOMENT)?;
     let resident = count_of_u64(resident) / count_of_u64(limit_bytes);
-    report.figure("resident memory then", "of the limit", resident)?;
+    report.figure("resident memory afterwards", "of the limit", resident)?;
     let live = count_of_u64(feeder.stat("bytes")?) / count_of_u64(limit_bytes);
-    report.figure("bytes of items then", "of the limit", live)?;
+    report.figure("bytes of items afterwards", "of the limit", live)?;
     report.figure("items before", "", count_of_u64(items))?;
     let evicted = feeder.stat("evictions")? - evictions;
-    report.figure("items evicted for it", "", count_of_u64(evicted))
+    report.figure("items evicted for the lower limit", "", count_of_u64(evicted))
 }
 
-fn flush(filled: &mut Filled, report: &mut Report) -> Outcome<()> {
-    let Filled { feeder, .. } = filled;
+fn flush(filled: &mut FilledServer, report: &mut Report) -> Outcome<()> {
+    let FilledServer { feeder, .. } = filled;
     let begin = Instant::now();
     let said = feeder.line("flush_all")?;
     if said != "OK" {
@@ -127,14 +127,14 @@ fn flush(filled: &mut Filled, report: &mut Report) -> Outcome<()> {
     while feeder.stat("curr_items")? > 0 {
         std::thread::sleep(LOOK);
     }
-    report.figure("all flushed items are gone after", "s", begin.elapsed().as_secs_f64())
+    report.figure("time until all flushed items are freed", "s", begin.elapsed().as_secs_f64())
 }
 
-/// Fails if resident memory exceeds the limit, or if the machine runs short.
+/// Fails if resident memory exceeds the limit too far, or if the machine runs short of memory.
 fn within(resident_bytes: u64, limit_bytes: u64) -> Outcome<()> {
     let available_bytes = available_bytes()?;
     if available_bytes < AVAILABLE_BYTES_MIN {
-        return fail(format!("the machine has only {available_bytes} bytes left"));
+        return fail(format!("the machine has only {available_bytes} bytes available"));
     }
     let beyond = BEYOND_PART * count_of_u64(limit_bytes);
     let most = count_of_u64(limit_bytes) + beyond.max(count_of_u64(BEYOND_BYTES));

@@ -1,6 +1,6 @@
-//! Memory per item, and items and misses at equal memory, of hypostyle and memcached, both live.
+//! Memory per item, and items and misses at equal memory, of hypostyle and memcached.
 //!
-//! Where: outside the cache; it starts both servers and stores into them.
+//! Where: outside the cache; the program starts both servers and sends them requests.
 //! Invariant: memory is resident memory of the whole process, as the system counts it.
 
 mod density;
@@ -23,22 +23,23 @@ use measure::report::Report;
 use measure::{Outcome, real};
 use sizes::Mix;
 
-/// Resident memory of hypostyle against memcached, which MEMCACHED= names, or the first on PATH.
+/// Resident memory of hypostyle against memcached: the program that MEMCACHED= names, or the first
+/// memcached on PATH.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
-    what: What,
+    what: Experiment,
     /// Lengths of keys and values (default: all three; hits: 20/20 and etc)
     #[arg(long = "mix", value_enum, value_delimiter = ',')]
     named_mixes: Vec<Mix>,
-    /// density: items stored, in 5 steps that double; fills: the eight are from half of it on,
-    /// each 2^(1/8) times the one before
+    /// density: items at the last of 5 points, each twice the one before; fills: twice the items of
+    /// the first of eight fills, each 2^(1/8) times the one before
     #[arg(long, default_value_t = 2_222_976)]
     pub(crate) items: u32,
-    /// -m of the subject (default 128; hits: 64; overwrite: 256); large: 2 to what the machine has
+    /// -m of the subject (default 128; hits: 64; overwrite: 256)
     #[arg(long = "memory-mb", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     named_memory_mb: Option<u32>,
-    /// fills, items, hits: waits at most this many seconds for huge pages, where the system is to
-    /// put them: khugepaged takes 16 MiB every 10 seconds, of all processes
+    /// fills, items, hits: longest wait for the system to form huge pages, in seconds; khugepaged
+    /// scans 16 MiB every 10 seconds, over all processes
     #[arg(long = "settle", default_value = "300", value_parser = real(0.0, 600.0))]
     settle_seconds: f64,
     /// hits: key numbers, u32 little-endian; zstd if the name ends in .zst
@@ -47,24 +48,24 @@ pub(crate) struct Options {
     /// hits: only this many requests of each trace
     #[arg(long)]
     pub(crate) requests: Option<u32>,
-    /// hits: share of all keys that the rival holds; each number of the trace becomes as many keys
-    /// as that takes
+    /// hits: share of all keys that the rival holds; each number of the trace stands for as many
+    /// keys as this requires
     #[arg(long, default_value = "0.1", value_parser = real(0.0001, 1.0))]
     pub(crate) part: f64,
-    /// large: one value in this number is of 1 MiB
+    /// large: one value in this number is 1 MiB long
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) one_in: u32,
-    /// overwrite: megabytes of values
+    /// overwrite: total length of the values, in megabytes
     #[arg(long, default_value_t = 78, value_parser = clap::value_parser!(u32).range(1..=4095))]
     pub(crate) live_mb: u32,
-    /// overwrite: their mean length; they differ by an eighth
+    /// overwrite: mean length of the values, which vary by up to an eighth
     #[arg(long, default_value_t = 16 << 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=900_000))]
     pub(crate) value_bytes: u32,
-    /// large: the lower limit (default: a quarter)
+    /// large: the lower limit (default: a quarter of -m)
     #[arg(long)]
     pub(crate) down_mb: Option<u32>,
-    /// large: the limit must be kept after this many seconds
+    /// large: time within which the server must comply with the lower limit, in seconds
     #[arg(long, default_value_t = 120)]
     pub(crate) seconds_max: u32,
     /// Measure this server instead of hypostyle
@@ -76,36 +77,35 @@ pub(crate) struct Options {
     /// Further arguments of memcached
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     rival_args: String,
-    /// The result as JSON too
+    /// Also write the result to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum What {
-    /// Bytes an item takes beyond key and value: the slope of resident memory over items; with and
-    /// without exptime, client flags and CAS uniques
+enum Experiment {
+    /// Bytes of an item in addition to key and value: the slope of resident memory over items, with
+    /// and without exptime, client flags and CAS uniques
     Density,
-    /// Resident memory with the same items, all of it, at eight fills between two doublings: what
-    /// it comes to for an item, and the worst fill for the subject
+    /// Resident memory per item with the same items in both servers, at eight fills between two
+    /// doublings, and the worst fill for the subject
     Fills,
-    /// Items held at equal resident memory, after all memory was replaced once; and where each byte
-    /// of the subject's is
+    /// Items held at equal resident memory, after as many evictions as items; and the parts of the
+    /// subject's memory
     Items,
-    /// Misses at equal resident memory, with a real order of keys: what misses is stored; lengths
-    /// of keys and values are drawn from a hash of the key's number
+    /// Misses at equal resident memory, with a recorded order of keys; a key that misses is stored.
+    /// The lengths of a key and its value are drawn from a hash of the key's number
     Hits,
-    /// One server alone: values of 100 B and of 1 MiB past what its memory holds, then
-    /// cache_memlimit to less, then flush_all; fails at the first refused value, at too much
-    /// resident memory, and where less than 3 GiB remain to the machine
+    /// The subject alone: more values of 100 B and 1 MiB than fit, then a lower cache_memlimit,
+    /// then flush_all. Fails at the first refused value, at too much resident memory, and if less
+    /// than 3 GiB of the machine's memory remain available
     Large,
-    /// Values that fit, each overwritten ten times in no order: resident memory, CPU time and page
-    /// faults a SET
+    /// Values that fit, each overwritten ten times on average, at random: resident memory, CPU time
+    /// and page faults per SET
     Overwrite,
 }
 
-/// One of the two servers.
-pub(crate) struct Side {
+pub(crate) struct TestedServer {
     pub(crate) name: &'static str,
     pub(crate) program: PathBuf,
     pub(crate) extra: Vec<String>,
@@ -113,30 +113,29 @@ pub(crate) struct Side {
 
 impl Options {
     /// Returns the subject and the rival.
-    pub(crate) fn sides(&self) -> Outcome<[Side; 2]> {
-        let side = |name, program, extra: &str| {
+    pub(crate) fn tested_servers(&self) -> Outcome<[TestedServer; 2]> {
+        let tested = |name, program, extra: &str| {
             let extra = extra.split_whitespace().map(str::to_owned).collect();
-            Side { name, program, extra }
+            TestedServer { name, program, extra }
         };
         let program = subject(self.subject.as_ref())?;
-        let subject = side("subject", program, &self.subject_args);
-        Ok([subject, side("rival", memcached(), &self.rival_args)])
+        let subject = tested("subject", program, &self.subject_args);
+        Ok([subject, tested("rival", memcached(), &self.rival_args)])
     }
 
     /// The mixes of key and value lengths.
     pub(crate) fn mixes(&self) -> &[Mix] {
         match (self.what, self.named_mixes.as_slice()) {
-            (What::Hits, []) => &[Mix::Small, Mix::Etc],
+            (Experiment::Hits, []) => &[Mix::Small, Mix::Etc],
             (_, []) => &[Mix::Small, Mix::Varied, Mix::Etc],
             (_, named) => named,
         }
     }
 
-    /// `-m` of the subject.
     pub(crate) fn memory_mb(&self) -> u32 {
         self.named_memory_mb.unwrap_or(match self.what {
-            What::Hits => 64,
-            What::Overwrite => 256,
+            Experiment::Hits => 64,
+            Experiment::Overwrite => 256,
             _ => 128,
         })
     }
@@ -153,18 +152,18 @@ fn main() -> ExitCode {
 
 fn run(options: Options) -> Outcome<()> {
     let mut report = Report::new();
-    for side in &options.sides()? {
-        let version = version_of(&side.program)?;
-        report.fact(side.name, format!("{version} {}", side.extra.join(" ")));
+    for tested in &options.tested_servers()? {
+        let version = version_of(&tested.program)?;
+        report.fact(tested.name, format!("{version} {}", tested.extra.join(" ")));
     }
     report.open()?;
     let measure = match options.what {
-        What::Density => density::measure,
-        What::Fills => fills::measure,
-        What::Items => equal::measure,
-        What::Hits => hits::measure,
-        What::Large => large::measure,
-        What::Overwrite => overwrite::measure,
+        Experiment::Density => density::measure,
+        Experiment::Fills => fills::measure,
+        Experiment::Items => equal::measure,
+        Experiment::Hits => hits::measure,
+        Experiment::Large => large::measure,
+        Experiment::Overwrite => overwrite::measure,
     };
     measure(&options, &mut report)?;
     report.close(options.json.as_deref())

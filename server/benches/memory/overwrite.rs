@@ -1,36 +1,35 @@
-//! Memory and the cost of a SET for a working set that fits, overwritten at random.
+//! Memory and the cost of a SET for a working set that fits and is overwritten at random.
 //!
-//! Where: both servers, one after the other, each alone.
-//! Invariant: both get the same SETs in the same order. CPU time and page faults are those of all
-//! threads of a server, counted after each key was stored once.
+//! Where: both servers, one after the other.
+//! Invariant: both servers get the same SETs in the same order. CPU time and page faults are those
+//! of all threads of a server, counted after each key was stored once.
 
 use crate::feeder::{Feeder, MOMENT};
 use crate::measure::Outcome;
 use crate::measure::launched::{cpu_seconds, minor_faults};
 use crate::measure::report::Report;
 use crate::measure::statistics::count_of_u64;
-use crate::{Options, Side};
+use crate::{Options, TestedServer};
 use testing::Random;
 
 use crate::equal::start;
 
-/// SETs for each key.
+/// Mean number of overwriting SETs for each key.
 const ROUNDS: u32 = 10;
-/// Lengths differ from their mean by at most one part in this many.
+/// Lengths differ from their mean by at most an eighth of it.
 const LENGTH_PART: u32 = 8;
 const MEGABYTE: f64 = (1 << 20) as f64;
 const SEED: u64 = 11;
 
-/// Measures both servers.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
-    for side in &options.sides()? {
-        one(side, options, report)?;
+    for tested in &options.tested_servers()? {
+        one(tested, options, report)?;
     }
     Ok(())
 }
 
-fn one(side: &Side, options: &Options, report: &mut Report) -> Outcome<()> {
-    let server = start(side, options.memory_mb())?;
+fn one(tested: &TestedServer, options: &Options, report: &mut Report) -> Outcome<()> {
+    let server = start(tested, options.memory_mb())?;
     let mut feeder = Feeder::connect(&server)?;
     let mean = options.value_bytes;
     let keys = (options.live_mb << 20) / mean.max(1);
@@ -52,7 +51,7 @@ fn one(side: &Side, options: &Options, report: &mut Report) -> Outcome<()> {
     let faults = count_of_u64(minor_faults(&server)? - faults);
     let resident = count_of_u64(feeder.resident_bytes(&server, MOMENT)?) / MEGABYTE;
     let live = count_of_u64(live.iter().sum()) / MEGABYTE;
-    let name = |what: &str| format!("{}: {what}", side.name);
+    let name = |what: &str| format!("{}: {what}", tested.name);
     report.figure(&name("bytes of values"), "MiB", live)?;
     report.figure(&name("resident memory"), "MiB", resident)?;
     report.figure(&name("evictions"), "", count_of_u64(feeder.stat("evictions")?))?;

@@ -13,7 +13,7 @@ use testing::random::{hash, unit};
 
 /// Key lengths of the ETC pool: location, scale, shape.
 const ETC_KEY: [f64; 3] = [30.7984, 8.20449, 0.078_688];
-/// Value lengths of the ETC pool: scale, shape; from 0 on.
+/// Value lengths of the ETC pool: scale, shape; the location is 0.
 const ETC_VALUE: [f64; 2] = [214.476, 0.348_238];
 const KEY_BYTES_MAX: usize = 250;
 /// Longest value: with its key it stays below a megabyte.
@@ -27,10 +27,10 @@ const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 /// Lengths of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mix {
-    /// Both 20 bytes.
+    /// Keys and values of 20 bytes.
     #[value(name = "20/20")]
     Small,
-    /// Keys of 30 bytes, values of 1 to 100, each as likely.
+    /// Keys of 30 bytes, values of 1 to 100 with equal probability.
     #[value(name = "30/1-100")]
     Varied,
     /// The ETC pool.
@@ -42,7 +42,7 @@ impl Mix {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
-    /// Length of the value of number `id`.
+    /// Length of the value of item `id`.
     pub(crate) fn value_bytes(self, id: u64) -> usize {
         let random = unit(hash(id, SALT_VALUE));
         match self {
@@ -56,7 +56,7 @@ impl Mix {
         }
     }
 
-    /// Appends the key of number `id`. Returns its length.
+    /// Appends the key of item `id`. Returns the key's length.
     pub(crate) fn key(self, id: u64, out: &mut Vec<u8>) -> usize {
         let bytes = match self {
             Mix::Small => 20,

@@ -1,9 +1,10 @@
-//! SETs that a full server without eviction (`-M`) refuses per second, and the wait of another
-//! client beside them: hypostyle against memcached.
+//! SETs that a full server without eviction (`-M`) refuses per second, and the response times of
+//! another client meanwhile: hypostyle against memcached.
 //!
-//! Where: outside the cache; it starts and fills both servers, and drives them by `blaster`.
-//! Invariant: both servers see the same requests in alternated windows, and each runs only in its
-//! own. A window in which a SET was stored is an error.
+//! Where: outside the cache; the program starts and fills both servers, and drives them by
+//! `blaster`.
+//! Invariant: both servers get the same requests in alternating windows, and each server runs only
+//! in its own windows. A window in which a SET was stored is an error.
 
 #[path = "../measure/mod.rs"]
 mod measure;
@@ -20,9 +21,9 @@ use measure::report::Report;
 use measure::statistics::{count_of_u64, median_with_interval};
 use measure::{Outcome, driven, fail, real};
 
-/// SETs refused by a full server under -M, and what a client that asks for a key waits for beside
-/// them: hypostyle against memcached (MEMCACHED= names it, or the first on PATH), both with one
-/// thread on one core, the clients on another; windows alternate.
+/// SETs refused per core-second by a full server under -M, and the response times of a client that
+/// gets keys meanwhile: hypostyle against memcached (the one that MEMCACHED= names, or the first on
+/// PATH). Both servers have one thread on one core, the clients are on another; windows alternate.
 #[derive(Debug, clap::Parser)]
 struct Options {
     /// Windows of each server
@@ -31,30 +32,30 @@ struct Options {
     /// Length of a window
     #[arg(long, default_value = "1.5", value_parser = real(0.1, 600.0))]
     seconds: f64,
-    /// Clients that are refused
+    /// Clients whose SETs are refused
     #[arg(long, default_value_t = 2)]
     clients: u32,
-    /// SETs each of them has under way
+    /// SETs in flight of each of these clients
     #[arg(long, default_value_t = 32)]
     in_flight: u32,
-    /// -m
+    /// -m of both servers
     #[arg(long, default_value_t = 64)]
     memory_mb: u32,
     /// Measure this server instead of hypostyle
     #[arg(long)]
     subject: Option<PathBuf>,
-    /// The result as JSON too
+    /// Also write the result to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// Bytes of each value, and items that are more than a megabyte holds.
+/// Length of each value in bytes.
 const VALUE_BYTES: u32 = 100;
+/// Number of SETs per megabyte of `-m`: more items than fit.
 const FILLED_PER_MB: u32 = 12_000;
-/// Seconds before each window that do not count.
+/// Unmeasured load before each window, in seconds.
 const WARM_UP: f64 = 0.3;
 
-/// The figures of one window.
 struct Window {
     refused_per_core_second: f64,
     median_us: f64,
@@ -94,16 +95,16 @@ fn run(options: Options) -> Outcome<()> {
             servers[side].pause()?;
         }
     }
-    tell(&mut report, &windows)?;
+    show(&mut report, &windows)?;
     report.close(options.json.as_deref())
 }
 
-fn tell(report: &mut Report, windows: &[Vec<Window>; 2]) -> Outcome<()> {
+fn show(report: &mut Report, windows: &[Vec<Window>; 2]) -> Outcome<()> {
     type Of = fn(&Window) -> f64;
     let figures: [(&str, &'static str, Of); 3] = [
         ("refused SETs", "a core-second", |one| one.refused_per_core_second),
-        ("median of a GET beside them", "us", |one| one.median_us),
-        ("p99 of a GET beside them", "us", |one| one.p99_us),
+        ("median of a GET meanwhile", "us", |one| one.median_us),
+        ("p99 of a GET meanwhile", "us", |one| one.p99_us),
     ];
     for (name, unit, of) in figures {
         for (side, windows) in ["subject", "rival"].iter().zip(windows) {
@@ -117,24 +118,23 @@ fn tell(report: &mut Report, windows: &[Vec<Window>; 2]) -> Outcome<()> {
     Ok(())
 }
 
-/// Runs `kvblaster run` with these words against a server.
 fn drive(words: &str, server: &Server, core: usize) -> Outcome<Interval> {
     let target = &server.target;
     driven::run(&format!("-w uniform --value-size {VALUE_BYTES} --cpus {core} {words} {target}"))
 }
 
-/// Stores more than fits.
+/// Sends more SETs than fit. Fails if none was refused.
 fn fill(server: &Server, options: &Options, core: usize) -> Outcome<()> {
     let sets = u64::from(options.memory_mb) * u64::from(FILLED_PER_MB);
     let words = "--no-populate --keys 1g --key-prefix filled --mix set=1 -d 32 --schedule 0s+1x1h";
     let set = drive(&format!("{words} -n {sets}"), server, core)?.tally.total();
     if set.errors == 0 {
-        return fail(format!("{}: {sets} values stored, and still not full", server.target));
+        return fail(format!("{}: not full after {sets} SETs", server.target));
     }
     Ok(())
 }
 
-/// Measures clients whose SETs are all refused, and beside them one that gets absent keys.
+/// Measures clients whose SETs are all refused, and meanwhile a client that gets absent keys.
 fn window(server: &Server, cores: (usize, usize), options: &Options) -> Outcome<Window> {
     let Options { clients, in_flight, seconds, .. } = options;
     let (server_core, client_core) = cores;
@@ -142,18 +142,18 @@ fn window(server: &Server, cores: (usize, usize), options: &Options) -> Outcome<
     let sets = format!("{schedule} --key-prefix refused --mix set=1 -c {clients} -d {in_flight}");
     let gets = format!("{schedule} --key-prefix absent --mix get=1 -c 1");
     let text = |error: Box<dyn std::error::Error>| error.to_string();
-    let (refused, asked) = thread::scope(|scope| {
+    let (refused, measured) = thread::scope(|scope| {
         let refused = scope.spawn(|| drive(&sets, server, client_core).map_err(text));
-        let asked = drive(&gets, server, client_core);
-        (refused.join().map_err(|_| "a client panicked".to_owned()), asked)
+        let measured = drive(&gets, server, client_core);
+        (refused.join().map_err(|_| "a client panicked".to_owned()), measured)
     });
-    let (refused, asked) = (refused??, asked?);
+    let (refused, measured) = (refused??, measured?);
     let VerbTally { answered, errors, .. } = refused.tally.total();
     if errors != answered {
         return fail(format!("{} SETs of {answered} were stored", answered - errors));
     }
     let cpu_seconds = cpu_seconds(&refused, &[server_core]).unwrap_or(f64::NAN);
-    let times = asked.tally.total().response_ns;
+    let times = measured.tally.total().response_ns;
     let us = |quantile| times.quantile_ns(quantile).map_or(f64::NAN, |ns| count_of_u64(ns) / 1e3);
     Ok(Window {
         refused_per_core_second: count_of_u64(errors) / cpu_seconds,

@@ -1,10 +1,10 @@
 //! Response times of a normal client beside hundreds of slow clients and thousands of idle ones:
 //! hypostyle against memcached.
 //!
-//! Where: outside the cache. Each program runs as two servers, one with the slow peers and one
-//! without, driven by `blaster` in alternated windows.
-//! Invariant: a slow peer's connection that the server closes, or a failed request, is an error.
-//! Each server runs, and its slow peers move, only in its own windows.
+//! Where: outside the cache. Each program runs as two servers, one with slow clients and one
+//! without, driven by `blaster` in alternating windows.
+//! Invariant: it is an error if the server closes a slow client's connection, or if a request
+//! fails. A server runs, and its slow clients read and write, only in its own windows.
 
 #[path = "../measure/mod.rs"]
 mod measure;
@@ -24,18 +24,18 @@ use measure::{Outcome, driven, fail, real};
 use peers::Peers;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Response times of a normal client under light load, beside slow clients and without them:
-/// hypostyle and memcached (MEMCACHED= names it, or the first on PATH), each with one thread on one
-/// core, all clients on another; windows alternate.
+/// Response times of a normal client under light load, with slow clients and without: hypostyle and
+/// memcached (the one that MEMCACHED= names, or the first on PATH), each with one thread on one
+/// core, all clients on another core. Windows alternate.
 #[derive(Debug, clap::Parser)]
 struct Options {
-    /// Clients that ask for many long values and take a byte at a time
+    /// Clients that request many long values and read a byte at a time
     #[arg(long, default_value_t = 200)]
     readers: usize,
     /// Clients that send a long value a byte at a time
     #[arg(long, default_value_t = 200)]
     writers: usize,
-    /// Connections that ask nothing
+    /// Connections without requests
     #[arg(long, default_value_t = 2000)]
     idle: usize,
     /// Bytes a second of each slow client
@@ -44,13 +44,13 @@ struct Options {
     /// Length of the slow clients' values
     #[arg(long, default_value_t = 100_000)]
     slow_value_bytes: usize,
-    /// Values that a slow reader asks for at once
+    /// Values that a slow reader requests at once
     #[arg(long, default_value_t = 40)]
     slow_values: usize,
     /// Requests a second of the normal client
     #[arg(long, default_value_t = 2000)]
     rate: u32,
-    /// Its connections
+    /// Connections of the normal client
     #[arg(long, default_value_t = 8)]
     connections: u32,
     /// Windows of each server
@@ -59,31 +59,30 @@ struct Options {
     /// Length of a window
     #[arg(long, default_value = "2", value_parser = real(0.1, 600.0))]
     seconds: f64,
-    /// -m
+    /// -m of the servers
     #[arg(long, default_value_t = 2048)]
     memory_mb: u32,
     /// Measure this server instead of hypostyle
     #[arg(long)]
     subject: Option<PathBuf>,
-    /// The result as JSON too
+    /// Also write the result to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// Seconds before each window that do not count.
+/// Unmeasured load before each window, in seconds.
 const WARM_UP: f64 = 0.5;
 
 /// The workload of the normal client.
 const WORKLOAD: &str = "-w uniform --keys 10k --value-size 100";
 
-/// A server, with its slow peers if it has some.
+/// A server, with slow clients or without.
 struct Site {
     server: Server,
     peers: Option<Peers>,
     windows: Vec<Window>,
 }
 
-/// The figures of one window.
 struct Window {
     median_us: f64,
     p99_us: f64,
@@ -119,12 +118,12 @@ fn run(options: Options) -> Outcome<()> {
         }
     }
     for (name, sites) in ["subject", "rival"].iter().zip(&mut both) {
-        tell(&mut report, name, sites)?;
+        show(&mut report, name, sites)?;
     }
     report.close(options.json.as_deref())
 }
 
-fn tell(report: &mut Report, name: &str, sites: &mut [Site; 2]) -> Outcome<()> {
+fn show(report: &mut Report, name: &str, sites: &mut [Site; 2]) -> Outcome<()> {
     type Of = fn(&Window) -> f64;
     let figures: [(&str, Of); 2] =
         [("median", |window| window.median_us), ("p99", |window| window.p99_us)];
@@ -142,7 +141,6 @@ fn tell(report: &mut Report, name: &str, sites: &mut [Site; 2]) -> Outcome<()> {
     }
 }
 
-/// Runs `kvblaster run` with these words against a server.
 fn drive(words: &str, server: &Server, core: usize) -> Outcome<Interval> {
     driven::run(&format!("{WORKLOAD} --cpus {core} {words} {}", server.target))
 }
@@ -165,14 +163,14 @@ impl Site {
         Ok(Site { server, peers, windows: Vec::new() })
     }
 
-    /// Runs one window: the normal client under load, and the slow ones beside it.
+    /// Runs one window: the load of the normal client, and at the same time the slow clients.
     fn window(&mut self, options: &Options, core: usize) -> Outcome<()> {
         let Options { rate, connections, seconds, slow_bytes, .. } = options;
         let words =
             format!("--no-populate -r {rate} -c {connections} --schedule {WARM_UP}s+1x{seconds}s");
         self.server.resume()?;
         let (server, peers, over) = (&self.server, &mut self.peers, AtomicBool::new(false));
-        let asked = thread::scope(|scope| {
+        let measured = thread::scope(|scope| {
             let creeping = peers.as_mut().map(|peers| {
                 let over = &over;
                 scope.spawn(move || {
@@ -181,17 +179,17 @@ impl Site {
                     creep.map_err(|error| error.to_string())
                 })
             });
-            let asked = drive(&words, server, core);
-            over.store(true, Ordering::Relaxed); // a flag that orders nothing
+            let measured = drive(&words, server, core);
+            over.store(true, Ordering::Relaxed); // the flag orders no other memory
             match creeping.map(thread::ScopedJoinHandle::join) {
                 Some(Err(_)) => return fail("a slow client panicked".to_owned()),
                 Some(Ok(crept)) => crept?,
                 None => {}
             }
-            asked
+            measured
         })?;
         self.server.pause()?;
-        let all = asked.tally.total();
+        let all = measured.tally.total();
         if all.errors > 0 || all.answered == 0 {
             return fail(format!("{} of {} requests failed", all.errors, all.answered));
         }

@@ -1,9 +1,9 @@
-//! Slow peers of one server: readers request much and read a byte at a time, writers send a byte at
-//! a time, and idle ones do nothing.
+//! Slow clients of one server: readers request many values and read a byte at a time, writers send
+//! a byte at a time, and idle clients send nothing.
 //!
-//! Where: beside the client whose times are measured.
-//! Invariant: each holds its connection from start to end, in the middle of a reply or of a
-//! request; one closed by the server is an error.
+//! Where: beside the client whose response times are measured.
+//! Invariant: each client keeps one connection for the whole run, a reader within replies and a
+//! writer within requests. A connection that the server closes is an error.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,26 +14,25 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use crate::Options;
-use crate::measure::wire::{Speech, Wire, accepted};
+use crate::measure::wire::{Protocol, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
-/// Silence after which a reply has failed.
+/// Longest wait for a reply.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Receive buffer of a reader in the kernel.
+/// Size of a reader's receive buffer in the kernel.
 const READER_BUFFER_BYTES: usize = 4096;
 
-/// The slow peers of a server.
+/// The slow and idle clients of a server.
 pub(crate) struct Peers {
     /// Readers and writers alternate.
     slow: Vec<Slow>,
     idle: Vec<TcpStream>,
-    /// A writer's request, sent again and again.
+    /// The request that each writer sends repeatedly.
     set: Vec<u8>,
-    /// Index of the slow peer that moves next.
+    /// Number of steps so far, which determines the reader or writer of the next step.
     next: usize,
 }
 
-/// A reader or writer.
 struct Slow {
     stream: TcpStream,
     /// A writer's offset in its request; `None` for a reader.
@@ -41,11 +40,11 @@ struct Slow {
 }
 
 impl Peers {
-    /// Connects all peers, waits until each is accepted, and sends the readers' requests.
+    /// Connects all clients, waits until each is accepted, and sends the readers' requests.
     pub(crate) fn connect(address: &str, options: &Options) -> Outcome<Peers> {
         let value = "v".repeat(options.slow_value_bytes);
         let set = format!("set slow 0 0 {}\r\n{value}\r\n", value.len());
-        let stored = Wire::connect(address, Speech::Text)?.line(set.trim_end())?;
+        let stored = Wire::connect(address, Protocol::Text)?.line(set.trim_end())?;
         if stored != "STORED" {
             return fail(format!("{stored} answers the SET of a long value"));
         }
@@ -70,12 +69,13 @@ impl Peers {
         Ok(Peers { slow, idle, set: set.into_bytes(), next: 0 })
     }
 
-    /// Moves the slow peers in turn, each by `bytes_per_s` bytes per second, until `over`.
+    /// Reads or writes a byte for each slow client in turn, `bytes_per_s` bytes per second for each
+    /// client, until `over` is set.
     pub(crate) fn creep(&mut self, bytes_per_s: f64, over: &AtomicBool) -> Outcome<()> {
         let count = u32::try_from(self.slow.len().max(1))?;
         let gap = Duration::from_secs_f64(1.0 / bytes_per_s) / count;
         let mut due = Instant::now();
-        // Relaxed: a flag that orders nothing.
+        // Relaxed: the flag orders no other memory.
         while !over.load(Ordering::Relaxed) && !self.slow.is_empty() {
             due += gap;
             thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -86,12 +86,12 @@ impl Peers {
         Ok(())
     }
 
-    /// Fails if the server has closed an idle connection; a slow one fails when it moves.
+    /// Fails if the server has closed an idle connection. (`step` fails for a slow client.)
     pub(crate) fn are_all_there(&mut self) -> Outcome<()> {
         for stream in &mut self.idle {
             match stream.read(&mut [0]) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                other => return fail(format!("{other:?} of a connection that asks nothing")),
+                other => return fail(format!("{other:?} from an idle connection")),
             }
         }
         Ok(())
@@ -99,7 +99,6 @@ impl Peers {
 }
 
 impl Slow {
-    /// Reads or writes one byte.
     fn step(&mut self, set: &[u8]) -> Outcome<()> {
         let (moved, name) = match &mut self.sent {
             None => (self.stream.read(&mut [0]), "reader"),
@@ -111,9 +110,9 @@ impl Slow {
         };
         match moved {
             Ok(1) => Ok(()),
-            // The byte is not there yet, or there is no room for it.
+            // No byte has arrived yet, or the socket has no room for one.
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            other => fail(format!("{other:?} of a slow {name}")),
+            other => fail(format!("{other:?} from a slow {name}")),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The checks on a server after its load has ended.
 //!
-//! Where: the end of the soak. Invariant: a server that cannot be audited is a fault too; it must
-//! have been built with debug assertions.
+//! Where: the end of the soak. Invariant: a server that cannot be audited counts as a fault too; a
+//! server can be audited only if it was built with debug assertions.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::site::Site;
 
-/// Longest wait until what was flushed is swept.
+/// Longest wait until the server has freed the flushed items.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Longest wait until the server is at rest; faults found later are real.
+/// Longest wait until the server is at rest. A fault found after this time is real.
 const PATIENCE_FOR_REST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Audits a server, full and then empty. Returns a line with the result.
+/// Audits a server, first with its items and then flushed. Returns a line with the result.
 pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
     let mut wire = site.text()?;
     let evictions = site.stat(&mut wire, "stats", "evictions")?;
     if !site.loses && evictions > 0 {
-        return fail(format!("{}: {evictions} evictions, though everything fits", site.name));
+        return fail(format!("{}: {evictions} evictions, although all items fit", site.name));
     }
     let items = site.stat(&mut wire, "stats", "curr_items")?;
     sound(site, &mut wire)?;
@@ -32,7 +32,7 @@ pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
         while site.stat(&mut wire, "stats memory", name)? > 0 {
             if start.elapsed() > PATIENCE {
                 let left = site.stat(&mut wire, "stats memory", name)?;
-                return fail(format!("{}: {left} {name} are left of a flush", site.name));
+                return fail(format!("{}: {name} is still {left} after a flush", site.name));
             }
             std::thread::sleep(LOOK);
         }
@@ -41,13 +41,13 @@ pub(crate) fn ask(site: &Site<'_>) -> Outcome<String> {
         arena_is_free(site, &mut wire)?;
     }
     sound(site, &mut wire)?;
-    Ok(format!("sound with {items} items, and empty; {evictions} evictions"))
+    Ok(format!("no fault with {items} items nor when empty; {evictions} evictions"))
 }
 
-/// Waits until no chunk holds a value any more; fails if no value was ever sent from the arena.
+/// Waits until no chunk of the arena holds a value; fails if no value was ever sent in place.
 fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     if site.stat(wire, "stats udp", "zero_copy_bytes")? == 0 {
-        return fail(format!("{}: no value was sent from where it lies", site.name));
+        return fail(format!("{}: no value was sent in place", site.name));
     }
     let start = Instant::now();
     loop {
@@ -66,8 +66,8 @@ fn arena_is_free(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     }
 }
 
-/// Has the server audit its whole structure, again and again while connections that have gone and
-/// background work may still disturb it.
+/// Has the server audit its whole structure. Repeats the audit while connections that are closing,
+/// or background work, may still cause a fault.
 fn sound(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
     let start = Instant::now();
     loop {
@@ -75,9 +75,12 @@ fn sound(site: &Site<'_>, wire: &mut Wire) -> Outcome<()> {
         let faults = rows.iter().filter(|(name, _)| name == "audit_fault");
         let faults: Vec<&str> = faults.map(|(_, what)| what.as_str()).collect();
         match (&rows[..], &faults[..]) {
-            ([(name, told)], []) if name == "audit" && told == "ok" => return Ok(()),
+            ([(name, value)], []) if name == "audit" && value == "ok" => return Ok(()),
             (_, []) => {
-                return fail(format!("{}: no audit: has it debug assertions?", site.name));
+                return fail(format!(
+                    "{}: no audit; was the server built with debug assertions?",
+                    site.name
+                ));
             }
             (_, faults) if start.elapsed() > PATIENCE_FOR_REST => {
                 return fail(format!("{}: {}", site.name, faults.join("; ")));

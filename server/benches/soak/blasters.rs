@@ -1,27 +1,28 @@
-//! kvblaster with `--verify`, round after round; one actor for each protocol.
+//! Rounds of kvblaster with `--verify`, by one actor for each protocol.
 //!
-//! Where: beside the other actors, on the server where not everything fits.
-//! Invariant: all rounds make a key's values alike, so that each verifies what others have set. A
-//! value that was not set is a fault, and so is an answer that makes no sense.
+//! Where: beside the other actors, on the server whose memory does not hold all items.
+//! Invariant: all rounds derive a key's value in the same way, so that each round can verify the
+//! values that other rounds have set. A value that was never set is a fault, and so is an answer
+//! that violates the protocol.
 
 use blaster::measure::Tally;
 
-use crate::measure::wire::Speech;
+use crate::measure::wire::Protocol;
 use crate::measure::{Outcome, driven, fail};
-use crate::site::{Bell, Deeds, Site};
+use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Lengths of values; each has keys of its own. The last are too long for a datagram.
+/// Lengths of values; each range has keys of its own. The last range is too long for a datagram.
 const SIZES: [&str; 5] = ["200", "1-100", "1-3000", "3000-8000", "20000-60000"];
-/// Number of keys, whose values of a few kilobytes are several times what the server holds.
+/// Number of keys. With values of a few kilobytes, they are several times the server's memory.
 const KEYS: u32 = 100_000;
 const KEYS_OF_LARGE: u32 = 8000;
 const SECONDS_EACH: u32 = 20;
 
 pub(crate) struct Blaster<'s> {
     pub(crate) site: &'s Site<'s>,
-    pub(crate) speech: Speech,
-    /// The prefix of the target: `udp://`, or nothing.
+    pub(crate) protocol: Protocol,
+    /// The prefix of the target's address: `udp://`, or empty for TCP.
     pub(crate) scheme: &'static str,
     pub(crate) seed: u64,
     pub(crate) rate_per_s: u32,
@@ -29,12 +30,12 @@ pub(crate) struct Blaster<'s> {
 
 impl Blaster<'_> {
     /// Runs rounds until the soak is over.
-    pub(crate) fn run(&self, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
-        let mut random = Random::new(hash(self.seed, 1000 + self.speech as u64));
+    pub(crate) fn run(&self, control: &RunControl, progress: &Progress) -> Outcome<String> {
+        let mut random = Random::new(hash(self.seed, 1000 + self.protocol as u64));
         let (mut rounds, mut hits, mut misses, mut refused, mut unbegun) = (0, 0, 0, 0, 0);
-        while bell.goes_on() {
+        while control.is_running() {
             let tally = match self.round(&mut random) {
-                // kvblaster gives up on a server that it does not reach within three seconds.
+                // The link may be down. kvblaster fails if it cannot connect within three seconds.
                 Err(_) if self.site.far.is_some() => {
                     unbegun += 1;
                     continue;
@@ -44,14 +45,14 @@ impl Blaster<'_> {
             let total = tally.total();
             if total.corrupt > 0 || tally.broken > 0 {
                 let (corrupt, broken) = (total.corrupt, tally.broken);
-                return fail(format!("{corrupt} wrong values, {broken} answers without sense"));
+                return fail(format!("{corrupt} wrong values, {broken} invalid answers"));
             }
-            deeds.add(total.answered);
+            progress.add(total.answered);
             (rounds, hits, misses) = (rounds + 1, hits + total.hits, misses + total.misses);
             refused += total.errors;
         }
         if hits == 0 {
-            return fail(format!("nothing to verify in {rounds} rounds, {unbegun} not begun"));
+            return fail(format!("no value to verify in {rounds} rounds, {unbegun} not begun"));
         }
         Ok(format!(
             "{rounds} rounds, {unbegun} not begun, {hits} values verified, {misses} misses, \
@@ -59,7 +60,6 @@ impl Blaster<'_> {
         ))
     }
 
-    /// Runs one round. Returns kvblaster's tally.
     fn round(&self, random: &mut Random) -> Outcome<Tally> {
         let is_stream = self.scheme.is_empty();
         let sizes = SIZES.len() - usize::from(!is_stream);
@@ -69,7 +69,7 @@ impl Blaster<'_> {
         let rate = if is_large { self.rate_per_s / 10 + 1 } else { self.rate_per_s };
         let batch = if random.number(2) == 0 { 1 } else { 5 };
         let ttl = if random.number(3) == 0 { 1 + random.number(20) } else { 0 };
-        // Datagrams may be lost. An answer that comes after the timeout counts as one to nothing.
+        // Datagrams may be lost. An answer after the timeout counts as an answer to no request.
         let (timeout, churn) = if is_stream { ("60s", "--churn 500") } else { ("20s", "") };
         let ttl = if ttl > 0 { format!("--ttl {ttl}") } else { String::new() };
         let words = format!(
@@ -77,7 +77,7 @@ impl Blaster<'_> {
              --keys {keys} --value-size {} --key-prefix blaster-{size}- --batch {batch} \
              --mix get=6,set=3,delete=1 --connections 8 {churn} --rate {rate} \
              --schedule 0s+1x{SECONDS_EACH}s {ttl} {}{}",
-            self.speech.name(),
+            self.protocol.name(),
             self.seed,
             SIZES[size],
             self.scheme,

@@ -1,20 +1,20 @@
-//! Clients that misbehave: some stall, some come and go.
+//! Clients that misbehave: some stall, and some connect only for a request or two.
 //!
-//! Where: beside the other actors. Invariant: they harm nobody but themselves. Their answers are
-//! not checked, except that a client that asks for the version before it leaves gets it.
+//! Where: beside the other actors. Invariant: other clients notice nothing of them. The answers to
+//! these clients are not checked, except that a client that requests the version gets it.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::measure::Outcome;
-use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
-use crate::site::{Bell, Deeds, Site};
+use crate::measure::wire::{Answer, PROTOCOLS, Request, Verb, Wire};
+use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Longest pause between two of them.
+/// Longest pause between two new connections.
 const PAUSE_MS_MAX: u32 = 60;
-/// The key that readers request `GETS` times and never read.
+/// The key with a long value that a stalled client requests `GETS` times without reading replies.
 pub(crate) const WIDE: &str = "wide";
 const WIDE_BYTES: usize = 300_000;
 const GETS: usize = 100;
@@ -24,33 +24,33 @@ pub(crate) struct Stallers<'s> {
     site: &'s Site<'s>,
     random: Random,
     held: Vec<TcpStream>,
-    /// Most connections, and most bytes of the values that they send in part.
+    /// Most connections, and most bytes of a value of which a connection sends only a part.
     connections_max: usize,
     value_bytes_max: u32,
 }
 
 impl<'s> Stallers<'s> {
     pub(crate) fn new(site: &'s Site<'s>, seed: u64) -> Stallers<'s> {
-        // Where nothing may be lost, they hold little memory.
+        // Where no item may be lost, these connections may use only little of the memory.
         let (connections_max, value_bytes_max) =
             if site.loses { (200, 1_000_000) } else { (20, 100_000) };
         let random = Random::new(hash(seed, 2000));
         Stallers { site, random, held: Vec::new(), connections_max, value_bytes_max }
     }
 
-    pub(crate) fn run(&mut self, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
-        while bell.goes_on() {
+    pub(crate) fn run(&mut self, control: &RunControl, progress: &Progress) -> Outcome<String> {
+        while control.is_running() {
             self.stall()?;
-            deeds.add(1);
+            progress.add(1);
             if self.held.len() > self.connections_max {
                 let most = u32::try_from(self.held.len())?;
                 let gone = self.random.number(most) as usize;
                 self.held.swap_remove(gone);
             }
-            bell.pause(Duration::from_millis(self.random.number(PAUSE_MS_MAX).into()));
+            control.pause(Duration::from_millis(self.random.number(PAUSE_MS_MAX).into()));
         }
         self.held.clear();
-        Ok(format!("{} clients stalled, {} at a time", deeds.count(), self.connections_max))
+        Ok(format!("{} clients stalled, {} at a time", progress.count(), self.connections_max))
     }
 
     /// Opens one more connection that stalls.
@@ -69,7 +69,7 @@ impl<'s> Stallers<'s> {
             }
             4 => {
                 let value = vec![b'w'; WIDE_BYTES];
-                let wide = Ask { verb: Verb::Set(&value), key: WIDE, exptime: 0 };
+                let wide = Request { verb: Verb::Set(&value), key: WIDE, exptime: 0 };
                 let mut wire = self.site.text()?;
                 let (Answer::Done | Answer::Refused(_)) = wire.ask(&wide)? else {
                     return Err("a wide value was neither stored nor refused".into());
@@ -98,13 +98,18 @@ impl<'s> Stallers<'s> {
 }
 
 /// Opens connections that last for a request or two.
-pub(crate) fn churn(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn churn(
+    site: &Site<'_>,
+    seed: u64,
+    control: &RunControl,
+    progress: &Progress,
+) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 3000));
     let mut rude = 0_u64;
-    while bell.goes_on() {
-        deeds.add(1);
+    while control.is_running() {
+        progress.add(1);
         match random.number(4) {
-            // It leaves without a word, or in the middle of a request.
+            // The client closes its connection without a request, or in the middle of one.
             0 => {
                 let mut stream = TcpStream::connect(site.address())?;
                 // The server may have closed the connection already.
@@ -112,9 +117,9 @@ pub(crate) fn churn(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> O
                 rude += 1;
             }
             1 => {
-                let speech = SPEECHES[random.number(3) as usize];
-                let mut wire = Wire::connect(site.address(), speech)?;
-                wire.ask(&Ask { verb: Verb::Get, key: "nothing", exptime: 0 })?;
+                let protocol = PROTOCOLS[random.number(3) as usize];
+                let mut wire = Wire::connect(site.address(), protocol)?;
+                wire.ask(&Request { verb: Verb::Get, key: "nothing", exptime: 0 })?;
             }
             _ => {
                 let said = site.text()?.line("version")?;
@@ -123,7 +128,10 @@ pub(crate) fn churn(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> O
                 }
             }
         }
-        bell.pause(Duration::from_millis(random.number(PAUSE_MS_MAX / 4).into()));
+        control.pause(Duration::from_millis(random.number(PAUSE_MS_MAX / 4).into()));
     }
-    Ok(format!("{} connections came and went, {rude} without a word", deeds.count()))
+    Ok(format!(
+        "{} connections opened and closed, {rude} without a whole request",
+        progress.count()
+    ))
 }

@@ -1,8 +1,9 @@
-//! Floods of datagrams that request as much as they may, or are parts of messages never whole.
+//! Floods of datagrams that request as much work as possible, or are parts of incomplete messages.
 //!
 //! Where: beside the other actors, from loopback or from the other end of the link.
 //! Invariant: whatever else arrives, a client that gets one key over UDP is answered. A message
-//! that would end, flush or limit the server has no effect, or the other actors would see it.
+//! that requests a shutdown, a flush or another limit has no effect; the other actors would find
+//! such an effect.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use protocol::udp::Header;
 use crate::MTU;
 use crate::clients::WIDE;
 use crate::measure::{Outcome, fail};
-use crate::site::{Bell, Deeds, Site};
+use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
 /// Datagrams sent at once, and the longest pause after them: about 2,000 a second.
@@ -20,10 +21,11 @@ const BURST: u64 = 32;
 const PAUSE_MS_MAX: u32 = 32;
 /// Sockets, each of which is a different sender to the server.
 const SENDERS: usize = 64;
-/// Longest message: past the kernel, packets are not fragmented.
+/// Longest message: packets over AF_XDP are not fragmented.
 const MESSAGE_BYTES: usize = MTU as usize - 48;
-/// Time after which a client repeats its request, and the longest wait for its answer.
+/// Time after which a client repeats its request.
 const AGAIN: Duration = Duration::from_millis(500);
+/// Longest wait for an answer, repetitions included.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Requests that are repeated until a message is full.
@@ -49,21 +51,21 @@ const OPERATORS: [&str; 6] = [
 /// The binary request for `stats detail dump`.
 const BINARY_DUMP: &[u8] = b"\x80\x10\x00\x0b\0\0\0\0\0\0\0\x0b\0\0\0\0\0\0\0\0\0\0\0\0detail dump";
 
-/// Returns a message that asks for too much.
+/// Returns a message that costs the server much work, or that the server must refuse.
 fn message(random: &mut Random) -> Vec<u8> {
     let fill = |text: &[u8]| text.repeat(MESSAGE_BYTES / text.len());
     match random.number(6) {
         0 => fill(random.pick(&OPERATORS).as_bytes()),
         1 => fill(BINARY_DUMP),
         2 => [b"get", &b" n".repeat(MESSAGE_BYTES / 2 - 4)[..], b"\r\n"].concat(),
-        // Its reply takes hundreds of datagrams.
+        // The reply takes hundreds of datagrams.
         3 => format!("get {WIDE}\r\n").into_bytes(),
         4 => (0..MESSAGE_BYTES).map(|_| random.next().to_le_bytes()[0]).collect(),
         _ => fill(random.pick(&REPEATED).as_bytes()),
     }
 }
 
-/// Returns a datagram with such a message: whole, or as one part of a message without the others.
+/// Returns a datagram with such a message, marked as a whole message or as one part of eight.
 fn datagram(random: &mut Random) -> Vec<u8> {
     let id = random.next().to_le_bytes();
     let id = u16::from_le_bytes([id[0], id[1]]);
@@ -80,48 +82,54 @@ fn socket(at: SocketAddr) -> Outcome<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends burst after burst; after each, one client gets one key.
-pub(crate) fn run(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+/// Sends bursts of such datagrams. After each burst, one client gets one key.
+pub(crate) fn run(
+    site: &Site<'_>,
+    seed: u64,
+    control: &RunControl,
+    progress: &Progress,
+) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 10_000));
     let at: SocketAddr = site.address().parse()?;
     let senders: Vec<UdpSocket> = (0..SENDERS).map(|_| socket(at)).collect::<Outcome<_>>()?;
     let asker = socket(at)?;
     asker.set_read_timeout(Some(AGAIN))?;
     let (mut unsent, mut again) = (0_u64, 0_u64);
-    while bell.goes_on() {
+    while control.is_running() {
         for _ in 0..BURST {
-            // Nobody reads: the kernel drops the replies, and refuses while the link is down.
+            // Nobody reads the replies, and the kernel drops them. A send fails while the link is
+            // down.
             let sender = &senders[random.index(SENDERS)];
             unsent += u64::from(sender.send(&datagram(&mut random)).is_err());
         }
-        deeds.add(BURST);
-        again += ask(&asker, deeds.count(), bell)?;
-        bell.pause(Duration::from_millis(random.number(PAUSE_MS_MAX).into()));
+        progress.add(BURST);
+        again += ask(&asker, progress.count(), control)?;
+        control.pause(Duration::from_millis(random.number(PAUSE_MS_MAX).into()));
     }
-    let told = refused(site)?;
-    Ok(format!("{} datagrams, {unsent} not sent, {again} asked again, {told}", deeds.count()))
+    let counts = refused(site)?;
+    Ok(format!("{} datagrams, {unsent} not sent, {again} repeated, {counts}", progress.count()))
 }
 
-/// Gets an absent key until it is answered. Returns the number of repetitions.
-fn ask(asker: &UdpSocket, number: u64, bell: &Bell) -> Outcome<u64> {
+/// Sends a get for an absent key until an answer comes. Returns the number of repetitions.
+fn ask(asker: &UdpSocket, number: u64, control: &RunControl) -> Outcome<u64> {
     let [low, high, ..] = number.to_le_bytes();
     let id = u16::from_le_bytes([low, high]);
     let request = [&Header::request(id, 0).bytes()[..], b"get flooded\r\n"].concat();
     let (start, mut again, mut answer) = (Instant::now(), 0, [0; 64]);
     loop {
-        // Nothing goes through while the link is down.
+        // While the link is down the send fails; the loop repeats it.
         let _ = asker.send(&request);
         let sent = Instant::now();
         while sent.elapsed() < AGAIN {
             let Ok(bytes) = asker.recv(&mut answer) else { continue };
-            // Other ids are answers to earlier requests.
+            // An answer with another id belongs to an earlier request.
             match Header::read(&answer[..bytes]) {
                 Some((header, b"END\r\n")) if header.id == id => return Ok(again),
                 Some((_, b"END\r\n")) => {}
                 _ => return fail(format!("{:?}", answer[..bytes].escape_ascii().to_string())),
             }
         }
-        if !bell.goes_on() {
+        if !control.is_running() {
             return Ok(again);
         }
         if start.elapsed() > PATIENCE {
@@ -131,7 +139,7 @@ fn ask(asker: &UdpSocket, number: u64, bell: &Bell) -> Outcome<u64> {
     }
 }
 
-/// The counts of what the server has refused and dropped; none may be 0.
+/// Returns the server's counts of refused and dropped datagrams. Fails if one of them is 0.
 fn refused(site: &Site<'_>) -> Outcome<String> {
     let rows = site.text()?.stats("stats udp")?;
     let mut counts = Vec::new();

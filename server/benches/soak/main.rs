@@ -1,21 +1,23 @@
-//! A server under all kinds of load and trouble at once, for any time: no wrong value is read,
-//! nothing promised is lost, memory keeps its bounds, and the structure is sound in the end.
+//! A soak test: a server under load and disturbances of all kinds at once, for any time. No wrong
+//! value is read, no item is lost that must be kept, memory keeps its bounds, and the server's
+//! audit finds no fault in the end.
 //!
 //! ```text
-//!            narrow: not everything fits           roomy: everything does
+//!            narrow: not all items fit             roomy: all items fit
 //!            kvblaster --verify, three protocols   -
-//!            registers: right, or gone for good    registers: right, and there
-//!            the limit up and down, flushes        the limit up and down, above what is there
-//!            clients stall, come and go; the process is stopped; descriptors run out
-//!            datagrams ask for as much as they may, 2,000 a second
+//!            registers: right, or gone for good    registers: right, and present
+//!            memory limit up and down, flushes     memory limit up and down, above item bytes
+//!            clients stall or reconnect; the process is stopped; descriptors run out
+//!            2,000 datagrams a second request as much work as possible
 //! ```
 //!
 //! With `--moving` there is one server instead, whose whole load moves between its columns. With
-//! `--bypass` it is the narrow one, past the kernel, on a link that goes down now and then.
+//! `--bypass` there is only the narrow server, over AF_XDP, on a link that sometimes goes down.
 //!
-//! Where: outside the cache; it starts servers, works on them, and asks each for its audit.
-//! Invariant: no fault depends on the machine's speed. A step of the wall clock does not matter to
-//! the server, whose clock is monotonic; that clock jumps when the process was stopped.
+//! Where: outside the cache; the soak starts servers, sends requests, and has each server audit
+//! itself.
+//! Invariant: no fault depends on the machine's speed. A step of the wall clock does not affect the
+//! server, whose clock is monotonic; after the process was stopped, that clock jumps.
 
 mod audit;
 mod blasters;
@@ -40,30 +42,30 @@ use blasters::Blaster;
 use clients::Stallers;
 use measure::launched::{EVERYBODY, Launch};
 use measure::report::{Report, say};
-use measure::wire::SPEECHES;
+use measure::wire::PROTOCOLS;
 use measure::{Outcome, fail};
-use moving::Stage;
+use moving::MovingLoad;
 use registers::Registers;
-use site::{Bell, Deeds, Site};
+use site::{Progress, RunControl, Site};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 use trouble::Plant;
 
-/// Actors with keys of their own, on each server.
+/// Number of `Registers` actors on each server, each with keys of its own.
 const REGISTERS: u32 = 4;
-/// More than there are cores, so that columns are preempted at any point.
+/// More threads than the machine has cores, so that columns are preempted at any point.
 const THREADS: u32 = 3;
 const CONNECTIONS: u32 = 4000;
 const MEMORY_MB: u32 = 64;
-/// The link's MTU, past the kernel: one packet holds a value of several kilobytes.
+/// The link's MTU for AF_XDP: one packet holds a value of several kilobytes.
 const MTU: u32 = 9000;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Two servers under everything at once: one where not everything fits, with three kvblasters that
-/// verify, one where everything does and nothing may be lost. Or one server whose load moves from
-/// column to column, or one past the kernel. Exit status 1 on any fault.
+/// Soaks two servers: one whose memory does not hold all items, under three kvblasters that verify
+/// values, and one that holds all items and may lose none. With --moving or --bypass, soaks one
+/// server. The exit status is 1 on any fault.
 #[derive(Debug, clap::Parser)]
 struct Options {
-    /// How long
+    /// Duration in minutes
     #[arg(long, default_value_t = 1)]
     minutes: u32,
     /// The seed of all randomness
@@ -72,16 +74,16 @@ struct Options {
     /// Requests a second of each kvblaster
     #[arg(long = "rate", default_value_t = 5000)]
     rate_per_s: u32,
-    /// One server, all of whose load is on another of its columns each second
+    /// Soak one server, and move its whole load to another column each second
     #[arg(long)]
     moving: bool,
-    /// One server past the kernel's network stack, with this -o `zero_copy` for all values; as root
+    /// Soak one server over AF_XDP, with this -o `zero_copy` for all values; needs root
     #[arg(long, value_name = "WHAT", conflicts_with = "moving")]
     bypass: Option<String>,
-    /// Another server
+    /// The server program to soak instead of this build's
     #[arg(long)]
     subject: Option<PathBuf>,
-    /// Does harm behind the actors' backs, to see it found
+    /// Plant this fault; the soak must find it
     #[arg(long, value_enum)]
     plant: Option<Plant>,
 }
@@ -90,7 +92,7 @@ fn main() -> ExitCode {
     measure::run(run)
 }
 
-/// Runs the soak. Past the kernel the server is at one end of a link, everything else at the other.
+/// Runs the soak. Over AF_XDP the server is at one end of a link, and all else at the other end.
 fn run(options: Options) -> Outcome<()> {
     if options.bypass.is_none() {
         return run_at(&options, None);
@@ -124,26 +126,26 @@ fn run_at(options: &Options, far: Option<&Namespace>) -> Outcome<()> {
         let launch = Launch { extra: &extra, ..launch };
         vec![site(launch, ("narrow", true), (24, 128))?, site(launch, ("roomy", false), (40, 128))?]
     };
-    let stage = options.moving.then(|| Stage::of(&sites[0])).transpose()?;
-    let bell = Bell::default();
-    let told = soak(options, &sites, stage.as_ref(), &bell);
-    for line in &told {
+    let moving_load = options.moving.then(|| MovingLoad::of(&sites[0])).transpose()?;
+    let control = RunControl::default();
+    let lines = soak(options, &sites, moving_load.as_ref(), &control);
+    for line in &lines {
         say(&format!("{line}\n"))?;
     }
-    if bell.faults().is_empty() {
+    if control.faults().is_empty() {
         for site in &sites {
             say(&format!("{:>7} {:<12} {} between threads\n", site.name, "moves", site.moves()?))?;
         }
-        if let Some(stage) = &stage {
-            say(&format!(" moving {:<12} {}\n", "counts", stage.audit()?))?;
+        if let Some(moving_load) = &moving_load {
+            say(&format!(" moving {:<12} {}\n", "counts", moving_load.audit()?))?;
         }
         for site in &sites {
             let sound = audit::ask(site)?;
             say(&format!("{:>7} {:<12} {sound}\n", site.name, "audit"))?;
         }
     }
-    match &bell.faults()[..] {
-        [] => say("nothing wrong was read, nothing was lost, memory stayed in its bounds\n"),
+    match &control.faults()[..] {
+        [] => say("no wrong value was read, no item was lost, memory stayed in its bounds\n"),
         faults => fail(format!("{} faults:\n{}", faults.len(), faults.join("\n"))),
     }
 }
@@ -169,131 +171,145 @@ fn site(
     Ok(Site { name, server, address, arena_bytes: 0, far: None, loses, limits_mb, limit_bytes })
 }
 
-/// An actor at work.
 struct Actor<'scope> {
     name: String,
-    deeds: Arc<Deeds>,
+    progress: Arc<Progress>,
     thread: ScopedJoinHandle<'scope, Option<String>>,
 }
 
-/// The actors of one server.
-struct Cast<'scope, 'env> {
+struct ActorGroup<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     site: &'env Site<'env>,
-    bell: &'env Bell,
+    control: &'env RunControl,
     actors: Vec<Actor<'scope>>,
 }
 
-impl<'scope, 'env> Cast<'scope, 'env> {
-    /// Starts an actor; its error is a fault.
+impl<'scope, 'env> ActorGroup<'scope, 'env> {
+    /// Starts an actor. If the actor returns an error, the error is recorded as a fault.
     fn add(
         &mut self,
         name: &str,
-        act: impl FnOnce(&'env Bell, &Deeds) -> Outcome<String> + Send + 'scope,
+        act: impl FnOnce(&'env RunControl, &Progress) -> Outcome<String> + Send + 'scope,
     ) {
         let name = format!("{:>7} {name:<12}", self.site.name);
-        let deeds = Arc::new(Deeds::default());
-        let (bell, its_name, its_deeds) = (self.bell, name.clone(), Arc::clone(&deeds));
-        let thread = self.scope.spawn(move || match act(bell, &its_deeds) {
-            Ok(told) => Some(told),
+        let progress = Arc::new(Progress::default());
+        let (control, its_name, its_progress) = (self.control, name.clone(), Arc::clone(&progress));
+        let thread = self.scope.spawn(move || match act(control, &its_progress) {
+            Ok(line) => Some(line),
             Err(why) => {
-                bell.fault(format!("{its_name} {why}"));
+                control.fault(format!("{its_name} {why}"));
                 None
             }
         });
-        self.actors.push(Actor { name, deeds, thread });
+        self.actors.push(Actor { name, progress, thread });
     }
 
     /// Starts all actors of the server whose load moves.
-    fn fill_moving(&mut self, options: &'env Options, stage: &'env Stage<'env>) {
+    fn start_all_moving(&mut self, options: &'env Options, moving_load: &'env MovingLoad<'env>) {
         let (site, seed) = (self.site, options.seed);
         for number in 0..moving::CLIENTS {
             let name = format!("streams {number}");
-            self.add(&name, move |bell, deeds| stage.stream(number, bell, deeds));
+            self.add(&name, move |control, progress| moving_load.stream(number, control, progress));
             let name = format!("datagrams {number}");
-            self.add(&name, move |bell, deeds| stage.datagrams(number, bell, deeds));
+            self.add(&name, move |control, progress| {
+                moving_load.datagrams(number, control, progress)
+            });
         }
         if let Some(plant) = options.plant {
             let key = moving::key_of(0);
-            self.add("plant", move |bell, deeds| trouble::plant(site, (plant, &key), bell, deeds));
+            self.add("plant", move |control, progress| {
+                trouble::plant(site, (plant, &key), control, progress)
+            });
         }
-        self.add("shifts", move |bell, deeds| stage.shift(seed, bell, deeds));
+        self.add("shifts", move |control, progress| moving_load.shift(seed, control, progress));
     }
 
     /// Starts all actors of a server.
-    fn fill(&mut self, options: &'env Options) {
-        // The two servers get different seeds, so that nothing happens to both at the same moments.
+    fn start_all(&mut self, options: &'env Options) {
+        // The two servers get different seeds, so that their disturbances do not coincide.
         let (site, seed) = (self.site, 2 * options.seed + u64::from(self.site.loses));
         for number in 0..REGISTERS {
             let name = format!("registers {number}");
-            self.add(&name, move |bell, deeds| Registers::new(site, number, seed).run(bell, deeds));
+            self.add(&name, move |control, progress| {
+                Registers::new(site, number, seed).run(control, progress)
+            });
         }
         if let Some(plant) = options.plant.filter(|_| !site.loses) {
             let key = registers::key_of(0, 1);
-            self.add("plant", move |bell, deeds| trouble::plant(site, (plant, &key), bell, deeds));
+            self.add("plant", move |control, progress| {
+                trouble::plant(site, (plant, &key), control, progress)
+            });
         }
         if site.loses {
-            let mut ways = SPEECHES.map(|speech| (speech, "")).to_vec();
+            let mut ways = PROTOCOLS.map(|protocol| (protocol, "")).to_vec();
             if let Some(far) = site.far {
-                ways.extend(SPEECHES.map(|speech| (speech, "udp://")));
-                self.add("links", move |bell, deeds| trouble::links(far, seed, bell, deeds));
+                ways.extend(PROTOCOLS.map(|protocol| (protocol, "udp://")));
+                self.add("links", move |control, progress| {
+                    trouble::links(far, seed, control, progress)
+                });
             }
-            for (speech, scheme) in ways {
+            for (protocol, scheme) in ways {
                 let rate_per_s = options.rate_per_s;
-                let blaster = Blaster { site, speech, scheme, seed, rate_per_s };
-                let name = format!("kvb. {scheme}{}", speech.name());
-                self.add(&name, move |bell, deeds| blaster.run(bell, deeds));
+                let blaster = Blaster { site, protocol, scheme, seed, rate_per_s };
+                let name = format!("kvb. {scheme}{}", protocol.name());
+                self.add(&name, move |control, progress| blaster.run(control, progress));
             }
-            self.add("flushes", move |bell, deeds| trouble::flushes(site, seed, bell, deeds));
+            self.add("flushes", move |control, progress| {
+                trouble::flushes(site, seed, control, progress)
+            });
         }
-        self.add("stallers", move |bell, deeds| Stallers::new(site, seed).run(bell, deeds));
-        self.add("floods", move |bell, deeds| floods::run(site, seed, bell, deeds));
-        self.add("churn", move |bell, deeds| clients::churn(site, seed, bell, deeds));
-        self.add("limits", move |bell, deeds| trouble::limits(site, seed, bell, deeds));
-        self.add("stops", move |bell, deeds| trouble::stops(site, seed, bell, deeds));
-        self.add("descriptors", move |bell, deeds| trouble::descriptors(site, seed, bell, deeds));
-        self.add("memory", move |bell, deeds| trouble::watch(site, bell, deeds));
+        self.add("stallers", move |control, progress| {
+            Stallers::new(site, seed).run(control, progress)
+        });
+        self.add("floods", move |control, progress| floods::run(site, seed, control, progress));
+        self.add("churn", move |control, progress| clients::churn(site, seed, control, progress));
+        self.add("limits", move |control, progress| trouble::limits(site, seed, control, progress));
+        self.add("stops", move |control, progress| trouble::stops(site, seed, control, progress));
+        self.add("descriptors", move |control, progress| {
+            trouble::descriptors(site, seed, control, progress)
+        });
+        self.add("memory", move |control, progress| trouble::watch(site, control, progress));
     }
 }
 
-/// Lets all actors work until the soak is over. Returns a line from each.
+/// Runs all actors until the soak is over. Returns each actor's line of results.
 fn soak(
     options: &Options,
     sites: &[Site<'_>],
-    stage: Option<&Stage<'_>>,
-    bell: &Bell,
+    moving_load: Option<&MovingLoad<'_>>,
+    control: &RunControl,
 ) -> Vec<String> {
     std::thread::scope(|scope| {
         let mut actors = Vec::new();
         for site in sites {
-            let mut cast = Cast { scope, site, bell, actors: Vec::new() };
-            match stage {
-                Some(stage) => cast.fill_moving(options, stage),
-                None => cast.fill(options),
+            let mut group = ActorGroup { scope, site, control, actors: Vec::new() };
+            match moving_load {
+                Some(moving_load) => group.start_all_moving(options, moving_load),
+                None => group.start_all(options),
             }
-            actors.append(&mut cast.actors);
+            actors.append(&mut group.actors);
         }
         let start = Instant::now();
         for minute in 1..=options.minutes {
             let due = MINUTE * minute;
-            bell.pause(due.saturating_sub(start.elapsed()));
+            control.pause(due.saturating_sub(start.elapsed()));
             let counts = actors.iter().map(|one| {
                 let words: Vec<&str> = one.name.split_whitespace().collect();
-                format!("{} {}", words.join(" "), one.deeds.count())
+                format!("{} {}", words.join(" "), one.progress.count())
             });
             let line = format!("{minute} min: {}\n", counts.collect::<Vec<_>>().join(", "));
             if let Err(why) = say(&line) {
-                bell.fault(format!("nobody listens: {why}"));
+                control.fault(format!("the report cannot be written: {why}"));
             }
-            if !bell.goes_on() {
+            if !control.is_running() {
                 break;
             }
         }
-        bell.ring();
+        control.stop();
         let tell = |one: Actor<'_>| match one.thread.join() {
-            Ok(told) => format!("{} {}", one.name, told.unwrap_or_else(|| "failed".to_owned())),
+            Ok(line) => format!("{} {}", one.name, line.unwrap_or_else(|| "failed".to_owned())),
             Err(_) => {
-                bell.fault(format!("{} panicked", one.name));
+                control.fault(format!("{} panicked", one.name));
                 format!("{} panicked", one.name)
             }
         };

@@ -1,15 +1,16 @@
-//! Load that moves: every second all of it may go to another column.
+//! Load that moves: every second the whole load may go to another column.
 //!
 //! ```text
 //! second          1          2          3          4
 //! all load on     column 2   column 0   column 0   column 1
 //! ```
 //!
-//! Where: on a server of its own, whose columns help each other when they choose to: idle ones
-//! steal datagrams, and connections move. Moves are decided twice a second, so that connections
-//! move only if the load stays for a second or two, and mostly too late.
+//! Where: on a server of its own, whose columns help each other: idle columns steal datagrams, and
+//! connections move. The server decides on moves twice a second, so that connections move only if
+//! the load stays for a second or two, and mostly too late.
 //! Invariant: each request is answered once and correctly, whichever column answers. In the end the
-//! server has counted every request, and as much taken between columns as given.
+//! server has counted every request; and of the connections and steals, the columns have counted as
+//! many taken as given.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -22,87 +23,97 @@ use protocol::udp::Header;
 
 use crate::measure::wire::{Wire, accepted};
 use crate::measure::{Outcome, fail};
-use crate::site::{Bell, Deeds, Site};
+use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
 /// Clients of each kind.
 pub(crate) const CLIENTS: u64 = 4;
-/// Shortest time for which all load is on one column.
+/// Shortest time for which the whole load is on one column.
 const STAY: Duration = Duration::from_secs(1);
-/// Silence after which an answer is lost.
+/// Time without an answer after which the answer counts as lost.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Connections opened until the wanted column accepts one.
+/// Most connections opened until the target column accepts one.
 const TRIES: usize = 1000;
-/// Gets per round over TCP, and datagrams that a client has in flight.
+/// Number of gets per round over TCP, and of datagrams that a UDP client has in flight.
 const GETS: usize = 8;
 const WINDOW: u64 = 16;
-/// Absent keys in each get, so that the server has more to do than its clients.
+/// Number of absent keys in each get, so that the server has more work than its clients.
 const MISSES: usize = 400;
-/// Longest wait until the server has counted what it answered.
+/// Longest wait until the server has counted all requests that it answered.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// State that the clients of one server share.
-pub(crate) struct Stage<'s> {
+pub(crate) struct MovingLoad<'s> {
     site: &'s Site<'s>,
     columns: usize,
-    /// The column that has all load.
-    aim: AtomicUsize,
-    door: Mutex<Door>,
-    /// Number of keys requested, values set, and datagrams sent.
+    /// The column that gets the whole load.
+    target: AtomicUsize,
+    connector: Mutex<Connector>,
+    /// Number of keys requested by all clients.
     gets: AtomicU64,
     sets: AtomicU64,
     datagrams: AtomicU64,
 }
 
-/// Opens connections, one after the other, and knows which column accepted each.
-struct Door {
+/// Opens one connection at a time, and finds out which column accepted it.
+struct Connector {
     wire: Wire,
     /// Number of connections that each column has accepted.
     accepted: Vec<u64>,
 }
 
-impl Stage<'_> {
-    pub(crate) fn of<'s>(site: &'s Site<'s>) -> Outcome<Stage<'s>> {
+impl MovingLoad<'_> {
+    pub(crate) fn of<'s>(site: &'s Site<'s>) -> Outcome<MovingLoad<'s>> {
         let mut wire = site.text()?;
         let accepted = wire.of_columns("total_connections")?;
-        Ok(Stage {
+        Ok(MovingLoad {
             site,
             columns: accepted.len(),
-            aim: AtomicUsize::new(0),
-            door: Mutex::new(Door { wire, accepted }),
+            target: AtomicUsize::new(0),
+            connector: Mutex::new(Connector { wire, accepted }),
             gets: AtomicU64::new(0),
             sets: AtomicU64::new(0),
             datagrams: AtomicU64::new(0),
         })
     }
 
-    /// Picks a random column again and again, which may be the same one.
-    pub(crate) fn shift(&self, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    /// Directs the load to a random column, perhaps the present one, until the soak is over.
+    pub(crate) fn shift(
+        &self,
+        seed: u64,
+        control: &RunControl,
+        progress: &Progress,
+    ) -> Outcome<String> {
         let mut random = Random::new(hash(seed, 8000));
-        while bell.goes_on() {
-            let aim = random.index(self.columns);
-            // Relaxed: a number by itself, here and where it is read.
-            deeds.add(u64::from(self.aim.swap(aim, Ordering::Relaxed) != aim));
-            bell.pause(STAY);
+        while control.is_running() {
+            let target = random.index(self.columns);
+            // Relaxed, here and where clients load it: `target` orders no other memory.
+            progress.add(u64::from(self.target.swap(target, Ordering::Relaxed) != target));
+            control.pause(STAY);
         }
-        Ok(format!("the load moved {} times", deeds.count()))
+        Ok(format!("the load moved {} times", progress.count()))
     }
 
-    /// Runs a TCP client, whose connection the aimed-at column has accepted.
-    pub(crate) fn stream(&self, number: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    /// Runs a TCP client on a connection that the target column has accepted.
+    pub(crate) fn stream(
+        &self,
+        number: u64,
+        control: &RunControl,
+        progress: &Progress,
+    ) -> Outcome<String> {
         let (mut connection, mut connections) = (None, 0_u64);
-        while bell.goes_on() {
-            let aim = self.aim.load(Ordering::Relaxed); // see `shift`
+        while control.is_running() {
+            let target = self.target.load(Ordering::Relaxed); // see `shift`
             let mut stream = match connection.take() {
-                Some((column, stream)) if column == aim => stream,
+                Some((column, stream)) if column == target => stream,
                 _ => {
                     connections += 1;
-                    self.connect(aim)?
+                    self.connect(target)?
                 }
             };
             let key = CLIENTS * WINDOW + number;
-            let (key, value) = (key_of(key), value(key, deeds.count()));
+            let (key, value) = (key_of(key), value(key, progress.count()));
             let ((set, stored), (get, hit)) = (set(&key, &value), get(&key, &value));
             stream.write_all((set + &get.repeat(GETS)).as_bytes())?;
             let due = stored + &hit.repeat(GETS);
@@ -110,55 +121,61 @@ impl Stage<'_> {
             stream.read_exact(&mut got)?;
             same(&due, &got)?;
             self.count(1, GETS as u64);
-            deeds.add(1);
-            connection = Some((aim, stream));
+            progress.add(1);
+            connection = Some((target, stream));
         }
-        Ok(format!("{} rounds right, over {connections} connections", deeds.count()))
+        Ok(format!("{} rounds right, over {connections} connections", progress.count()))
     }
 
     /// Opens connections until this column accepts one.
     fn connect(&self, column: usize) -> Outcome<TcpStream> {
-        let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connector = self.connector.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TRIES {
             let stream = accepted(self.site.address(), SILENCE)?;
-            let now = door.wire.of_columns("total_connections")?;
-            let before = std::mem::replace(&mut door.accepted, now);
-            if door.accepted[column] > before[column] {
+            let now = connector.wire.of_columns("total_connections")?;
+            let before = std::mem::replace(&mut connector.accepted, now);
+            if connector.accepted[column] > before[column] {
                 return Ok(stream);
             }
         }
-        fail(format!("of {TRIES} connections none came to column {column}"))
+        fail(format!("column {column} accepted none of {TRIES} connections"))
     }
 
-    /// Runs a UDP client, which sends to the port of the aimed-at column.
-    pub(crate) fn datagrams(&self, number: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+    /// Runs a UDP client, which sends to the port of the target column.
+    pub(crate) fn datagrams(
+        &self,
+        number: u64,
+        control: &RunControl,
+        progress: &Progress,
+    ) -> Outcome<String> {
         let server: SocketAddr = self.site.address().parse()?;
         let socket = UdpSocket::bind((server.ip(), 0))?;
         socket.set_read_timeout(Some(SILENCE))?;
         let mut asker = Asker { socket, id: 0 };
-        while bell.goes_on() {
-            let aim = self.aim.load(Ordering::Relaxed); // see `shift`
-            let to = (server.ip(), server.port() + u16::try_from(aim)?).into();
+        while control.is_running() {
+            let target = self.target.load(Ordering::Relaxed); // see `shift`
+            let to = (server.ip(), server.port() + u16::try_from(target)?).into();
             let keys = number * WINDOW..(number + 1) * WINDOW;
-            let values = keys.map(|key| (key_of(key), value(key, deeds.count())));
+            let values = keys.map(|key| (key_of(key), value(key, progress.count())));
             let (sets, gets): (Vec<_>, Vec<_>) =
                 values.map(|(key, value)| (set(&key, &value), get(&key, &value))).unzip();
             for asks in [sets, gets] {
                 asker.window(to, asks)?;
-                self.datagrams.fetch_add(WINDOW, Ordering::Relaxed); // a count by itself
+                self.datagrams.fetch_add(WINDOW, Ordering::Relaxed); // orders no other memory
             }
             self.count(WINDOW, WINDOW);
-            deeds.add(1);
+            progress.add(1);
         }
-        Ok(format!("{} windows of {WINDOW} right", deeds.count()))
+        Ok(format!("{} windows of {WINDOW} right", progress.count()))
     }
 
     fn count(&self, sets: u64, gets: u64) {
-        self.sets.fetch_add(sets, Ordering::Relaxed); // counts by themselves
+        self.sets.fetch_add(sets, Ordering::Relaxed); // Relaxed: counts order no other memory
         self.gets.fetch_add(gets * (MISSES as u64 + 1), Ordering::Relaxed);
     }
 
-    /// Waits until the columns' counts add up; each must have helped another.
+    /// Waits until the server's counts equal the clients', and the columns have counted as many
+    /// moves and steals taken as given, at least one of each.
     pub(crate) fn audit(&self) -> Outcome<String> {
         let (start, mut wire) = (Instant::now(), self.site.text()?);
         loop {
@@ -176,19 +193,19 @@ impl Stage<'_> {
                 self.site.stat(&mut wire, "stats", "cmd_get")?,
                 self.site.stat(&mut wire, "stats", "cmd_set")?,
             ];
-            let asked = [&self.datagrams, &self.datagrams, &self.gets, &self.sets];
-            let asked = asked.map(|count| count.load(Ordering::Relaxed)); // counts by themselves
-            if counted == asked && taken == given && taken.iter().all(|count| *count > 0) {
+            let sent = [&self.datagrams, &self.datagrams, &self.gets, &self.sets];
+            let sent = sent.map(|count| count.load(Ordering::Relaxed)); // as in `count`
+            if counted == sent && taken == given && taken.iter().all(|count| *count > 0) {
                 let [moves, steals] = taken;
                 return Ok(format!(
-                    "{} datagrams, {} keys, {} sets counted as asked; {moves} connections and \
+                    "{} datagrams, {} keys, {} sets counted as sent; {moves} connections and \
                      {steals} receives given and taken",
-                    asked[0], asked[2], asked[3]
+                    sent[0], sent[2], sent[3]
                 ));
             }
             if start.elapsed() > PATIENCE {
                 return fail(format!(
-                    "taken {taken:?}, given {given:?}; counted {counted:?}, asked {asked:?}"
+                    "taken {taken:?}, given {given:?}; counted {counted:?}, sent {sent:?}"
                 ));
             }
             std::thread::sleep(LOOK);
@@ -220,7 +237,7 @@ impl Asker {
             };
             match missing.remove(&header.id) {
                 Some(due) => same(&due, got)?,
-                None => return fail(format!("answer {} is one too many", header.id)),
+                None => return fail(format!("no request waits for answer {}", header.id)),
             }
         }
         Ok(())
@@ -232,7 +249,6 @@ pub(crate) fn key_of(key: u64) -> String {
     format!("moving-{key}")
 }
 
-/// The key's value in this round.
 fn value(key: u64, round: u64) -> String {
     format!("{key}:{round};").repeat(4)
 }

@@ -1,38 +1,38 @@
-//! Keys as registers: each belongs to one actor, which knows its value, uses it in all three
-//! protocols, and checks each answer.
+//! Keys as registers: each key belongs to one actor, which knows the key's value, sends requests in
+//! all three protocols, and checks each answer.
 //!
-//! Where: one actor per thread. Invariant: where everything fits, a stored item is there until it
-//! is deleted or expires. Elsewhere it may vanish, and then it stays gone. A value that is there is
-//! the last one acknowledged, byte for byte.
+//! Where: one actor per thread. Invariant: on the roomy server, a stored item is present until it
+//! is deleted or expires. On the other server an item may be evicted, and then it stays absent. A
+//! value that is present is the last acknowledged one, byte for byte.
 
 use std::time::{Duration, Instant};
 
-use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
+use crate::measure::wire::{Answer, PROTOCOLS, Request, Verb, Wire};
 use crate::measure::{Outcome, fail};
-use crate::site::{Bell, Deeds, Site};
+use crate::site::{Progress, RunControl, Site};
 use testing::random::{Random, hash};
 
-/// Keys per actor.
 const KEYS: u32 = 400;
-/// One key in this many holds a number.
+/// Every eighth key holds a number.
 const NUMBERS_EACH: u32 = 8;
 /// Longest value, appended pieces included.
 const VALUE_BYTES_MAX: usize = 400 << 10;
 /// Mean number of requests per connection.
 const REQUESTS_EACH: u32 = 2000;
-/// Times to live in seconds, and how far a column's clock may be off: the column may have read it
-/// before the process was stopped.
+/// Times to live in seconds, and the largest error of a column's clock: the column may have read
+/// the clock before the process was stopped.
 const SECONDS: std::ops::Range<u32> = 30..60;
 const SLACK: Duration = Duration::from_secs(20);
 
-/// The item that must be there.
+/// An item that must be present.
 struct Item {
     value: Vec<u8>,
-    /// Until when it is certainly there, and from when on certainly not; none: it does not expire.
+    /// The item has not expired before the first time, and has expired after the second. `None` if
+    /// the item does not expire.
     life: Option<(Instant, Instant)>,
 }
 
-/// When a request was sent and answered.
+/// The times at which a request was sent and answered.
 struct Span {
     sent: Instant,
     answered: Instant,
@@ -50,7 +50,7 @@ pub(crate) fn key_of(actor: u32, key: u32) -> String {
     format!("register-{actor}-{key}")
 }
 
-/// An actor, with what it knows of its keys.
+/// An actor, and the items that it expects under its keys.
 pub(crate) struct Registers<'s> {
     site: &'s Site<'s>,
     number: u32,
@@ -79,11 +79,11 @@ impl<'s> Registers<'s> {
     }
 
     /// Sends requests until the soak is over, and then gets each key once more.
-    pub(crate) fn run(&mut self, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
-        while bell.goes_on() {
+    pub(crate) fn run(&mut self, control: &RunControl, progress: &Progress) -> Outcome<String> {
+        while control.is_running() {
             let key = self.random.number(KEYS);
             self.step(key)?;
-            deeds.add(1);
+            progress.add(1);
         }
         for key in 0..KEYS {
             self.ask(key, Verb::Get, 0)?;
@@ -91,7 +91,7 @@ impl<'s> Registers<'s> {
         let there = self.items.iter().flatten().count();
         let Registers { hits, misses, refused, .. } = self;
         Ok(format!(
-            "{hits} right values, {misses} misses, {refused} refused, {there} of {KEYS} there"
+            "{hits} right values, {misses} misses, {refused} refused, {there} of {KEYS} present"
         ))
     }
 
@@ -147,17 +147,17 @@ impl<'s> Registers<'s> {
         let mut wire = match self.wire.take() {
             Some(wire) => wire,
             None => {
-                let speech = SPEECHES[self.random.number(3) as usize];
-                Wire::connect(self.site.address(), speech)?
+                let protocol = PROTOCOLS[self.random.number(3) as usize];
+                Wire::connect(self.site.address(), protocol)?
             }
         };
         let sent = Instant::now();
-        let answer = wire.ask(&Ask { verb, key: &name, exptime });
+        let answer = wire.ask(&Request { verb, key: &name, exptime });
         let span = Span { sent, answered: Instant::now() };
-        let speech = wire.speech.name();
+        let protocol = wire.protocol.name();
         self.wire = Some(wire);
         let judged = answer.and_then(|answer| self.judge(key, verb, (exptime, &span), &answer));
-        judged.or_else(|why| fail(format!("{name}, {}, {speech}: {why}", brief(verb))))
+        judged.or_else(|why| fail(format!("{name}, {}, {protocol}: {why}", brief(verb))))
     }
 
     fn judge(
@@ -182,7 +182,7 @@ impl<'s> Registers<'s> {
             (Verb::Set(value), Answer::Done) => {
                 self.items[place] = Some(Item { value: value.to_vec(), life });
             }
-            (Verb::Set(_), _) => return fail("a set was not done".to_owned()),
+            (Verb::Set(_), _) => return fail("a set was not acknowledged".to_owned()),
             (Verb::Add(value), Answer::Done) => {
                 self.may_be_absent(place, span)?;
                 self.items[place] = Some(Item { value: value.to_vec(), life });
@@ -208,7 +208,7 @@ impl<'s> Registers<'s> {
                         item.value = due.to_string().into_bytes();
                         same(&item.value, got.to_string().as_bytes())?;
                     }
-                    _ => return fail("answered as something else is".to_owned()),
+                    _ => return fail("the answer belongs to another kind of request".to_owned()),
                 }
                 self.hits += u64::from(matches!(verb, Verb::Get));
             }
@@ -216,40 +216,39 @@ impl<'s> Registers<'s> {
         Ok(())
     }
 
-    /// Fails if the server says that the key is absent, but it must be there.
+    /// Checks an answer that the key is absent: fails if the key must be present.
     fn may_be_absent(&self, place: usize, span: &Span) -> Outcome<()> {
         match &self.items[place] {
             Some(Item { life: Some((sure_until, _)), .. }) if span.answered >= *sure_until => {}
             Some(item) if !self.site.loses => {
                 let life = item.life.map(|(_, over)| over.duration_since(span.answered));
                 let bytes = item.value.len();
-                return fail(format!("lost: {bytes} bytes were stored, {life:?} of life left"));
+                return fail(format!("lost: {bytes} bytes, {life:?} before they expire"));
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Fails if the server says that the key is there, but it must be absent.
+    /// Checks an answer that the key is present, and returns its item: fails if it must be absent.
     fn present(&mut self, place: usize, span: &Span) -> Outcome<&mut Item> {
         match &mut self.items[place] {
-            None => fail("there, and was deleted, or gone before".to_owned()),
+            None => fail("present, after it was deleted or absent".to_owned()),
             Some(Item { life: Some((_, over)), .. }) if span.sent > *over => {
-                fail(format!("there {:?} after its time", span.sent.duration_since(*over)))
+                fail(format!("present {:?} after it expired", span.sent.duration_since(*over)))
             }
             Some(item) => Ok(item),
         }
     }
 }
 
-/// The name of a verb.
 fn brief(verb: Verb<'_>) -> String {
     let name = format!("{verb:?}");
     let end = name.find('(').unwrap_or(name.len());
     name[..end].to_lowercase()
 }
 
-/// Returns bytes that no other version of any key has.
+/// Returns the value of one version of a key; no other version of any key has the same bytes.
 fn value(key: u32, version: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(hash(version, u64::from(key)));
     let mut value = Vec::with_capacity(bytes + 8);

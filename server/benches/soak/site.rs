@@ -1,6 +1,6 @@
 //! A server of the soak, and the state that its actors share.
 //!
-//! Where: made by `main`, lent to every actor.
+//! Where: made by `main`, borrowed by every actor.
 //! Invariant: the first fault ends the soak for all; every fault is shown.
 
 use std::net::SocketAddr;
@@ -11,39 +11,39 @@ use std::time::Duration;
 use blaster::launch::Server;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::measure::wire::{Speech, Wire};
+use crate::measure::wire::{Protocol, Wire};
 use crate::measure::{Outcome, fail};
 use testing::namespace::Namespace;
 
-/// Time between two looks at whether the soak is over.
+/// Longest time until a pausing actor notices that the soak is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A server under soak.
 pub(crate) struct Site<'f> {
     pub(crate) name: &'static str,
     pub(crate) server: Server,
-    /// The address and port on which it listens.
+    /// The address and port on which the server listens.
     pub(crate) address: String,
-    /// Bytes of the arena that are free for values, before there are any.
+    /// Bytes of the arena that are free for values before any value is stored.
     pub(crate) arena_bytes: u64,
     /// The server's namespace, if it is at the other end of a link.
     pub(crate) far: Option<&'f Namespace>,
-    /// True if not everything fits: items are evicted, flushed, and refused.
+    /// True if not all items fit: items may be evicted, flushed or refused.
     pub(crate) loses: bool,
-    /// The range of its memory limit, in megabytes.
+    /// The range of the server's memory limit, in megabytes.
     pub(crate) limits_mb: (u32, u32),
-    /// Most bytes that may be resident: by the present limit, or by the last one until it complies.
+    /// The memory limit on which the bound of resident bytes rests. After the limit was lowered,
+    /// this is the former limit until the server complies.
     pub(crate) limit_bytes: AtomicU64,
 }
 
 impl<'f> Site<'f> {
-    /// The same server, reached at its address at the far end of the link.
+    /// Returns the same server, addressed over the link to the namespace `far`.
     pub(crate) fn of(self, far: &'f Namespace) -> Outcome<Site<'f>> {
         let port = self.server.target.parse::<SocketAddr>()?.port();
         let mut site = Site { address: format!("{}:{port}", far.v4), far: Some(far), ..self };
         site.arena_bytes = site.stat(&mut site.text()?, "stats memory", "arena_free_bytes")?;
         if site.arena_bytes == 0 {
-            return fail("values have no room beside packets".to_owned());
+            return fail("the arena has no room for values".to_owned());
         }
         Ok(site)
     }
@@ -52,7 +52,7 @@ impl<'f> Site<'f> {
         &self.address
     }
 
-    /// Leaves the server `more` file descriptors beyond those now open. Returns its former limit.
+    /// Allows the server `more` file descriptors than it has open. Returns the former limit.
     pub(crate) fn limit_files(&self, more: u64) -> Outcome<Rlimit> {
         let process = procfs::process::Process::new(i32::try_from(self.server.pid())?)?;
         let maximum = match process.limits()?.max_open_files.hard_limit {
@@ -69,12 +69,13 @@ impl<'f> Site<'f> {
         Ok(prlimit(pid, Resource::Nofile, limit)?)
     }
 
-    /// Opens a connection that speaks text.
+    /// Opens a connection for the text protocol.
     pub(crate) fn text(&self) -> Outcome<Wire> {
-        Wire::connect(self.address(), Speech::Text)
+        Wire::connect(self.address(), Protocol::Text)
     }
 
-    /// Number of moves of connections to another column; an error if 0 though each turn forces one.
+    /// Number of moves of connections to another column. Fails if it is 0 on a server where each
+    /// turn forces a move.
     pub(crate) fn moves(&self) -> Outcome<u64> {
         let rows = self.text()?.stats("stats columns")?;
         let taken = rows.iter().filter(|(name, _)| name.ends_with(":migrations_taken"));
@@ -85,7 +86,7 @@ impl<'f> Site<'f> {
         Ok(moves)
     }
 
-    /// The number of this name in a `stats` command.
+    /// Returns the number of the statistic `name` in the reply to a `stats` command.
     pub(crate) fn stat(&self, wire: &mut Wire, command: &str, name: &str) -> Outcome<u64> {
         let rows = wire.stats(command)?;
         match rows.iter().find(|(other, _)| other == name).map(|(_, value)| value.parse()) {
@@ -95,32 +96,31 @@ impl<'f> Site<'f> {
     }
 }
 
-/// Ends the soak for all, and collects the faults.
+/// Ends the soak for all actors, and collects their faults.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct RunControl {
     over: AtomicBool,
     faults: Mutex<Vec<String>>,
 }
 
-impl Bell {
+impl RunControl {
     /// True until the soak is over.
-    pub(crate) fn goes_on(&self) -> bool {
-        // Relaxed: a flag by itself.
+    pub(crate) fn is_running(&self) -> bool {
+        // Relaxed: the flag orders no other memory.
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// Ends the soak: nobody begins anything new.
-    pub(crate) fn ring(&self) {
-        self.over.store(true, Ordering::Relaxed); // a flag by itself
+    /// Ends the soak: no actor begins another request.
+    pub(crate) fn stop(&self) {
+        self.over.store(true, Ordering::Relaxed); // as in `is_running`
     }
 
     /// Records a fault, and ends the soak.
     pub(crate) fn fault(&self, what: String) {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(what);
-        self.ring();
+        self.stop();
     }
 
-    /// The faults so far.
     pub(crate) fn faults(&self) -> Vec<String> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -128,22 +128,22 @@ impl Bell {
     /// Waits for `time`, or until the soak is over.
     pub(crate) fn pause(&self, time: Duration) {
         let start = std::time::Instant::now();
-        while self.goes_on() && start.elapsed() < time {
+        while self.is_running() && start.elapsed() < time {
             std::thread::sleep(LOOK.min(time));
         }
     }
 }
 
-/// Number of an actor's deeds so far, for the line each minute.
+/// Number of an actor's actions so far, for the line that is printed each minute.
 #[derive(Default)]
-pub(crate) struct Deeds(AtomicU64);
+pub(crate) struct Progress(AtomicU64);
 
-impl Deeds {
+impl Progress {
     pub(crate) fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed); // a count by itself
+        self.0.fetch_add(more, Ordering::Relaxed); // the count orders no other memory
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) // a count by itself
+        self.0.load(Ordering::Relaxed) // as in `add`
     }
 }

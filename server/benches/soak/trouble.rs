@@ -1,43 +1,44 @@
-//! Trouble for a server at work: its limit changes, it is flushed, its process is stopped and
-//! resumed, descriptors run out.
+//! Disturbances of a server under load: its memory limit changes, it is flushed, its process is
+//! stopped and resumed, its file descriptors run out.
 //!
-//! Where: beside the other actors. Invariant: the server is left running, with its old limits.
+//! Where: beside the other actors. Invariant: the process runs again afterwards, with its former
+//! limit of descriptors.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::THREADS;
-use crate::measure::wire::{Answer, Ask, SPEECHES, Verb, Wire};
+use crate::measure::wire::{Answer, PROTOCOLS, Request, Verb, Wire};
 use crate::measure::{Outcome, fail, launched};
-use crate::site::{Bell, Deeds, Site};
+use crate::site::{Progress, RunControl, Site};
 use testing::namespace::{Namespace, WIRE};
 use testing::random::{Random, hash};
 
-/// Longest wait for memory to be given back, a flush, or new connections: longer than it should
-/// ever take, even on a busy machine that stops the server now and then.
+/// Longest wait until memory is given back, or a flush takes effect: longer than either should take
+/// on a busy machine where the server is sometimes stopped.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(200);
-/// Connections that arrive while there are no descriptors for them.
+/// Number of connections made while the server lacks descriptors for them.
 const CROWD: usize = 30;
 
-/// Number of server threads: columns, the one that takes memory ahead of need, and the first.
+/// Number of server threads: columns, the main thread, and the one that takes memory ahead of need.
 const SERVER_THREADS: u64 = THREADS as u64 + 2;
-/// Most bytes of its stack that a thread touches.
+/// Most bytes of stack that a thread touches.
 const STACK_BYTES: u64 = 64 << 10;
 /// Most bytes that glibc's allocator caches for a thread and counts as in use (tcache): seven
 /// pieces each of 64 sizes, up to a kilobyte.
 const THREAD_CACHE_BYTES: u64 = 7 * 16 * (64 * 65 / 2);
-/// The program's data that it has changed, and what it allocates once: counters, samples, the
+/// Bound of the program's modified data, and of what it allocates once: counters, samples, the
 /// tables of prefixes. (Measured: 0.3 MB at rest.)
 const DATA_BYTES: u64 = 1 << 20;
 
-/// Most bytes that may be resident at this limit, beyond `others_bytes`.
+/// Most bytes that may be resident at this memory limit, `others_bytes` not included.
 pub(crate) fn bound_bytes(limit_bytes: u64) -> u64 {
     limit_bytes + SERVER_THREADS * (STACK_BYTES + THREAD_CACHE_BYTES) + DATA_BYTES
 }
 
-/// Bytes outside the limit that have a row in the statistics: the store's tables, what connections
-/// hold, freed memory that the allocator keeps, and the program's own.
+/// Sum of the statistics of memory that does not count towards the limit: the store's tables,
+/// buffers of connections, freed memory that the allocator keeps, and the program's own memory.
 fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
     let names = [
         "table_bytes",
@@ -53,15 +54,15 @@ fn others_bytes(wire: &mut Wire) -> Outcome<u64> {
     Ok(held.map(|(_, value)| value.parse::<u64>()).sum::<Result<u64, _>>()?)
 }
 
-/// A lower bound of the resident bytes beyond `others_bytes`.
+/// A lower bound of the resident bytes, `others_bytes` not included.
 fn resident_bytes(site: &Site<'_>, wire: &mut Wire) -> Outcome<u64> {
     let before = others_bytes(wire)?;
     let resident = launched::resident_bytes(&site.server)?;
     Ok(resident.saturating_sub(before.max(others_bytes(wire)?)))
 }
 
-/// True if the store has no more segments than its limit allows. Resident bytes cannot tell: the
-/// memory of a segment may be touched long after it was taken.
+/// True if the store has no more segments than its limit allows. Resident bytes do not show this,
+/// because a segment's memory may be touched long after the store has taken the segment.
 fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
     let rows = wire.stats("stats memory")?;
     let number = |name: &str| -> Outcome<u64> {
@@ -75,48 +76,54 @@ fn keeps_limit(wire: &mut Wire) -> Outcome<bool> {
     Ok(taken <= number("segments_allowed")?)
 }
 
-/// Compares resident memory with its bound, again and again.
-pub(crate) fn watch(site: &Site<'_>, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+/// Compares resident memory with its bound until the soak is over.
+pub(crate) fn watch(site: &Site<'_>, control: &RunControl, progress: &Progress) -> Outcome<String> {
     let mut wire = site.text()?;
     let (mut most, mut fullest) = (0, 0.0_f64);
-    while bell.goes_on() {
-        // Relaxed: the limit is raised before the server is told, and lowered after it complies.
+    while control.is_running() {
+        // Relaxed: `limits` raises this limit before the server's, and lowers it afterwards.
         let limit = site.limit_bytes.load(Ordering::Relaxed);
         let resident = resident_bytes(site, &mut wire)?;
         let limit = limit.max(site.limit_bytes.load(Ordering::Relaxed)); // as above
         let bound = bound_bytes(limit);
         if resident > bound {
             let rows = wire.stats("stats memory")?;
-            let told: Vec<_> = rows.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
-            let told = told.join(", ");
+            let shown: Vec<_> =
+                rows.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
+            let shown = shown.join(", ");
             return fail(format!(
-                "{resident} bytes resident, {bound} at a limit of {limit}: {told}"
+                "{resident} bytes resident, but at most {bound} at a limit of {limit}: {shown}"
             ));
         }
         most = most.max(resident);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let share = resident as f64 / bound as f64;
         fullest = fullest.max(share);
-        deeds.add(1);
-        bell.pause(LOOK);
+        progress.add(1);
+        control.pause(LOOK);
     }
-    let looks = deeds.count();
+    let looks = progress.count();
     Ok(format!(
         "{looks} looks, {most} bytes resident at most, {:.1} % of the bound",
         fullest * 100.0
     ))
 }
 
-/// Moves `cache_memlimit` up and down.
-pub(crate) fn limits(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+/// Raises and lowers `cache_memlimit`.
+pub(crate) fn limits(
+    site: &Site<'_>,
+    seed: u64,
+    control: &RunControl,
+    progress: &Progress,
+) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 4000));
     let (least, most) = site.limits_mb;
     let mut wire = site.text()?;
     let mut lowered = 0_u64;
-    while bell.goes_on() {
+    while control.is_running() {
         let megabytes = least + random.number(most - least + 1);
         let limit = u64::from(megabytes) << 20;
-        // Relaxed: see `watch`; nobody else stores it.
+        // Relaxed: see `watch`. Only a planted fault stores the limit too.
         let is_lower = limit < site.limit_bytes.load(Ordering::Relaxed);
         if !is_lower {
             site.limit_bytes.store(limit, Ordering::Relaxed); // as above
@@ -130,27 +137,32 @@ pub(crate) fn limits(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> 
             while !keeps_limit(&mut wire)? || resident_bytes(site, &mut wire)? > bound_bytes(limit)
             {
                 if start.elapsed() > PATIENCE {
-                    return fail(format!("more than {limit} bytes for {PATIENCE:?}"));
+                    return fail(format!("{PATIENCE:?} above the new limit of {limit} bytes"));
                 }
                 std::thread::sleep(LOOK);
             }
             site.limit_bytes.store(limit, Ordering::Relaxed); // as above
             lowered += 1;
         }
-        deeds.add(1);
-        bell.pause(Duration::from_secs(u64::from(2 + random.number(15))));
+        progress.add(1);
+        control.pause(Duration::from_secs(u64::from(2 + random.number(15))));
     }
-    Ok(format!("{} changes of the limit, {lowered} down", deeds.count()))
+    Ok(format!("{} changes of the limit, {lowered} down", progress.count()))
 }
 
-/// Sends `flush_all`, at once or for a second or two later: older items must go, newer ones stay.
-pub(crate) fn flushes(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+/// Sends `flush_all`, with a delay of 0 to 2 seconds. An item set before must vanish.
+pub(crate) fn flushes(
+    site: &Site<'_>,
+    seed: u64,
+    control: &RunControl,
+    progress: &Progress,
+) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 5000));
     let mut later = 0_u64;
-    while bell.goes_on() {
-        let speech = SPEECHES[random.number(3) as usize];
-        let mut wire = Wire::connect(site.address(), speech)?;
-        let mut ask = |verb| wire.ask(&Ask { verb, key: "flushed", exptime: 0 });
+    while control.is_running() {
+        let protocol = PROTOCOLS[random.number(3) as usize];
+        let mut wire = Wire::connect(site.address(), protocol)?;
+        let mut ask = |verb| wire.ask(&Request { verb, key: "flushed", exptime: 0 });
         ask(Verb::Set(b"before"))?;
         let delay = random.number(3);
         let command =
@@ -162,90 +174,100 @@ pub(crate) fn flushes(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) ->
         let start = Instant::now();
         while let Answer::Value(_) = ask(Verb::Get)? {
             if delay == 0 || start.elapsed() > PATIENCE {
-                return fail(format!("there {:?} after {command}", start.elapsed()));
+                return fail(format!("present {:?} after {command}", start.elapsed()));
             }
             std::thread::sleep(LOOK);
         }
         later += u64::from(delay > 0);
-        deeds.add(1);
-        // Seldom enough that memory is full most of the time.
-        bell.pause(Duration::from_secs(u64::from(1 + random.number(90))));
+        progress.add(1);
+        // The pauses are long enough that memory is full most of the time.
+        control.pause(Duration::from_secs(u64::from(1 + random.number(90))));
     }
-    Ok(format!("{} flushes, {later} of them announced", deeds.count()))
+    Ok(format!("{} flushes, {later} of them with a delay", progress.count()))
 }
 
 /// Stops the process for up to four seconds: its columns see the clock jump.
-pub(crate) fn stops(site: &Site<'_>, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+pub(crate) fn stops(
+    site: &Site<'_>,
+    seed: u64,
+    control: &RunControl,
+    progress: &Progress,
+) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 6000));
     let mut stopped = Duration::ZERO;
-    while bell.goes_on() {
-        bell.pause(Duration::from_secs(u64::from(3 + random.number(20))));
+    while control.is_running() {
+        control.pause(Duration::from_secs(u64::from(3 + random.number(20))));
         let time = Duration::from_millis(u64::from(20 + random.number(4000)));
         site.server.pause()?;
         std::thread::sleep(time);
         site.server.resume()?;
         stopped += time;
-        deeds.add(1);
+        progress.add(1);
     }
-    Ok(format!("{} stops of the process, {:.0} s in all", deeds.count(), stopped.as_secs_f64()))
+    Ok(format!("{} stops of the process, {:.0} s in all", progress.count(), stopped.as_secs_f64()))
 }
 
-/// Takes the server's end of the link down for up to a second: packets are lost, or wait.
-pub(crate) fn links(far: &Namespace, seed: u64, bell: &Bell, deeds: &Deeds) -> Outcome<String> {
+/// Takes the server's end of the link down for up to a second; packets are lost or delayed.
+pub(crate) fn links(
+    far: &Namespace,
+    seed: u64,
+    control: &RunControl,
+    progress: &Progress,
+) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 9000));
-    while bell.goes_on() {
-        bell.pause(Duration::from_secs(u64::from(3 + random.number(30))));
+    while control.is_running() {
+        control.pause(Duration::from_secs(u64::from(3 + random.number(30))));
         far.ip(&format!("link set {WIRE} down"));
         std::thread::sleep(Duration::from_millis(u64::from(random.number(1000))));
         far.ip(&format!("link set {WIRE} up"));
-        deeds.add(1);
+        progress.add(1);
     }
-    Ok(format!("the link was down {} times", deeds.count()))
+    Ok(format!("the link was down {} times", progress.count()))
 }
 
 /// A fault that the other actors must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Plant {
-    /// A key's value is another.
+    /// The value of an actor's key is overwritten.
     Wrong,
-    /// A key is deleted.
+    /// An actor's key is deleted.
     Lost,
-    /// The limit is lower than the server was told.
+    /// The memory watch assumes a lower limit than the server has.
     Memory,
 }
 
-/// Plants the fault behind the actors' backs, again and again until one finds it.
+/// Plants the fault repeatedly, until an actor finds it.
 pub(crate) fn plant(
     site: &Site<'_>,
     (plant, key): (Plant, &str),
-    bell: &Bell,
-    deeds: &Deeds,
+    control: &RunControl,
+    progress: &Progress,
 ) -> Outcome<String> {
     let verb = if plant == Plant::Wrong { Verb::Set(b"planted") } else { Verb::Delete };
     let mut wire = site.text()?;
-    while bell.goes_on() {
+    while control.is_running() {
         if plant == Plant::Memory {
             site.limit_bytes.store(1 << 20, Ordering::Relaxed); // see `watch`
         } else {
-            wire.ask(&Ask { verb, key, exptime: 0 })?;
+            wire.ask(&Request { verb, key, exptime: 0 })?;
         }
-        deeds.add(1);
-        bell.pause(LOOK);
+        progress.add(1);
+        control.pause(LOOK);
     }
-    Ok(format!("{} faults planted", deeds.count()))
+    Ok(format!("{} faults planted", progress.count()))
 }
 
-/// Takes the server's free descriptors away while a crowd connects, and gives them back: each
-/// connection must then be served.
+/// Leaves the server three free descriptors while `CROWD` clients connect, and then restores its
+/// limit. Each connection must then be served.
 pub(crate) fn descriptors(
     site: &Site<'_>,
     seed: u64,
-    bell: &Bell,
-    deeds: &Deeds,
+    control: &RunControl,
+    progress: &Progress,
 ) -> Outcome<String> {
     let mut random = Random::new(hash(seed, 7000));
-    while bell.goes_on() {
-        bell.pause(Duration::from_secs(u64::from(5 + random.number(30))));
+    while control.is_running() {
+        control.pause(Duration::from_secs(u64::from(5 + random.number(30))));
         let limit = site.limit_files(3)?;
         let crowd: Outcome<Vec<Wire>> = (0..CROWD).map(|_| site.text()).collect();
         std::thread::sleep(Duration::from_millis(u64::from(random.number(3000))));
@@ -256,7 +278,7 @@ pub(crate) fn descriptors(
                 return fail(format!("the version is {said:?}"));
             }
         }
-        deeds.add(1);
+        progress.add(1);
     }
-    Ok(format!("{} times without descriptors for {CROWD} connections", deeds.count()))
+    Ok(format!("{} times without descriptors for {CROWD} connections", progress.count()))
 }

@@ -1,8 +1,9 @@
-//! GETs prefetched together against GETs one by one, in a store much larger than the CPU's caches.
+//! GETs whose memory is prefetched in batches, against single GETs, in a store much larger than the
+//! CPU's caches.
 //!
 //! Where: one column, keys drawn uniformly.
 //! Invariant: both ways look up the same keys in the same order and check each value's length;
-//! windows alternate (one by one, together, together, one by one, ...).
+//! windows alternate (single, batches, batches, single, ...).
 
 use store::Column;
 
@@ -17,19 +18,18 @@ use crate::measure::report::Report;
 use crate::measure::statistics::{count_of_u64, median_with_interval};
 use testing::Random;
 
-/// Size of the store, if the machine has the memory.
+/// Size of the store, if the machine has enough memory.
 const MEMORY_MB: u32 = 4096;
-/// The store takes at most one part in this many of the available memory.
+/// The store takes at most half of the available memory.
 const AVAILABLE_PART: u64 = 2;
-/// Most bytes that an item takes beyond key and value.
+/// Most bytes that an item takes in addition to key and value.
 const OVERHEAD_BYTES: usize = 24;
 /// Percentage of the memory that is filled, so that nothing is evicted.
 const FILLED_PERCENT: usize = 90;
 
-/// Batches whose keys are made at once.
+/// Number of batches whose keys are made at once.
 const CHUNK_BATCHES: usize = 64;
 
-/// Measures windows in pairs.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let free_mb = u32::try_from((available_bytes()? / AVAILABLE_PART) >> 20)?.max(64);
     let memory_mb = options.memory_mb.unwrap_or(MEMORY_MB.min(free_mb));
@@ -71,7 +71,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Runs a window. Returns nanoseconds per GET. Keys are made beforehand, 64 batches at a time.
+    /// Runs a window. Returns nanoseconds per GET, without the time to make keys.
     fn window(&mut self, is_together: bool, seed: u64, ops: u32) -> Outcome<f64> {
         let mut random = Random::new(seed);
         let batch_keys = usize::try_from(self.together)?;

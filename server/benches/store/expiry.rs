@@ -1,12 +1,13 @@
-//! Items that live from a second to a day, under a clock of this program's own: how soon after its
-//! expiry an item's memory is free, and the CPU time of freeing it all.
+//! Items that live from a second to a day, by a simulated clock: the time from an item's expiry
+//! until its memory is free, and the CPU time of freeing the memory of all items.
 //!
-//! Where: one column that only does background work: in each second, until no work is left.
-//! Invariant: the number of items alive in each second is known without asking the store. CPU time
-//! is that of background work alone, in which the index contracts too; beside it stands the same
-//! for an empty store. Memory is free in time if the store uses, beside the index, at most what the
-//! live items need, a tenth more, and eight segments. Memory that has expired and cannot be used
-//! again is that of segments that are not free, by the store's own account, less the live items'.
+//! Where: one column that only does background work, in each second until no work is left.
+//! Invariant: the program itself knows the number of items alive in each second. CPU time is that
+//! of background work alone, which includes contracting the index; the report also has the CPU time
+//! for an empty store. Memory counts as free in time if the store uses, in addition to the index,
+//! at most the bytes of live items, a tenth more, and eight segments. Expired memory that is not
+//! reusable is, by the store's statistics, the bytes of segments that are not free, minus those of
+//! live items.
 
 use store::{Column, Put, Store, Verb};
 
@@ -22,20 +23,20 @@ use testing::random::{hash, unit};
 
 /// The longest time to live, in seconds.
 const DAY: u32 = 86_400;
-/// Seconds watched after the last item's expiry.
+/// Seconds measured after the longest time to live.
 const AFTERWARDS: u32 = 60;
 /// CPU time after which the rest of the day is skipped.
 const CPU_NANOSECONDS_MAX: u64 = 60_000_000_000;
-/// Most slices in one second; with more, the store never rests.
+/// Most slices in one second. More would mean that background work never ends.
 const SLICES_MAX: u32 = 1_000_000;
-/// Bytes of room beyond keys and values.
+/// Bytes of memory per item in addition to key and value.
 const ROOM_BYTES_AN_ITEM: usize = 40;
-/// A log may use this percentage more than its live bytes, and this many open or spare segments.
+/// The log may use this percentage more than its live bytes, and eight open or spare segments.
 const LOG_PERCENT_MORE: u64 = 10;
 const SEGMENTS_MORE: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// Fills the store, watches it for a day, and reports.
+/// Fills the store, measures a simulated day, and reports the figures.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let items = options.keys_or(10_000_000);
     let value = vec![b'v'; options.value_bytes_or(20)?];
@@ -55,7 +56,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         }
     }
     if store.stats().evictions > 0 {
-        return fail("items were evicted: not all fit".to_owned());
+        return fail("items were evicted, because not all fit".to_owned());
     }
     let watched = watch(&store, &mut column, &ends, items)?;
     let empty = store_of(memory_bytes, 1, Some(options.eviction))?;
@@ -73,14 +74,14 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         microseconds(watched.busy.get(late.saturating_sub(1)))
     })?;
     report.figure("worst second", "CPU ms", seconds(watched.worst) * 1e3)?;
-    report.figure("items looked at for each expired", "", watched.looks_per_item)?;
+    report.figure("items checked per expired item", "", watched.looks_per_item)?;
     for (name, lag) in [("an item is unlinked", &watched.unlink), ("memory is free", &watched.free)]
     {
         report.figure(&format!("{name} after, worst"), "s", f64::from(lag.worst))?;
         report.figure(&format!("{name} after, mean over seconds"), "s", lag.mean())?;
     }
-    report.figure("used beyond what lives and the index, worst", "MiB", watched.beyond_mib)?;
-    let Waiting { worst_bytes, byte_seconds, soon_bytes, expired_bytes } = watched.waiting;
+    report.figure("used beyond live items and index, worst", "MiB", watched.beyond_mib)?;
+    let UnusableMemory { worst_bytes, byte_seconds, soon_bytes, expired_bytes } = watched.waiting;
     let percent = |part: f64, all: f64| part * 100.0 / all.max(1.0);
     let memory = count_of_u64(store.memory_bytes() as u64);
     let mean = byte_seconds / f64::from(watched.seconds.max(1));
@@ -88,11 +89,11 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let worst = percent(count_of_u64(worst_bytes), memory);
     report.figure("expired and not yet reusable, worst", "% of memory", worst)?;
     report.figure("the same, mean over seconds", "% of memory", percent(mean, memory))?;
-    report.figure("reusable in the second it expired in, at least", "% of bytes", soon)?;
-    report.figure("items left in the end", "", count_of_u64(store.stats().curr_items))
+    report.figure("reusable in the second of expiry, at least", "% of bytes", soon)?;
+    report.figure("items left at the end", "", count_of_u64(store.stats().curr_items))
 }
 
-/// Seconds that an item lives: 1 to `DAY`.
+/// Returns an item's time to live, 1 to `DAY` seconds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -107,7 +108,7 @@ fn ttl(how: Ttl, number: u32) -> u32 {
     (seconds as u32).clamp(1, DAY)
 }
 
-/// The lag of the store, in seconds.
+/// The time by which the store lags behind the expiry of items, in seconds.
 #[derive(Default)]
 struct Lag {
     worst: u32,
@@ -116,8 +117,8 @@ struct Lag {
 }
 
 impl Lag {
-    /// Adds one look. `live` has the number of items alive in each second so far. The lag is the
-    /// number of latest seconds whose items are not `are_enough` for what the store uses.
+    /// Adds the present lag: the number of latest seconds whose items, of which `live` has the
+    /// numbers, are not `are_enough` to account for all that the store uses.
     fn note(&mut self, live: &[u64], are_enough: impl Fn(u64) -> bool) {
         let caught_up = live.partition_point(|live| are_enough(*live));
         let lag = u32::try_from(live.len() - caught_up).unwrap_or(u32::MAX);
@@ -131,19 +132,19 @@ impl Lag {
     }
 }
 
-/// Memory that has expired and cannot be used again yet.
+/// Memory of expired items that is not reusable yet.
 #[derive(Clone, Copy, Default)]
-struct Waiting {
+struct UnusableMemory {
     worst_bytes: u64,
-    /// Summed over seconds.
+    /// Sum over all seconds.
     byte_seconds: f64,
-    /// Expired bytes usable again by the end of the same second, if none had waited from before.
+    /// Lower bound of the bytes that were reusable by the end of the second in which they expired.
     soon_bytes: u64,
     expired_bytes: u64,
 }
 
-impl Waiting {
-    /// Adds a second: bytes that expired in it, and all expired bytes that are not free at its end.
+impl UnusableMemory {
+    /// Adds a second: the bytes that expired in it, and all expired bytes not reusable at its end.
     fn note(&mut self, expired_bytes: u64, waiting_bytes: u64) {
         self.worst_bytes = self.worst_bytes.max(waiting_bytes);
         self.byte_seconds += count_of_u64(waiting_bytes);
@@ -153,7 +154,7 @@ impl Waiting {
 }
 
 #[derive(Default)]
-struct Watched {
+struct DayFigures {
     nanoseconds: u64,
     worst: u64,
     seconds: u32,
@@ -161,17 +162,17 @@ struct Watched {
     looks_per_item: f64,
     unlink: Lag,
     free: Lag,
-    /// Most memory in use beyond the index and the live items, from the first expiry on.
+    /// Most memory in use in addition to the index and the live items, in any second.
     beyond_mib: f64,
-    waiting: Waiting,
-    /// CPU time of each slice that left more to do; sorted in the end.
+    waiting: UnusableMemory,
+    /// CPU time of each slice that did not end the work, in nanoseconds; sorted at the end.
     busy: Vec<u64>,
 }
 
-/// Lets the seconds pass, and measures each.
-fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcome<Watched> {
+/// Simulates the seconds, and measures the background work in each.
+fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcome<DayFigures> {
     let mut live = vec![u64::from(items)];
-    let mut watched = Watched::default();
+    let mut watched = DayFigures::default();
     let first = store.stats();
     let item_bytes = first.bytes / first.curr_items.max(1);
     for second in 1..=DAY + AFTERWARDS {
@@ -202,7 +203,7 @@ fn watch(store: &Store, column: &mut Column, ends: &[u32], items: u32) -> Outcom
         watched.seconds = second;
         let (stats, used_bytes) = (store.stats(), u64::try_from(store.used_bytes())?);
         watched.unlink.note(&live, |live| stats.curr_items <= live);
-        // An empty store uses this: its index, and segments that are open or kept free.
+        // Memory that an empty store may use: its index, and open or spare segments.
         let base_bytes = stats.hash_bytes + SEGMENTS_MORE * SEGMENT_BYTES_MAX;
         let lives_bytes = live.last().copied().unwrap_or(0) * item_bytes;
         let beyond_bytes = used_bytes.saturating_sub(stats.hash_bytes + lives_bytes);

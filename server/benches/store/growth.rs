@@ -1,9 +1,11 @@
-//! The slowest single insert from nothing to millions of items, in CPU time of the thread.
+//! The slowest single insert while a store grows from none to millions of items, in CPU time of the
+//! thread.
 //!
-//! Where: one column. All memory is touched beforehand: the cost of a first touch is the system's.
+//! Where: one column. All memory is touched beforehand, because a first touch costs time in the
+//! system, not in the store.
 //! Invariant: each insert is timed by itself; the cost of reading the clock is measured first and
-//! subtracted. The same inserts are repeated on new stores: a cost that recurs at the same insert
-//! is the store's, one that does not is the machine's.
+//! subtracted. The same inserts are repeated on new stores. A cost that recurs at the same insert
+//! is caused by the store, any other by the machine.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, OpenOptions};
@@ -16,18 +18,18 @@ use crate::measure::in_process::{BATCH, KEY_BYTES, column_of, key_of, set, store
 use crate::measure::report::{Report, say};
 use crate::measure::statistics::{count_of, count_of_u64, median};
 
-/// Readings of the clock that measure the cost of one.
+/// Number of clock readings from which the cost of one reading is computed.
 const CLOCK_LOOKS: usize = 100_001;
-/// Bytes of room beyond keys and values.
+/// Bytes of memory per item in addition to key and value.
 const ROOM_BYTES_AN_ITEM: usize = 40;
-/// Bytes of the system's pages.
+/// Size of the system's pages.
 const PAGE_BYTES: u64 = 4096;
-/// Bars of the histogram: below 1 µs, 2, 4, ...
+/// Number of bars of the histogram: below 1 µs, below 2 µs, below 4 µs, ...
 const BARS: usize = 16;
 /// Number of slowest inserts shown.
 const WORST: usize = 5;
 
-/// Runs the rounds, and reports what they have in common.
+/// Runs the rounds, and reports the least cost of each insert over all rounds.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let items = options.keys_or(10_000_000);
     let value = vec![b'v'; options.value_bytes_or(20)?];
@@ -59,10 +61,10 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         .take(WORST)
         .map(|(cost, number)| format!("{:.1} us at {number}", f64::from(*cost) / 1e3))
         .collect();
-    say(&format!("  the worst of all: {}\n{}", shown.join(", "), histogram(&least)))
+    say(&format!("  the worst inserts: {}\n{}", shown.join(", "), histogram(&least)))
 }
 
-/// Median cost of reading the clock, which is in the time of each insert.
+/// Returns the median cost of reading the clock, which each insert's time includes.
 fn clock_nanoseconds() -> u64 {
     let mut last = thread_nanoseconds();
     let costs: Vec<f64> = (0..CLOCK_LOOKS)
@@ -77,14 +79,14 @@ fn clock_nanoseconds() -> u64 {
     (0..100_000).find(|cost| count_of_u64(*cost) >= middle).unwrap_or(0)
 }
 
-/// More address space than any bench needs.
+/// A limit of address space that no bench reaches.
 const ADDRESS_BYTES_MAX: u64 = 1 << 46;
 
 /// Fills a new store. Returns nanoseconds of each insert, and of the slowest background slice.
 fn grow(items: u32, value: &[u8], clock: u64, options: &Options) -> Outcome<(Vec<u32>, u32)> {
     let item_bytes = value.len() + KEY_BYTES + ROOM_BYTES_AN_ITEM;
     let memory_bytes = usize::try_from(items)? * item_bytes + (64 << 20);
-    // Under a limit of address space a store reserves only what it uses, which can be touched.
+    // Under a limit of address space a store reserves only memory that it uses: all can be touched.
     let limit = getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_BYTES_MAX), ..limit })?;
     let before = mappings()?;
@@ -141,7 +143,7 @@ fn touch(mappings: &[(u64, u64)]) -> Outcome<()> {
     Ok(())
 }
 
-/// Formats the number of inserts by cost.
+/// Formats a histogram of the inserts by cost.
 fn histogram(each: &[u32]) -> String {
     let mut bars = [0_usize; BARS];
     for cost in each {

@@ -1,8 +1,8 @@
 //! The store alone, in process: the cost of its operations, and its use of memory.
 //!
 //! Where: outside the cache; no sockets, no protocol.
-//! Invariant: time is CPU time of the working thread, so that other load affects a figure only
-//! through shared caches; each operation's outcome is checked.
+//! Invariant: time is CPU time of the working thread, so that other load on the machine affects a
+//! figure only through shared caches; each operation's outcome is checked.
 
 mod batch;
 mod expiry;
@@ -23,11 +23,11 @@ use measure::in_process::{KEYS_END, VALUE_BYTES_MAX, eviction};
 use measure::report::Report;
 use store::policy::Eviction;
 
-/// The store in process. Keys have 36 bytes. Defaults differ by what is measured.
+/// Measures the store within this process. Keys have 36 bytes. Defaults differ by experiment.
 #[derive(Debug, clap::Parser)]
 pub(crate) struct Options {
     #[arg(default_value = "time")]
-    what: What,
+    what: Experiment,
     /// Keys stored (time: 100000,2000000; scaling: 1000000; mixes: 1000000; growth, expiry:
     /// 10000000; batch, overwrite: as many as fit)
     #[arg(long, value_delimiter = ',')]
@@ -36,52 +36,51 @@ pub(crate) struct Options {
     /// Length of each value (64; growth, expiry: 20)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(VALUE_BYTES_MAX / 2)))]
     pub(crate) value_bytes: Option<u32>,
-    /// The store (batch: 4096, less where memory lacks; overwrite: 256)
+    /// Memory of the store (batch: 4096, or less if the machine has less; overwrite: 256)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(crate) memory_mb: Option<u32>,
-    /// Operations per round (2000000; overwrite: for each key, 10)
+    /// Operations per round (2000000; overwrite: 10 for each key)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub(crate) ops: Option<u32>,
-    /// Rounds (time: 7; growth: 3); elsewhere pairs (9)
+    /// Rounds (time: 7; growth: 3), or pairs of windows in other experiments (9)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
-    /// time: only operations whose name has this in it
+    /// time: measure only operations whose name contains this text
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// batch: GETs prefetched together
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) together: u32,
-    /// scaling: columns (1,2: one against one tells how far figures can be trusted); mixes:
-    /// columns (1)
+    /// Columns (scaling: 1,2, where 1 against 1 shows the error of measurement; mixes: 1)
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) columns: Option<Vec<u32>>,
     /// expiry: how exptimes are drawn
     #[arg(long, value_enum, default_value_t = Ttl::Log)]
     pub(crate) ttl: Ttl,
-    /// overwrite: live bytes and index, of all memory
+    /// overwrite: live bytes and index, as a percentage of all memory
     #[arg(long, value_delimiter = ',', default_value = "85,90,93")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) live_percent: Vec<u32>,
-    /// overwrite: nine of ten SETs are of this per cent of the keys (100: all alike)
+    /// overwrite: percentage of the keys that nine of ten SETs go to (100: uniform)
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) hot_percent: u32,
-    /// overwrite: what items are overwritten with
+    /// overwrite: lengths of the values that overwrite items
     #[arg(long, value_enum, value_delimiter = ',', default_value = "same,random")]
     pub(crate) sizes: Vec<Sizes>,
-    /// Policy
+    /// Eviction policy
     #[arg(long, default_value = Eviction::default().name(), value_parser = eviction)]
     pub(crate) eviction: Eviction,
-    /// The result as JSON too
+    /// Also write the result to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// How exptimes are drawn.
+/// The distribution of exptimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Ttl {
-    /// Each scale as likely
+    /// Uniform in the logarithm of time
     Log,
-    /// Each time as likely
+    /// Uniform in time
     Even,
 }
 
@@ -90,25 +89,25 @@ pub(crate) enum Ttl {
 pub(crate) enum Sizes {
     /// The same length
     Same,
-    /// Once to twice --value-bytes
+    /// Uniform, from 1 to twice --value-bytes
     Random,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum What {
-    /// CPU time of each operation, one by one
+enum Experiment {
+    /// CPU time of each operation by itself
     Time,
-    /// GETs prefetched together against one by one, in a store larger than caches
+    /// GETs prefetched in batches against single GETs, in a store larger than the CPU's caches
     Batch,
-    /// GETs of several columns against one: same keys, and disjoint keys
+    /// GETs of several columns against one column, with the same keys and with disjoint keys
     Scaling,
-    /// 70 % GET, 25 % SET, 5 % DELETE with eviction, against GETs that hit
+    /// 70 % GET, 25 % SET, 5 % DELETE with eviction, against GETs that all hit
     Mixes,
-    /// The worst single insert from nothing to --keys items, memory touched before
+    /// The slowest single insert on the way to --keys items, with memory touched beforehand
     Growth,
-    /// Items with exptimes up to a day: when their memory is free, and at what cost
+    /// Items with exptimes up to a day: the time until their memory is free, and the CPU time
     Expiry,
-    /// A working set that fits, overwritten for ever: evictions, compaction
+    /// A working set that fits and is overwritten repeatedly: evictions, compaction
     Overwrite,
 }
 
@@ -133,13 +132,13 @@ fn run(options: Options) -> Outcome<()> {
     report.fact("eviction", options.eviction.name().to_owned());
     report.open()?;
     let measure = match options.what {
-        What::Time => time::measure,
-        What::Batch => batch::measure,
-        What::Scaling => scaling::measure,
-        What::Mixes => mixes::measure,
-        What::Growth => growth::measure,
-        What::Expiry => expiry::measure,
-        What::Overwrite => overwrite::measure,
+        Experiment::Time => time::measure,
+        Experiment::Batch => batch::measure,
+        Experiment::Scaling => scaling::measure,
+        Experiment::Mixes => mixes::measure,
+        Experiment::Growth => growth::measure,
+        Experiment::Expiry => expiry::measure,
+        Experiment::Overwrite => overwrite::measure,
     };
     measure(&options, &mut report)?;
     report.close(options.json.as_deref())

@@ -1,8 +1,8 @@
 //! 70 % GET, 25 % SET and 5 % DELETE in a store that must evict, against GETs alone that all hit.
 //!
 //! Where: one column or several. Keys are drawn by 10,000 steps of popularity, as in the paper.
-//! Invariant: both loads draw the same keys in the same order, made in the same loop; the cost of
-//! making them is measured and subtracted. Windows alternate.
+//! Invariant: both loads use the same keys in the same order, made in the same loop; the cost of
+//! making keys is measured and subtracted. Windows alternate.
 //! Source: the KV-Cache paper's section 6: mixes A and C; popularity by the density a x^(a-1),
 //! a = 0.01, on 0.001 to 1.
 
@@ -26,23 +26,24 @@ use testing::random::{Random, hash};
 const STEPS: u32 = 10_000;
 const EXPONENT: f64 = 0.01;
 const FROM: f64 = 0.001;
-/// Requests of mix C in 100; the rest are DELETEs.
+/// GETs and SETs in 100 requests of mix C; the rest are DELETEs.
 const GETS: u32 = 70;
 const SETS: u32 = 25;
-/// Keys drawn beforehand, which are then requested again and again.
+/// Number of keys drawn beforehand, which are requested in a loop.
 const DRAWN: usize = 1 << 20;
-/// Percentage of all keys that an evicting store holds, about.
+/// Approximate percentage of all keys that the evicting store holds.
 const TIGHT_PERCENT: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// Makes keys only.
+    /// Makes the keys only.
     Nothing,
+    /// GETs that all hit.
     A,
+    /// GETs, SETs and DELETEs in a store that evicts.
     C,
 }
 
-/// The figures of one window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     nanoseconds: u64,
@@ -50,7 +51,6 @@ struct Window {
     hits: u64,
 }
 
-/// Measures each number of columns.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let keys = options.keys_or(1_000_000).next_multiple_of(STEPS);
     let value = vec![b'v'; options.value_bytes_or(64)?];
@@ -63,7 +63,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
         let (store, mut tight) = filled(tight_bytes, keys, count, &value, options)?;
         let mut before = store.stats();
         let mut pairs = Pairs::default();
-        // The first pair meets cold caches and a store in the order of filling; it does not count.
+        // The first pair does not count: caches are cold, and items lie in the order of filling.
         for pair in 0..=options.rounds.unwrap_or(9) {
             if pair == 1 {
                 (before, pairs) = (store.stats(), Pairs::default());
@@ -98,7 +98,7 @@ fn filled(
     Ok((store, columns))
 }
 
-/// CPU nanoseconds per request of all windows so far.
+/// CPU nanoseconds per request in each window so far, by load; and the GETs of mix C.
 #[derive(Default)]
 struct Pairs {
     nothing: Vec<f64>,
@@ -181,7 +181,7 @@ impl Requests<'_> {
     }
 }
 
-/// Returns the numbers of keys in the order of the requests.
+/// Draws the numbers of keys, in the order of the requests.
 fn popular(keys: u32) -> Vec<u32> {
     let mut random = Random::new(2);
     let low = FROM.powf(EXPONENT);

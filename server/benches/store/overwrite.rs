@@ -1,9 +1,9 @@
-//! A working set that fits, overwritten again and again: nothing may be evicted, and the room of
-//! dead versions must be reclaimed at a bounded cost.
+//! A working set that fits and is overwritten repeatedly: no item may be evicted, and the memory of
+//! overwritten values must be reclaimed at a bounded cost.
 //!
 //! Where: one column; keys are drawn uniformly, or mostly from a part (`--hot-percent`).
-//! Invariant: what is stored exceeds the given share of memory only by chance, with random lengths;
-//! at the end each key is looked up.
+//! Invariant: items and index take the given share of memory, exceeded only by chance with random
+//! lengths. At the end each key is looked up.
 
 use store::{Column, Stats};
 
@@ -17,10 +17,9 @@ use crate::measure::{Outcome, fail};
 use crate::{Options, Sizes};
 use testing::Random;
 
-/// Keys stored between two looks at how full the store is.
+/// Number of keys stored between two checks of the store's fullness.
 const STEP_KEYS: u32 = 512;
 
-/// Measures all shares and sizes.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     for &sizes in &options.sizes {
         let mut usable = 0;
@@ -36,7 +35,6 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Draws lengths of values.
 struct Draw {
     sizes: Sizes,
     mean_bytes: u32,
@@ -84,7 +82,7 @@ fn one(sizes: Sizes, percent: u32, options: &Options, report: &mut Report) -> Ou
     for op in 0..ops {
         let bytes = draw.next()?;
         set_bytes += u64::try_from(bytes + KEY_BYTES)?;
-        // Nine of ten SETs go to the hot keys, which are spread evenly over those stored.
+        // Nine of ten SETs go to hot keys, which are spread evenly over the stored keys.
         let hot = keys / 100 * options.hot_percent;
         let below = if random.number(10) < 9 { hot.max(1) } else { keys };
         let number = u64::from(random.number(below)) * u64::from(keys / below);
@@ -111,7 +109,7 @@ fn one(sizes: Sizes, percent: u32, options: &Options, report: &mut Report) -> Ou
     report.figure(&name("moved by compaction"), "bytes a SET", of_ops(moved))?;
     report.figure(&name("spared by eviction"), "bytes a SET", of_ops(spared))?;
     let amplification = 1.0 + count_of_u64(moved + spared) / count_of_u64(set_bytes);
-    report.figure(&name("written for a byte set"), "bytes", amplification)?;
+    report.figure(&name("bytes written per byte set"), "bytes", amplification)?;
     report.figure(&name("CPU time"), "ns a SET", of_ops(nanoseconds))?;
     Ok(evictions)
 }

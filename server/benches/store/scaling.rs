@@ -1,9 +1,9 @@
-//! GETs of several columns against one: of the same keys, and of disjoint keys.
+//! GETs of several columns against those of one column: with the same keys, and with disjoint keys.
 //!
 //! Where: one store, a pinned thread per column.
-//! Invariant: a column does the same number of GETs in every window; windows alternate (one,
-//! several, several, one, ...). Efficiency is GETs per CPU second of the working threads, several
-//! columns over one: other load on the machine takes wall time, not CPU time.
+//! Invariant: a column does the same number of GETs in every window; windows alternate (one column,
+//! several, several, one, ...). Efficiency is the ratio, several columns to one, of GETs per CPU
+//! second of the working threads; CPU time excludes other load on the machine.
 
 use std::time::Instant;
 
@@ -18,14 +18,13 @@ use crate::measure::statistics::{count_of, count_of_u64, median_with_interval};
 use crate::threads::on_each;
 use testing::Random;
 
-/// How the keys are shared among columns.
+/// The keys that each column gets: all keys, or a part of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keys {
     Same,
     Disjoint,
 }
 
-/// The figures of one window.
 struct Window {
     /// GETs per CPU second of a thread.
     per_cpu_second: f64,
@@ -33,7 +32,6 @@ struct Window {
     per_second: f64,
 }
 
-/// Measures each number of columns.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let keys = options.keys_or(1_000_000);
     let value = vec![b'v'; options.value_bytes_or(64)?];
@@ -45,7 +43,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     columns.iter_mut().for_each(Column::offline);
     on_each(&mut columns[..1], |_, first| {
         fill(first, 0..keys, &value)?;
-        // Saturates the counters, as in keys in use.
+        // Three GETs of each key saturate its counter of reads, as for keys in use.
         for number in (0..keys).flat_map(|number| [number; 3]) {
             hit(first, &key_of(number), value.len())?;
         }
@@ -85,7 +83,7 @@ fn show(of: u32, which: Keys, pairs: &[(Window, Window)], report: &mut Report) -
     report.median(&name("GETs per second"), "x one", ratio(&|window| window.per_second))
 }
 
-/// The load of each column.
+/// The load of a column in one window.
 #[derive(Clone, Copy)]
 struct Load {
     keys: u32,
@@ -94,7 +92,7 @@ struct Load {
 }
 
 impl Load {
-    /// Runs the GETs of all `columns` at once.
+    /// Runs the GETs of all `columns` at the same time.
     fn run(self, columns: &mut [Column], which: Keys, seed: u64) -> Outcome<Window> {
         let count = columns.len();
         let share = match which {

@@ -25,7 +25,7 @@ pub(crate) fn on_each<T: Send>(
             .map(|(number, column)| {
                 let core = cores[number % cores.len()];
                 scope.spawn(move || {
-                    // Report an error only after the barrier, where the other threads wait.
+                    // An error is returned only after the barrier, at which the other threads wait.
                     let pinned = net::pin_thread(core);
                     barrier.wait();
                     column.online();

@@ -1,6 +1,6 @@
-//! CPU time of each operation, one after the other.
+//! CPU time of each operation of the store.
 //!
-//! Where: the store's part of a request's cost; the rest is protocol and kernel.
+//! Where: the store's part of a request's cost, without protocol and kernel.
 //! Invariant: keys come in a fixed pseudo-random order, and each operation's outcome is checked: a
 //! run in which a hit misses or a set is refused fails.
 
@@ -21,22 +21,20 @@ use testing::Random;
 /// Most keys that a column prefetches before it executes them.
 const AHEAD: usize = 16;
 
-/// The operations measured.
 #[derive(Clone, Copy)]
 enum Op {
-    /// Makes the key only, as every other operation does too.
+    /// Makes the key only, which is part of every other operation.
     Key,
     GetHit,
-    /// `GetHit` with the memory of a batch prefetched, as a column does.
+    /// `GetHit` after prefetching the memory of a batch of keys, as a column does.
     GetHitAhead,
     GetMiss,
     /// Replaces a value by one of the same length.
     Set,
-    /// Stores a new key, for which another must be evicted.
+    /// Stores a new key in a store that must evict.
     SetEvict,
 }
 
-/// Every operation, with its name in the table.
 const OPS: [(&str, Op); 6] = [
     ("(making the key)", Op::Key),
     ("get, hit", Op::GetHit),
@@ -46,7 +44,6 @@ const OPS: [(&str, Op); 6] = [
     ("set, evicting", Op::SetEvict),
 ];
 
-/// Measures all operations on stores of each size.
 pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     let all = options.keys.clone().unwrap_or_else(|| vec![100_000, 2_000_000]);
     for keys in all {
@@ -63,7 +60,7 @@ pub(crate) fn measure(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Two stores of the same keys: one with room to spare, one that must evict.
+/// Two stores with the same keys: one holds all keys, and the other must evict.
 struct Bench {
     roomy: Column,
     tight: Column,
@@ -140,7 +137,7 @@ impl Bench {
             Op::Set => set(&mut self.roomy, &key_of(number), &self.value),
             Op::SetEvict => {
                 let fresh = self.fresh;
-                // By the time numbers wrap around, the keys of the first round are long evicted.
+                // When numbers wrap around, the keys that used them before are long evicted.
                 self.fresh = if fresh + 1 < KEYS_END { fresh + 1 } else { 2 * self.keys };
                 set(&mut self.tight, &key_of(fresh), &self.value)
             }

@@ -1,8 +1,8 @@
-//! Clients that put load on one column: all they can, or a little.
+//! Clients that put full or light load on one column.
 //!
-//! Where: threads of this process, whose CPU time is the clients'.
-//! Invariant: a wrong reply ends the run. Under light load a request is sent when it is due, and
-//! its time counts from then.
+//! Where: threads of this process; the process's CPU time counts as the clients'.
+//! Invariant: a wrong reply ends the run. Under light load each request has a planned time, and its
+//! response time counts from then.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -17,14 +17,14 @@ use crate::measure::launched::cpu_seconds;
 use crate::measure::statistics::count_of;
 use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
-use crate::site::{Site, Way};
+use crate::site::{Site, Transport};
 
 /// The load of all clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
-    /// Each client sends as soon as it is answered.
+    /// Each client sends its next requests as soon as its last ones are answered.
     Full { warmup: f64, seconds: f64 },
-    /// `rate` requests per second, over all clients.
+    /// The clients together send `rate` requests per second.
     Light { rate: u32, seconds: f64 },
 }
 
@@ -34,8 +34,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// The figures of one run.
-pub(crate) struct Measured {
+pub(crate) struct RunFigures {
     pub(crate) per_s: f64,
     pub(crate) p99_us: f64,
     /// CPU time per request, of the server and of its clients.
@@ -43,17 +42,16 @@ pub(crate) struct Measured {
     pub(crate) clients_us: f64,
 }
 
-/// Phases of a run.
 const WARM: u32 = 0;
 const COUNT: u32 = 1;
 const OVER: u32 = 2;
 
-/// Puts load on a server for a while.
-pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Measured> {
+/// Puts load on a server, and measures it.
+pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<RunFigures> {
     let mut control = site.control()?;
     let work = Work::new(&mut control, options)?;
     let mut connections = Vec::new();
-    if site.way == Way::Tcp {
+    if site.way == Transport::Tcp {
         let streams = site.streams(&mut control, options.connections)?;
         connections.extend(streams.into_iter().map(Connection::Stream));
     } else {
@@ -71,7 +69,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Mea
     let phase = AtomicU32::new(WARM);
     std::thread::scope(|scope| {
         let clients = connections.into_iter().zip(0..).map(|(connection, at)| {
-            // The clients' times are spread over the gap.
+            // The clients' planned times are spread evenly over the gap between two requests.
             let pace = gap.map(|gap| (Instant::now() + gap * at / count, gap));
             let (work, phase) = (&work, &phase);
             scope.spawn(move || ask(connection, work, pace, phase))
@@ -80,7 +78,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Mea
         std::thread::sleep(Duration::from_secs_f64(warmup));
         let (server_s, clients_s, start) =
             (cpu_seconds(&site.server)?, own_cpu_s(), Instant::now());
-        phase.store(COUNT, Ordering::Relaxed); // a phase by itself
+        phase.store(COUNT, Ordering::Relaxed); // the phase orders no other memory
         std::thread::sleep(Duration::from_secs_f64(seconds));
         phase.store(OVER, Ordering::Relaxed); // as above
         let passed_s = start.elapsed().as_secs_f64();
@@ -96,7 +94,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Mea
         times.sort_unstable();
         let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or_default();
         let requests = count_of(times.len() * options.in_flight);
-        Ok(Measured {
+        Ok(RunFigures {
             per_s: requests / passed_s,
             p99_us: p99.as_secs_f64() * 1e6,
             server_us: server_s / requests * 1e6,
@@ -105,7 +103,7 @@ pub(crate) fn measure(site: &Site, options: &Options, load: Load) -> Outcome<Mea
     })
 }
 
-/// The request of each client, how many it has in flight, and the reply.
+/// The request that all clients send, the number that each client has in flight, and the reply.
 struct Work {
     request: Vec<u8>,
     reply: Vec<u8>,
@@ -113,7 +111,7 @@ struct Work {
 }
 
 impl Work {
-    /// Stores the keys, and makes the request for them.
+    /// Stores the keys, and makes the request that gets them.
     fn new(control: &mut Wire, options: &Options) -> Outcome<Work> {
         let (mut request, mut reply) = (String::from("get"), String::new());
         for key in 0..options.keys {
@@ -136,7 +134,8 @@ enum Connection {
     Socket { socket: UdpSocket, id: u16 },
 }
 
-/// Sends requests, by schedule if there is a `pace`. Returns the response times that count.
+/// Sends requests until the run is over. `pace` is the first planned time and the gap between
+/// requests; without it the client sends as fast as it can. Returns the measured response times.
 fn ask(
     mut connection: Connection,
     work: &Work,
@@ -150,7 +149,7 @@ fn ask(
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
         let start = due.unwrap_or_else(Instant::now);
-        let now = phase.load(Ordering::Relaxed); // a phase by itself
+        let now = phase.load(Ordering::Relaxed); // the phase orders no other memory
         match &mut connection {
             Connection::Stream(stream) => over_stream(stream, work)?,
             Connection::Socket { socket, id } => over_socket(socket, id, work)?,
@@ -174,26 +173,27 @@ fn over_stream(stream: &mut TcpStream, work: &Work) -> io::Result<()> {
 }
 
 fn over_socket(socket: &UdpSocket, id: &mut u16, work: &Work) -> io::Result<()> {
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..work.in_flight {
         *id = id.wrapping_add(1);
         socket.send(&[&Header::request(*id, 0).bytes()[..], &work.request].concat())?;
-        // The parts of its answer so far.
-        asked.push((*id, Vec::<Vec<u8>>::new(), 0));
+        // The request's id, the parts of its answer, and the number of parts received.
+        requests.push((*id, Vec::<Vec<u8>>::new(), 0));
     }
     let (mut missing, mut datagram) = (work.in_flight, [0; 2000]);
     while missing > 0 {
         let bytes = socket.recv(&mut datagram)?;
         let Some((header, part)) = Header::read(&datagram[..bytes]) else {
-            return Err(io::Error::other("an answer without a frame"));
+            return Err(io::Error::other("an answer without a UDP header"));
         };
-        let Some((_, parts, came)) = asked.iter_mut().find(|(id, ..)| *id == header.id) else {
-            return Err(io::Error::other(format!("answer {} was not asked for", header.id)));
+        let Some((_, parts, received)) = requests.iter_mut().find(|(id, ..)| *id == header.id)
+        else {
+            return Err(io::Error::other(format!("no request waits for answer {}", header.id)));
         };
         parts.resize(header.total.into(), Vec::new());
         parts[usize::from(header.number)] = part.to_vec();
-        *came += 1;
-        if *came == usize::from(header.total) {
+        *received += 1;
+        if *received == usize::from(header.total) {
             same(work, &parts.concat())?;
             missing -= 1;
         }
@@ -205,10 +205,9 @@ fn same(work: &Work, got: &[u8]) -> io::Result<()> {
     if got == work.reply {
         return Ok(());
     }
-    Err(io::Error::other("a reply is not what was asked for"))
+    Err(io::Error::other("a wrong reply"))
 }
 
-/// CPU time of this process so far, in seconds.
 fn own_cpu_s() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

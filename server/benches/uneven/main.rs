@@ -1,16 +1,17 @@
-//! How much columns gain by helping each other: all load comes to one of a server's columns, and
-//! the others may help, or may not.
+//! The gain from columns that help each other: all load comes to one of a server's columns, and the
+//! other columns may help, or may not.
 //!
 //! ```text
+//!                                                      without help
 //! tcp   all connections accepted by the first column   -o no_migrate
 //! udp   all datagrams sent to the first column's port  -o no_steal
-//! xdp   an interface of one queue, past the kernel     -o no_steal, or -o steal_rings
+//! xdp   an interface with one queue, over AF_XDP       -o no_steal (with help: -o steal_rings)
 //! ```
 //!
-//! Where: outside the cache. Each way has two servers, which take turns while the other is idle;
-//! under light load both run at once.
-//! Invariant: each reply is compared byte for byte. A connection accepted by another column than
-//! the first is not used, so that all load begins on one column.
+//! Where: outside the cache. Each transport has two servers, with help and without. Under full load
+//! the servers run in turns; under light load both run at the same time.
+//! Invariant: each reply is compared byte for byte. A connection that another column than the first
+//! has accepted is not used, so that all load begins on one column.
 
 mod clients;
 #[path = "../measure/mod.rs"]
@@ -20,25 +21,26 @@ mod site;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clients::{Load, Measured};
+use clients::{Load, RunFigures};
 use measure::report::{Report, say};
 use measure::statistics::{Median, median, median_with_interval};
 use measure::{Outcome, real};
-use site::{Site, Way};
+use site::{Site, Transport};
 
-/// Requests per second of a server all of whose load comes to one column, alone and helped. Beside
-/// them: s and k, the CPU time that a request costs the server and its clients, in microseconds,
-/// alone; 2s/(s+k), how much faster both could be on two cores than on a core each; the share of
-/// that which was reached; p99 helped to p99 alone, under this load and under a light one.
+/// Requests per second of a server whose whole load comes to one column, alone and helped by other
+/// columns. Further figures: s and k, the CPU time of a request in the server and in the clients,
+/// alone, in microseconds; the bound 2s/(s+k), the gain if server and clients shared two cores
+/// fully; the share of this bound that was reached; and the ratio of p99 helped to p99 alone, under
+/// full and under light load.
 #[derive(Debug, clap::Parser)]
 struct Options {
-    /// By which ways requests come
+    /// Transports of the requests
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp,udp,xdp")]
-    ways: Vec<Way>,
+    ways: Vec<Transport>,
     /// -t of the servers
     #[arg(long, default_value_t = 2)]
     threads: u32,
-    /// CPUs for the servers, such as 0,1; none: any
+    /// CPUs for the servers, such as 0,1 (default: all)
     #[arg(long, value_delimiter = ',')]
     server_cpus: Vec<usize>,
     /// Connections or sockets, each on a thread of its own
@@ -47,7 +49,7 @@ struct Options {
     /// Keys of each get
     #[arg(long, default_value_t = 48)]
     keys: usize,
-    /// Keys of each get that are not there: work for the server alone
+    /// Absent keys of each get, which are work for the server but not for the clients
     #[arg(long, default_value_t = 0)]
     misses: usize,
     /// Length of each value
@@ -56,34 +58,34 @@ struct Options {
     /// Gets that a connection has in flight
     #[arg(long, default_value_t = 1)]
     in_flight: usize,
-    /// Seconds before what counts, in which connections may move
+    /// Unmeasured load before each window, in seconds, in which connections may move
     #[arg(long, default_value = "3", value_parser = real(0.0, 600.0))]
     warmup: f64,
-    /// Seconds that count
+    /// Length of each window, in seconds
     #[arg(long, default_value = "1.5", value_parser = real(0.1, 600.0))]
     seconds: f64,
-    /// Measured pairs, each server first in turn; 0: none
+    /// Pairs of windows under full load; the server that goes first alternates
     #[arg(long, default_value_t = 5)]
     pairs: u32,
-    /// Requests a second to each server under light load, of all connections
+    /// Requests a second to each server under light load, over all connections
     #[arg(long, default_value_t = 1000)]
     light_rate: u32,
-    /// Seconds of each turn under light load
+    /// Length of each window under light load, in seconds
     #[arg(long, default_value = "1", value_parser = real(0.1, 600.0))]
     light_seconds: f64,
-    /// Pairs of turns under light load; 0: none
+    /// Pairs of windows under light load
     #[arg(long, default_value_t = 15)]
     light_pairs: u32,
-    /// Another server
+    /// Measure this server instead of hypostyle
     #[arg(long)]
     subject: Option<PathBuf>,
-    /// The results as JSON too
+    /// Also write the results to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// Measurements of one way, pair by pair: helped, and alone.
-type Pairs = Vec<[Measured; 2]>;
+/// Measurements of one transport, in pairs: helped, and alone.
+type Pairs = Vec<[RunFigures; 2]>;
 
 fn main() -> ExitCode {
     measure::run(run)
@@ -95,7 +97,7 @@ fn run(options: Options) -> Outcome<()> {
     for way in &options.ways {
         let site = |is_helped| Site::start(*way, &program, &options, is_helped);
         let Some(sites) = site(true)?.zip(site(false)?).map(<[Site; 2]>::from) else {
-            say(&format!("{}: not here\n", way.name()))?;
+            say(&format!("{}: not possible on this machine\n", way.name()))?;
             continue;
         };
         let light = Load::Light { rate: options.light_rate, seconds: options.light_seconds };
@@ -119,8 +121,8 @@ fn run(options: Options) -> Outcome<()> {
     report.close(options.json.as_deref())
 }
 
-/// Measures both servers, in turns. Under light load both run at the same time: they do not disturb
-/// each other, and both meet whatever else the machine does.
+/// Measures both servers. Under full load they run in turns. Under light load they run at the same
+/// time, because they do not disturb each other, and other work of the machine then affects both.
 fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Outcome<Pairs> {
     let one = |at: usize| clients::measure(&sites[at], options, load).map_err(|it| it.to_string());
     let mut measured = Pairs::new();
@@ -140,7 +142,7 @@ fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Ou
         };
         let both = [helped?, alone?];
         for (name, it) in ["helped", "alone"].iter().zip(&both) {
-            let Measured { per_s, p99_us, server_us, clients_us } = it;
+            let RunFigures { per_s, p99_us, server_us, clients_us } = it;
             let way = sites[0].name();
             say(&format!(
                 "{way} {load} {name:>6}: {per_s:.0}/s, p99 {p99_us:.0} us, CPU time \
@@ -152,12 +154,12 @@ fn pairs(sites: &[Site; 2], options: &Options, (load, pairs): (Load, u32)) -> Ou
     Ok(measured)
 }
 
-/// The row of a way in the table.
-fn row(report: &mut Report, way: Way, full: &Pairs, light: &Pairs) -> Outcome<[String; 10]> {
-    let of = |pairs: &Pairs, at: usize, figure: fn(&Measured) -> f64| -> Vec<f64> {
+/// Reports the figures of a transport. Returns its row of the table.
+fn row(report: &mut Report, way: Transport, full: &Pairs, light: &Pairs) -> Outcome<[String; 10]> {
+    let of = |pairs: &Pairs, at: usize, figure: fn(&RunFigures) -> f64| -> Vec<f64> {
         pairs.iter().map(|pair| figure(&pair[at])).collect()
     };
-    let ratio = |pairs: &Pairs, figure: fn(&Measured) -> f64| {
+    let ratio = |pairs: &Pairs, figure: fn(&RunFigures) -> f64| {
         let ratios: Vec<f64> = pairs.iter().map(|[a, b]| figure(a) / figure(b)).collect();
         median_with_interval(&ratios)
     };

@@ -1,6 +1,6 @@
-//! A server whose load comes to its first column, and how it is reached.
+//! A server whose load comes to its first column, and connections to that column.
 //!
-//! Where: started by `main`, asked by `clients`.
+//! Where: started by `main`, used by `clients`.
 //! Invariant: with and without help, all load begins on the same column.
 
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -12,67 +12,71 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 use crate::Options;
 use crate::measure::launched::{EVERYBODY, Launch};
-use crate::measure::wire::{Speech, Wire, accepted};
+use crate::measure::wire::{Protocol, Wire, accepted};
 use crate::measure::{Outcome, fail};
 
-/// Most connections tried for each one used: with N columns, one in N reaches the first.
+/// Most connections opened per connection used. With N columns, the first column accepts one in N.
 const TRIES: usize = 100;
-/// Silence after which a reply has failed.
+/// Longest wait for a reply.
 const SILENCE: Duration = Duration::from_secs(30);
 const MEMORY_MB: u32 = 256;
 
-/// By what requests come.
+/// The transport of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum Transport {
     /// TCP connections
     Tcp,
     /// UDP sockets
     Udp,
-    /// UDP past the kernel's network stack, as root
+    /// UDP over AF_XDP; needs root
     Xdp,
 }
 
-impl Way {
+impl Transport {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Way::Tcp => "tcp",
-            Way::Udp => "udp",
-            Way::Xdp => "xdp",
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+            Transport::Xdp => "xdp",
         }
     }
 
-    /// The options of the server, beyond those of every way.
+    /// The server's options in addition to those of every transport.
     fn words(self, is_helped: bool) -> Vec<String> {
         let words: &[&str] = match (self, is_helped) {
-            (Way::Tcp, true) => &[],
-            (Way::Tcp, false) => &["-o", "no_migrate"],
-            (Way::Udp, true) => &["-U", PORT, "-o", "udp_port_per_column"],
-            (Way::Udp, false) => &["-U", PORT, "-o", "udp_port_per_column,no_steal"],
-            (Way::Xdp, true) => &["-U", PORT, "--xdp", WIRE, "-o", "steal_rings", "-o", EVERYBODY],
-            (Way::Xdp, false) => &["-U", PORT, "--xdp", WIRE, "-o", "no_steal", "-o", EVERYBODY],
+            (Transport::Tcp, true) => &[],
+            (Transport::Tcp, false) => &["-o", "no_migrate"],
+            (Transport::Udp, true) => &["-U", PORT, "-o", "udp_port_per_column"],
+            (Transport::Udp, false) => &["-U", PORT, "-o", "udp_port_per_column,no_steal"],
+            (Transport::Xdp, true) => {
+                &["-U", PORT, "--xdp", WIRE, "-o", "steal_rings", "-o", EVERYBODY]
+            }
+            (Transport::Xdp, false) => {
+                &["-U", PORT, "--xdp", WIRE, "-o", "no_steal", "-o", EVERYBODY]
+            }
         };
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 }
 
-/// A server and how it is reached.
+/// A server, and the network that leads to it.
 pub(crate) struct Site {
-    pub(crate) way: Way,
+    pub(crate) way: Transport,
     pub(crate) server: Server,
-    /// The namespaces of the clients and of the server, with `Way::Xdp`.
+    /// The namespaces of the clients and of the server, with `Transport::Xdp`.
     ends: Option<[Namespace; 2]>,
 }
 
 impl Site {
-    /// Starts a server; none if this way is not possible here.
+    /// Starts a server. `None` if this machine does not support the transport.
     pub(crate) fn start(
-        way: Way,
+        way: Transport,
         program: &Path,
         options: &Options,
         is_helped: bool,
     ) -> Outcome<Option<Site>> {
-        let ends = if way == Way::Xdp { pair(Veth::default()) } else { None };
-        if way == Way::Xdp && ends.is_none() {
+        let ends = if way == Transport::Xdp { pair(Veth::default()) } else { None };
+        if way == Transport::Xdp && ends.is_none() {
             return Ok(None);
         }
         let launch = Launch {
@@ -110,13 +114,13 @@ impl Site {
         }
     }
 
-    /// Opens a connection for what is not measured.
+    /// Opens a connection for requests that are not measured.
     pub(crate) fn control(&self) -> Outcome<Wire> {
-        let connect = || Wire::connect(&self.server.target, Speech::Text);
+        let connect = || Wire::connect(&self.server.target, Protocol::Text);
         self.beside(|| connect().map_err(|error| error.to_string())).map_err(Into::into)
     }
 
-    /// Formats what columns have taken from each other.
+    /// Formats the numbers of connections and datagrams that columns have taken from each other.
     pub(crate) fn helps(&self) -> Outcome<String> {
         let mut wire = self.control()?;
         let names = ["migrations_taken", "datagrams_stolen"];
@@ -158,6 +162,6 @@ impl Site {
             }
             before = now;
         }
-        fail(format!("of {} connections the first column has {}", count * TRIES, streams.len()))
+        fail(format!("the first column has {} of {} connections", streams.len(), count * TRIES))
     }
 }

@@ -1,9 +1,9 @@
 //! A UDP client that gets and sets values, a few at a time, and checks each byte of the replies.
 //!
 //! Where: at the other end of the link, on a CPU of its own.
-//! Invariant: a reply counts once all its parts have come and its value is the key's, which never
-//! changes. Lost requests are not repeated, but their keys come round again. A request is a
-//! datagram.
+//! Invariant: a reply counts once all its parts have arrived and its value is the key's, which
+//! never changes. A lost request is not repeated, but its key is requested again in the next round.
+//! A request is a datagram.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::measure::{Outcome, fail};
 
-/// Bytes of values requested at a time; their replies fit the receive buffer.
+/// Bytes of values requested at a time. Their replies fit the receive buffer.
 const IN_FLIGHT_BYTES: usize = 128 << 10;
 const IN_FLIGHT_MAX: usize = 16;
 const RECEIVE_BYTES: usize = 16 << 20;
-/// Longest wait for a datagram before the replies that are missing count as lost.
+/// Longest wait for a datagram; after it the missing replies count as lost.
 const SILENCE: Duration = Duration::from_millis(200);
-/// Most rounds in a row in which a reply may be lost.
+/// Most consecutive groups of requests in which a reply may be lost.
 const LOST_MAX: u32 = 100;
 
 pub(crate) struct Client {
@@ -27,16 +27,16 @@ pub(crate) struct Client {
     id: u16,
 }
 
-/// Requests for one key after the other, round and round.
+/// Requests for all keys in turn, repeated in rounds.
 pub(crate) struct Work {
     keys: Vec<Texts>,
     in_flight: usize,
-    /// One request in this many stores the value; 0: none does. If the number of keys is a multiple
-    /// of it, the same keys are stored in every round.
+    /// The number of requests of which one is a set; 0 means no sets. If it divides the number of
+    /// keys, the same keys are set in every round.
     stores_one_in: u64,
 }
 
-/// The texts of one key: two requests, each with room for a UDP frame in front, and a get's reply.
+/// The texts for one key: two requests, each after room for a UDP header, and the reply to a get.
 struct Texts {
     get: Vec<u8>,
     set: Vec<u8>,
@@ -63,7 +63,7 @@ impl Client {
         let mut next = 0;
         while Instant::now() < until {
             let (first, from) = (self.id, next);
-            let mut asked = Vec::with_capacity(*in_flight);
+            let mut sent = Vec::with_capacity(*in_flight);
             for _ in 0..*in_flight {
                 self.id = self.id.wrapping_add(1);
                 let stores = *stores_one_in > 0 && number.is_multiple_of(*stores_one_in);
@@ -71,29 +71,29 @@ impl Client {
                 let request = if stores { &mut texts.set } else { &mut texts.get };
                 request[..HEADER_BYTES].copy_from_slice(&Header::request(self.id, 0).bytes());
                 self.socket.send(request)?;
-                asked.push(stores);
+                sent.push(stores);
                 (next, number) = ((next + 1) % keys.len(), number + 1);
             }
             let texts = keys.iter().cycle().skip(from);
-            let answers = asked.iter().zip(texts).map(|(stores, texts)| Answer {
+            let answers = sent.iter().zip(texts).map(|(stores, texts)| Answer {
                 expected: if *stores { b"STORED\r\n" } else { &texts.hit },
                 came_bytes: 0,
             });
             let mut answers: Vec<Answer<'_>> = answers.collect();
-            let came = self.collect(first, &mut answers)?;
-            answered += came as u64;
-            lost = if came == *in_flight { 0 } else { lost + 1 };
+            let complete = self.collect(first, &mut answers)?;
+            answered += complete as u64;
+            lost = if complete == *in_flight { 0 } else { lost + 1 };
             if lost > LOST_MAX {
-                return fail("answers that do not come".to_owned());
+                return fail("answers do not arrive".to_owned());
             }
         }
         Ok(answered)
     }
 
     /// Receives the replies to the requests after `first`. Returns the number of complete ones.
-    fn collect(&self, first: u16, asked: &mut [Answer<'_>]) -> Outcome<usize> {
+    fn collect(&self, first: u16, sent: &mut [Answer<'_>]) -> Outcome<usize> {
         let (mut buffer, mut whole) = (vec![0; 1 << 16], 0);
-        while whole < asked.len() {
+        while whole < sent.len() {
             let bytes = match self.socket.recv(&mut buffer) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
@@ -102,7 +102,7 @@ impl Client {
             };
             let Some((header, part)) = Header::read(&buffer[..bytes]) else { continue };
             let number = usize::from(header.id.wrapping_sub(first).wrapping_sub(1));
-            let Some(answer) = asked.get_mut(number) else { continue };
+            let Some(answer) = sent.get_mut(number) else { continue };
             whole += usize::from(answer.take(header, part)?);
         }
         Ok(whole)
@@ -126,13 +126,12 @@ impl Work {
         Work { keys: (0..keys).map(texts).collect(), in_flight, stores_one_in: 0 }
     }
 
-    /// The same, but one request in `requests` stores the key's value.
+    /// Returns the same work, but with one request in `requests` a set of the key's value.
     pub(crate) fn storing_one_in(self, requests: u64) -> Work {
         Work { stores_one_in: requests, ..self }
     }
 }
 
-/// The reply to one request.
 struct Answer<'e> {
     expected: &'e [u8],
     /// Bytes received so far. All parts but the last, which may be shorter, have the same length.
@@ -140,7 +139,7 @@ struct Answer<'e> {
 }
 
 impl Answer<'_> {
-    /// Takes a part; true if the reply is now complete.
+    /// Checks and counts a part. Returns true if the reply is complete then.
     fn take(&mut self, header: Header, part: &[u8]) -> Outcome<bool> {
         let at = match usize::from(header.number) + 1 == usize::from(header.total) {
             true => self.expected.len() - part.len().min(self.expected.len()),

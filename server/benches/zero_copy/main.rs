@@ -1,9 +1,9 @@
-//! The CPU time saved past the kernel, by length of value, when replies send values from where they
-//! lie; and the throughput when values of sets stay in the packets they came in.
+//! The CPU time saved over AF_XDP, by length of value, when replies send values in place; and the
+//! throughput when the values of sets stay in the packets in which they arrived.
 //!
 //! Where: outside the cache, as root. Two servers, one of them with `-o zero_copy=send` or `full`,
 //! take turns at one end of a link between two network namespaces; a client is at the other.
-//! Invariant: each reply is whole, and its value the key's; the servers count the bytes copied.
+//! Invariant: each reply is whole and has the key's value; the servers count the bytes copied.
 //! Source: the KV-Cache paper, section 4.1.3.
 
 mod client;
@@ -20,22 +20,21 @@ use client::{Client, Work, value};
 use measure::launched::{EVERYBODY, Launch};
 use measure::report::{Report, say};
 use measure::statistics::{count_of_u64, median_with_interval};
-use measure::wire::{Speech, Wire};
+use measure::wire::{Protocol, Wire};
 use measure::{Outcome, fail, real};
 use procfs::process::Process;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// The servers' UDP port.
 const UDP_PORT: u16 = 11_211;
-/// Keys of each length, requested in turn.
+/// Number of keys for each length, requested in turn.
 const KEYS: u32 = 32;
 const MODES: [&str; 2] = ["native", "generic"];
-/// About the bytes of an item beyond its value.
+/// Approximate bytes of an item in addition to its value.
 const ITEM_BYTES: usize = 64;
 
-/// CPU time of a server for each get past the kernel, copied and from where the values lie, by
-/// their length; its user time; and how many values it holds of equally many, at equal `-m`. Then
-/// requests a second of gets and sets, with values that stay where they came.
+/// CPU and user time of a server per get over AF_XDP, with values copied and with values sent in
+/// place, by length of value; and the number of values that it holds at equal `-m`. Then requests a
+/// second of gets and sets, with values that stay in the packets in which they arrived.
 #[derive(Debug, clap::Parser)]
 struct Options {
     /// Lengths of values
@@ -44,20 +43,21 @@ struct Options {
     /// MTUs of the link
     #[arg(long, value_delimiter = ',', default_value = "1500,9000")]
     mtus: Vec<u32>,
-    /// The tables to measure: gets by length; or gets and sets, where a set fits a packet
+    /// The tables to measure: gets by length of value; mixes of gets and sets, if a set fits a
+    /// packet
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["gets", "mixes"])]
     tables: Vec<Table>,
-    /// In mixes, one request in this number is a set
+    /// mixes: one request in this number is a set
     #[arg(long, value_delimiter = ',', default_values = ["2", "10"])]
     #[arg(value_parser = clap::value_parser!(u64).range(2..=1000))]
     sets_one_in: Vec<u64>,
-    /// Length of the values there
+    /// mixes: length of the values
     #[arg(long, default_value_t = 8192)]
     mix_bytes: usize,
-    /// Where the program is attached
+    /// Modes in which the XDP program is attached
     #[arg(long, value_delimiter = ',', default_values = MODES)]
     modes: Vec<String>,
-    /// Clients in mixes: while one looks at its answers, the server has others to serve
+    /// mixes: number of clients; while one checks its answers, the server answers the others
     #[arg(long, default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     clients: u32,
@@ -70,16 +70,16 @@ struct Options {
     /// CPU of the client
     #[arg(long, default_value_t = 1)]
     client_cpu: usize,
-    /// Seconds that count, of each length
+    /// Measured seconds for each length of value
     #[arg(long, default_value = "1", value_parser = real(0.1, 600.0))]
     seconds: f64,
-    /// Measured pairs, each server first in turn
+    /// Measured pairs; the server that goes first alternates
     #[arg(long, default_value_t = 7)]
     pairs: u32,
-    /// Another server
+    /// Measure this server instead of hypostyle
     #[arg(long)]
     subject: Option<PathBuf>,
-    /// The results as JSON too
+    /// Also write the results to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -90,7 +90,7 @@ enum Table {
     Mixes,
 }
 
-/// The cost of a get of one length to the server.
+/// The server's cost of a get of one length of value.
 #[derive(Clone, Copy)]
 struct Cost {
     cpu_us: f64,
@@ -99,10 +99,9 @@ struct Cost {
     in_place: f64,
 }
 
-/// Selects one figure of a `Cost`.
 type Figure = fn(&Cost) -> f64;
 
-/// The values of `-o zero_copy` that are compared: values copied, or sent from where they lie.
+/// The modes of `-o zero_copy` that are compared: values are copied, or sent in place.
 const WAYS: [&str; 2] = ["off", "send"];
 
 fn main() -> ExitCode {
@@ -114,7 +113,7 @@ fn run(options: Options) -> Outcome<()> {
     net::pin_thread(options.client_cpu)?;
     for mtu in &options.mtus {
         let Some(ends) = pair(Veth { queues: 1, mtu: *mtu }) else {
-            return fail("it takes root, and the program ip".to_owned());
+            return fail("network namespaces need root and the program `ip`".to_owned());
         };
         for mode in &options.modes {
             let bench = Bench { options: &options, program: &program, ends: &ends, mode };
@@ -130,7 +129,7 @@ fn run(options: Options) -> Outcome<()> {
                 let way = ((turn + turn / 2) % 2) as usize;
                 costs[way].push(bench.costs(WAYS[way])?);
             }
-            tell(&mut report, &options.sizes, &of, &costs)?;
+            show(&mut report, &options.sizes, &of, &costs)?;
             if mode == &options.modes[0] {
                 for bytes in &options.sizes {
                     let name = |way| format!("MTU {mtu}, {bytes} B, values held, {way}");
@@ -144,7 +143,7 @@ fn run(options: Options) -> Outcome<()> {
     report.close(options.json.as_deref())
 }
 
-fn tell(
+fn show(
     report: &mut Report,
     sizes: &[usize],
     of: &str,
@@ -167,7 +166,7 @@ fn tell(
             report.median(&format!("{of}, {bytes} B, {name}, send to off"), "x", ratios)?;
         }
         let share: Vec<f64> = costs[1].iter().map(|costs| costs[at].in_place).collect();
-        let name = format!("{of}, {bytes} B, sent from where it lies");
+        let name = format!("{of}, {bytes} B, sent in place");
         report.median(&name, "of 1", median_with_interval(&share))?;
     }
     Ok(())
@@ -182,7 +181,7 @@ struct Bench<'b> {
 }
 
 impl Bench<'_> {
-    /// Measures a server of its own, at each length.
+    /// Starts a server, and measures gets of each length of value.
     fn costs(&self, way: &str) -> Outcome<Vec<Cost>> {
         let [near, far] = self.ends;
         let (server, mut wire) = self.start(way)?;
@@ -209,7 +208,7 @@ impl Bench<'_> {
         };
         let cpu = self.options.server_cpu;
         let server = far.on(|| launch.start(&[cpu]).map_err(|error| error.to_string()))?;
-        let connect = || Wire::connect(&server.target, Speech::Text).map_err(|it| it.to_string());
+        let connect = || Wire::connect(&server.target, Protocol::Text).map_err(|it| it.to_string());
         let wire = far.on(connect)?;
         Ok((server, wire))
     }
@@ -236,8 +235,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Fills a server with values of one length, half as many again as its memory could hold.
-    /// Returns the number it keeps.
+    /// Fills a server with one and a half times the values of one length that its memory could
+    /// hold. Returns the number that it keeps.
     fn held(&self, way: &str, bytes: usize) -> Outcome<f64> {
         let (_server, mut wire) = self.start(way)?;
         let most = (self.options.memory_mb as usize) << 20;
@@ -263,15 +262,15 @@ fn fill(wire: &mut Wire, keys: std::ops::Range<u32>, bytes: usize) -> Outcome<()
     wire.send(&out)?;
     match wire.line("mn")?.as_str() {
         "MN" => Ok(()),
-        line => fail(format!("{line:?} answers mn")),
+        line => fail(format!("the answer to mn is {line:?}")),
     }
 }
 
-/// Bytes of values that the server has copied into packets, and sent from where they lay.
+/// Bytes of values that the server has copied into packets, and that it has sent in place.
 fn sent(wire: &mut Wire) -> Outcome<(u64, u64)> {
     let one = |wire: &mut Wire, name| wire.number("stats udp", name);
     if one(wire, "xdp_invalid")? > 0 {
-        return fail("the kernel has found a descriptor invalid".to_owned());
+        return fail("the kernel has refused a descriptor as invalid".to_owned());
     }
     Ok((one(wire, "copied_bytes")?, one(wire, "zero_copy_bytes")?))
 }

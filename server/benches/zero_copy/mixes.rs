@@ -1,8 +1,8 @@
-//! Requests per second when gets and sets mix: values kept in the packets they came in, which is
-//! `-o zero_copy=full`, or copied.
+//! Requests per second of mixed gets and sets: with values kept in the packets in which they
+//! arrived (`-o zero_copy=full`), and with values copied.
 //!
-//! Where: a table of the bench, over links whose packets hold a value.
-//! Invariant: as in main.rs; and the servers' counters say which of the received values were kept.
+//! Where: one table of the bench, on links where one packet holds a value.
+//! Invariant: as in `main.rs`; and the servers count the bytes of received values that were kept.
 
 use std::time::{Duration, Instant};
 
@@ -13,28 +13,26 @@ use crate::measure::wire::Wire;
 use crate::measure::{Outcome, fail};
 use crate::{Bench, Options, UDP_PORT, fill, times};
 
-/// A prime, so that every key is stored in turn, whichever requests store.
+/// A prime, so that the sets go to each key in turn, at any share of sets.
 const KEYS: u32 = 1021;
-/// Upper bound of a set's bytes beyond its value.
+/// Upper bound of a set's bytes in addition to its value.
 const AROUND_BYTES: usize = 100;
-/// The values of `-o zero_copy` that are compared: values copied, or kept where they came.
+/// The modes of `-o zero_copy` that are compared: values are copied, or kept in their packets.
 const WAYS: [&str; 2] = ["off", "full"];
 
-/// The figures of one server.
 #[derive(Clone, Copy)]
-struct Done {
+struct MixFigures {
     per_s: f64,
     /// CPU time per request.
     cpu_us: f64,
     user_us: f64,
     /// Share of the server's CPU in use.
     busy: f64,
-    /// Share of the received values' bytes that stayed where they came.
+    /// Share of the bytes of received values that stayed in their packets.
     kept: f64,
 }
 
-/// Selects one figure of a `Done`.
-type Figure = fn(&Done) -> f64;
+type Figure = fn(&MixFigures) -> f64;
 
 const FIGURES: [(&str, &str, Figure); 4] = [
     ("requests", "/s", |it| it.per_s),
@@ -46,18 +44,18 @@ const FIGURES: [(&str, &str, Figure); 4] = [
 /// Measures both ways at each share of sets, and reports the figures.
 pub(crate) fn measure(bench: &Bench<'_>, report: &mut Report, of: &str) -> Outcome<()> {
     for stores_one_in in &bench.options.sets_one_in {
-        let mut done: [Vec<Done>; 2] = [Vec::new(), Vec::new()];
+        let mut done: [Vec<MixFigures>; 2] = [Vec::new(), Vec::new()];
         for turn in 0..2 * bench.options.pairs {
             let way = ((turn + turn / 2) % 2) as usize;
             done[way].push(bench.mix(WAYS[way], *stores_one_in)?);
         }
         let bytes = bench.options.mix_bytes;
-        tell(report, &format!("{of}, {bytes} B, one in {stores_one_in} a set"), &done)?;
+        show(report, &format!("{of}, {bytes} B, one in {stores_one_in} a set"), &done)?;
     }
     Ok(())
 }
 
-fn tell(report: &mut Report, of: &str, done: &[Vec<Done>; 2]) -> Outcome<()> {
+fn show(report: &mut Report, of: &str, done: &[Vec<MixFigures>; 2]) -> Outcome<()> {
     say(&format!("{of}\n"))?;
     let [copied, kept] = done;
     for (name, unit, figure) in FIGURES {
@@ -70,7 +68,7 @@ fn tell(report: &mut Report, of: &str, done: &[Vec<Done>; 2]) -> Outcome<()> {
         report.median(&format!("{name}, full to off"), "x", median_with_interval(&ratios))?;
     }
     let shares: Vec<f64> = kept.iter().map(|done| done.kept).collect();
-    report.median("values that stay where they came", "of 1", median_with_interval(&shares))
+    report.median("values kept in their packets", "of 1", median_with_interval(&shares))
 }
 
 impl Bench<'_> {
@@ -79,8 +77,8 @@ impl Bench<'_> {
         self.options.mix_bytes + AROUND_BYTES <= mtu as usize
     }
 
-    /// Measures a server of its own.
-    fn mix(&self, way: &str, stores_one_in: u64) -> Outcome<Done> {
+    /// Starts a server, and measures it with one request in `stores_one_in` a set.
+    fn mix(&self, way: &str, stores_one_in: u64) -> Outcome<MixFigures> {
         let [near, far] = self.ends;
         let (server, mut wire) = self.start(way)?;
         let Options { mix_bytes, seconds, .. } = *self.options;
@@ -90,18 +88,19 @@ impl Bench<'_> {
         let work = || Work::gets(KEYS, mix_bytes).storing_one_in(stores_one_in);
         let clients = near.on(clients)?;
         let mut clients: Vec<(Client, Work)> = clients.into_iter().map(|it| (it, work())).collect();
-        // The values that TCP stored are replaced by values that come in packets.
+        // `fill` stored the values over TCP. This replaces them by values that arrive in packets.
         ask(&mut clients, seconds / 2.0)?;
-        let (cpu_before, came_before, start) = (times(&server)?, came(&mut wire)?, Instant::now());
+        let (cpu_before, received_before, start) =
+            (times(&server)?, received(&mut wire)?, Instant::now());
         let answered = count_of_u64(ask(&mut clients, seconds)?);
         let passed_s = start.elapsed().as_secs_f64();
-        let (cpu, came) = (times(&server)?, came(&mut wire)?);
-        let (kept, copied) = (came.0 - came_before.0, came.1 - came_before.1);
+        let (cpu, received) = (times(&server)?, received(&mut wire)?);
+        let (kept, copied) = (received.0 - received_before.0, received.1 - received_before.1);
         if way == WAYS[1] && kept == 0 {
-            return fail("no value stays where it came".to_owned());
+            return fail("no value was kept in its packet".to_owned());
         }
         let (cpu_s, user_s) = (cpu.0 - cpu_before.0, cpu.1 - cpu_before.1);
-        Ok(Done {
+        Ok(MixFigures {
             per_s: answered / passed_s,
             cpu_us: cpu_s * 1e6 / answered,
             user_us: user_s * 1e6 / answered,
@@ -111,7 +110,7 @@ impl Bench<'_> {
     }
 }
 
-/// Lets all clients send for a while, each on its own thread. Returns the number of replies.
+/// Runs all clients for `seconds`, each on its own thread. Returns the number of replies.
 fn ask(clients: &mut [(Client, Work)], seconds: f64) -> Outcome<u64> {
     let time = Duration::from_secs_f64(seconds);
     std::thread::scope(|scope| {
@@ -131,8 +130,8 @@ fn ask(clients: &mut [(Client, Work)], seconds: f64) -> Outcome<u64> {
     })
 }
 
-/// Bytes of received values that were kept where they came, and that were copied beside packets.
-fn came(wire: &mut Wire) -> Outcome<(u64, u64)> {
+/// Bytes of received values that were kept in their packets, and that were copied to other chunks.
+fn received(wire: &mut Wire) -> Outcome<(u64, u64)> {
     let one = |wire: &mut Wire, name| wire.number("stats store", name);
     Ok((one(wire, "arena_kept_bytes")?, one(wire, "arena_copied_bytes")?))
 }

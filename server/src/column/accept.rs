@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use memory::plant::{Fault, is};
 use net::{Accepted, Interest, Stream};
-use protocol::{Refusal, Speak, text};
+use protocol::{ProtocolMode, Refusal, text};
 
 use super::{Column, TOKEN_WAKER};
 use crate::connection::Connection;
@@ -83,7 +83,7 @@ impl Column {
         shared.connections.load(Ordering::Relaxed) >= shared.settings.connections_max
     }
 
-    fn admit(&mut self, stream: Stream, speak: Speak) {
+    fn admit(&mut self, stream: Stream, speak: ProtocolMode) {
         let shared = &self.turn.context.shared;
         // Relaxed: a count that orders nothing; the addition itself keeps two columns from both
         // admitting the last connection. Pairs with the subtractions here and in `close`.
@@ -145,8 +145,11 @@ mod tests {
     use crate::shared::Shared;
 
     fn column() -> Column {
-        let listen =
-            Listen { host: Some("127.0.0.1".to_owned()), port: Port::Any, protocol: Speak::Auto };
+        let listen = Listen {
+            host: Some("127.0.0.1".to_owned()),
+            port: Port::Any,
+            protocol: ProtocolMode::Auto,
+        };
         let settings = Settings { listen: vec![listen; 3], columns: 1, ..Settings::default() };
         let listeners = listen::open(&settings).unwrap().columns.remove(0);
         let store = Store::new(&Config {

@@ -8,12 +8,12 @@
 //!                    among itself and them, and claims each of them for two periods
 //! ```
 //!
-//! Where: asked by `migration` twice a second, by a column that is awake.
+//! Where: `migration` calls it twice a second on each column that is awake.
 //! Invariant: by what was measured, no connection moves to a column that would become more loaded
 //! than the one it leaves. So a connection that is all of a column's work stays, and no move is
-//! undone. A column takes from one other at a time, and its load is measured anew before it takes
-//! again. A load that was published more than two periods ago is that of a sleeping column and
-//! counts as 0. The loads of others are hints.
+//! undone. A column takes from one other column at a time, and its load is measured again before
+//! it takes again. A load that was published more than two periods ago is that of a sleeping column
+//! and counts as 0. The loads of other columns are hints.
 //! Source: the KV-Cache paper, section 4.2.1, which balances requests; the rule is our own.
 
 use std::cmp::Reverse;
@@ -27,7 +27,7 @@ use crate::limits::{
     MIGRATION_SPARE, MIGRATIONS_MAX,
 };
 
-/// Low bits of `told` that hold the load.
+/// Number of low bits of `Load::published` that hold the load.
 const LOAD_BITS: u32 = 10;
 
 /// The load of a column that was busy all the time: loads are in thousandths of a period.
@@ -37,9 +37,11 @@ pub(super) const LOAD_MAX: u32 = 1000;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Load {
-    /// When the load was published, in milliseconds since the start, and the load in the low bits.
-    told: AtomicU64,
-    /// Until then no other column may give this one connections; 0: it never took any.
+    /// The load in the `LOAD_BITS` low bits; above them, when it was published, in milliseconds
+    /// since the server started.
+    published: AtomicU64,
+    /// The time until which no other column may give connections to this one. 0 if it has never
+    /// taken any.
     claimed_until_ms: AtomicU64,
 }
 
@@ -72,7 +74,7 @@ pub(super) struct Balance {
     load: u32,
     /// Periods in a row in which the column was saturated while others had time to spare.
     uneven_periods: u32,
-    /// While a plan is made: the connections that may go, and the columns that take.
+    /// Buffers of `plan`: the connections that may move, and the columns that may take them.
     candidates: Vec<Connection>,
     takers: Vec<Taker>,
 }
@@ -104,15 +106,16 @@ impl Loads {
         if load.claimed_until_ms.load(Ordering::Relaxed) > now_ms {
             return None;
         }
-        let told = load.told.load(Ordering::Relaxed);
+        let published = load.published.load(Ordering::Relaxed);
         let is_old =
-            (told >> LOAD_BITS) + 2 * MIGRATION_PERIOD_MS < now_ms && !is(Fault::OldLoadKept);
-        let told = u32::try_from(told & ((1 << LOAD_BITS) - 1)).unwrap_or(LOAD_MAX);
-        let load = if is_old { 0 } else { told };
+            (published >> LOAD_BITS) + 2 * MIGRATION_PERIOD_MS < now_ms && !is(Fault::OldLoadKept);
+        let published = u32::try_from(published & ((1 << LOAD_BITS) - 1)).unwrap_or(LOAD_MAX);
+        let load = if is_old { 0 } else { published };
         (load <= MIGRATION_SPARE).then_some(load)
     }
 
-    /// Claims a column: it takes from no other for a while. Returns false if it is claimed already.
+    /// Claims a column for the caller: for `MIGRATION_PERIODS` periods the column takes connections
+    /// from no other. Returns false if it is claimed already.
     fn claim(&self, column: usize, now_ms: u64) -> bool {
         let until = &self.0[column].claimed_until_ms;
         // Relaxed, both: only one column changes the number, and nothing is ordered by it.
@@ -127,7 +130,7 @@ impl Loads {
 }
 
 impl Balance {
-    /// Makes the part of column `own`.
+    /// Makes the balance of column `own`.
     pub(super) fn new(loads: Arc<Loads>, own: usize) -> Balance {
         let takers = Vec::with_capacity(loads.0.len());
         Balance {
@@ -147,9 +150,9 @@ impl Balance {
     /// Ends a period in which the column had this `load`, and publishes it.
     pub(super) fn end_period(&mut self, now_ms: u64, load: u32) -> Verdict {
         self.load = load.min(LOAD_MAX);
-        let told = now_ms << LOAD_BITS | u64::from(self.load);
+        let published = now_ms << LOAD_BITS | u64::from(self.load);
         // Relaxed: pairs with the load of `of_taker`; a hint that orders nothing.
-        self.loads.0[self.own].told.store(told, Ordering::Relaxed);
+        self.loads.0[self.own].published.store(published, Ordering::Relaxed);
         let is_uneven = self.load >= MIGRATION_BUSY
             && self.others().any(|column| self.loads.of_taker(column, now_ms).is_some());
         self.uneven_periods = if is_uneven { self.uneven_periods + 1 } else { 0 };
@@ -160,7 +163,7 @@ impl Balance {
         }
     }
 
-    /// Notes that the column takes connections: its uneven periods are counted anew.
+    /// Notes that the column has taken connections: the count of its uneven periods restarts at 0.
     pub(super) fn note_taken(&mut self) {
         self.uneven_periods = 0;
     }
@@ -171,8 +174,8 @@ impl Balance {
         (1..columns).map(move |step| (own + step) % columns)
     }
 
-    /// Divides the work of the period that ended: fills `moves`, which is empty, in the order of
-    /// columns. `connections` are all of the column's.
+    /// Divides the work of the period that ended: fills `moves`, which is empty, sorted by column.
+    /// `connections` are all connections of this column.
     pub(super) fn plan(
         &mut self,
         now_ms: u64,
@@ -184,7 +187,7 @@ impl Balance {
         self.choose_takers(now_ms, own_work);
         self.candidates.sort_unstable_by_key(|it| (Reverse(it.work), it.token));
         for Connection { work, token, .. } in self.candidates.drain(..) {
-            // The nearest of the columns with the least work.
+            // The first column with the least work: the nearest, as `takers` begins behind `own`.
             let Some(taker) = self.takers.iter_mut().min_by_key(|it| it.work) else { break };
             let is_less = taker.work + work <= own_work - work || is(Fault::WholeWorkMoved);
             if is_less && moves.len() < MIGRATIONS_MAX {
@@ -203,7 +206,8 @@ impl Balance {
         });
     }
 
-    /// Fills `candidates` with the costliest connections that may go. Returns the cost of all.
+    /// Fills `candidates` with the costliest connections that may move. Returns the sum of the work
+    /// of all connections.
     fn choose_candidates(&mut self, connections: impl Iterator<Item = Connection>) -> u64 {
         let mut work_sum = 0;
         for connection in connections {
@@ -221,7 +225,8 @@ impl Balance {
         work_sum
     }
 
-    /// Fills `takers` with the columns that have time to spare. `own_work` made this one's load.
+    /// Fills `takers` with the columns that have time to spare. `own_work` is the work behind this
+    /// column's load: the ratio of the two converts other columns' loads into work.
     fn choose_takers(&mut self, now_ms: u64, own_work: u64) {
         self.takers.clear();
         for column in self.others() {

@@ -1,8 +1,8 @@
 //! A column's connections, found by their tokens.
 //!
-//! Where: an event carries a connection's token, and this finds the connection.
-//! Invariant: a token never names a second connection. An entry may be used again, but the token of
-//! its next connection has another birth number, so the token of a closed connection finds nothing.
+//! Where: an event carries a connection's token; `Connections::get` finds the connection.
+//! Invariant: a token never names a second connection. An entry may be reused, but its next
+//! connection's token has another birth number, so the token of a closed connection finds nothing.
 //! Memory grows only in `insert`, when more connections are open than ever before.
 
 use memory::plant::{Fault, is};
@@ -21,7 +21,7 @@ pub(crate) const TOKEN_OTHER: u64 = 1 << 63;
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Slab<(u64, Connection)>,
-    /// Number of entries that were ever used.
+    /// Most entries that were ever in use at once.
     entries_max: usize,
     births: u64,
 }
@@ -53,7 +53,7 @@ impl Connections {
         self.entries.len()
     }
 
-    /// The number of entries that were ever used, and the bytes of all entries.
+    /// Most entries that were ever in use at once, and the bytes of all allocated entries.
     pub(crate) fn entries(&self) -> (usize, usize) {
         (self.entries_max, self.entries.capacity() * size_of::<Option<(u64, Connection)>>())
     }
@@ -62,7 +62,7 @@ impl Connections {
         self.entries.iter_mut().map(|(_, (_, connection))| connection)
     }
 
-    /// The connections from entry `entry` on, with their entries.
+    /// The connections in the entries from index `entry` on, each with its index.
     pub(crate) fn from(&self, entry: usize) -> impl Iterator<Item = (usize, &Connection)> {
         let found = |entry: usize| self.entries.get(entry).map(|(_, it)| (entry, it));
         (entry..self.entries_max).filter_map(found)
@@ -86,7 +86,11 @@ mod tests {
 
     fn connection() -> Connection {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        Connection::new(net::Stream::from(OwnedFd::from(ours)), protocol::Speak::Auto, (0, 0))
+        Connection::new(
+            net::Stream::from(OwnedFd::from(ours)),
+            protocol::ProtocolMode::Auto,
+            (0, 0),
+        )
     }
 
     #[test]

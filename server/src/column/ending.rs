@@ -2,7 +2,7 @@
 //! answers what has arrived, lets requests under way end, and closes each connection once it is at
 //! rest.
 //!
-//! Where: `Column::run` asks before each loop.
+//! Where: `Column::run` calls `is_over` before each loop.
 //! Invariant: a graceful end closes no connection whose request or reply is under way;
 //! `Server::stop_gracefully` bounds how long that may take.
 
@@ -34,12 +34,12 @@ impl End {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// There is none.
+    /// No graceful end was ordered.
     #[default]
     Serving,
-    /// The column still looks for input that has arrived before the order.
+    /// The column still collects input that arrived before the order.
     Looking,
-    /// All of that input has been queued.
+    /// All input that arrived before the order has been queued.
     Seen,
 }
 
@@ -66,8 +66,8 @@ impl Column {
         }
     }
 
-    /// True if no datagram is to be executed and no answer to be sent. Answers that wait for an
-    /// interface that is down do not delay the end: they cannot leave.
+    /// True if no datagram is to be executed and no answer is to be sent. Answers that wait for an
+    /// interface that is down do not delay the end, because they cannot be sent.
     fn datagrams_are_over(&mut self) -> bool {
         let [sockets, packets] = self.datagrams_next();
         let bypass = self.turn.context.shared.bypass.get();

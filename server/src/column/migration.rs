@@ -5,12 +5,12 @@
 //! the other    woken -> takes all from its mailbox -> into its epoll, and into its queue
 //! ```
 //!
-//! Where: once per loop behind the turns, and when the column is woken.
+//! Where: once per loop after the turns, and when the column is woken.
 //! Invariant: a connection is with one column, or in one mailbox, so that one thread at a time
-//! reads from it and writes to it. It moves only between requests, with every reply sent, and takes
-//! along its socket, its parser, and the input that is not executed yet. Bytes that come in between
-//! wait in the socket; the new column's epoll announces them as soon as the socket is added. With a
-//! single column, or with `-o no_migrate`, there is no migration.
+//! reads from it and writes to it. It moves only between requests, with every reply sent, together
+//! with its socket, its parser, and the input that is not executed yet. Bytes that arrive during
+//! the move wait in the socket; the new column's epoll reports them as soon as the socket is added.
+//! With a single column, or with `-o no_migrate`, there is no migration.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,47 +27,48 @@ use crate::connection::Connection;
 use crate::limits::{MIGRATION_PERIOD_MS, MIGRATIONS_MAX};
 use crate::settings::{Migrate, Settings};
 
-/// The place where a column receives connections.
+/// The mailbox of a column that receives connections, and the waker of its thread.
 #[derive(Debug)]
-struct Door {
+struct Destination {
     mailbox: Mailbox<Connection>,
     waker: Arc<Waker>,
 }
 
 #[derive(Debug)]
-struct Doors(Box<[Door]>);
+struct Destinations(Box<[Destination]>);
 
 /// One column's part in migration.
 #[derive(Debug)]
 pub(crate) struct Migration {
     balance: Balance,
-    doors: Arc<Doors>,
+    destinations: Arc<Destinations>,
     own: usize,
     /// True if every connection that had a turn moves to the next column.
     at_each_turn: bool,
-    /// When to act next, by `TurnState::now_ms`; 0: in each loop.
+    /// When to act next, by `TurnState::now_ms`. 0 means in each loop.
     due_ms: u64,
     period_ends_ms: u64,
     meter: Meter,
-    /// Connections that move as soon as they are free to go, in the order of columns.
+    /// Connections that move as soon as they are free to go, sorted by the column they move to.
     leaving: Vec<Move>,
     /// A buffer for connections taken from the mailbox.
     taken: Vec<Connection>,
 }
 
 impl Migration {
-    /// Makes one for each column; empty if there is only one, or if connections stay.
+    /// Makes one for each column. Empty with a single column, or with `-o no_migrate`.
     pub(crate) fn of_columns(settings: &Settings, wakers: &[Arc<Waker>]) -> Vec<Migration> {
         if settings.migrate == Migrate::Never || wakers.len() == 1 {
             return Vec::new();
         }
-        let door = |waker| Door { mailbox: Mailbox::new(MIGRATIONS_MAX), waker: Arc::clone(waker) };
-        let doors = Arc::new(Doors(wakers.iter().map(door).collect()));
+        let destination =
+            |waker| Destination { mailbox: Mailbox::new(MIGRATIONS_MAX), waker: Arc::clone(waker) };
+        let destinations = Arc::new(Destinations(wakers.iter().map(destination).collect()));
         let loads = Loads::new(wakers.len());
         let at_each_turn = settings.migrate == Migrate::AtEachTurn || is_asked_for_at_each_turn();
         let of_column = |own| Migration {
             balance: Balance::new(Arc::clone(&loads), own),
-            doors: Arc::clone(&doors),
+            destinations: Arc::clone(&destinations),
             own,
             at_each_turn,
             due_ms: 0,
@@ -79,25 +80,25 @@ impl Migration {
         (0..wakers.len()).map(of_column).collect()
     }
 
-    /// Begins the measurement. Called by the column's thread before anything else.
+    /// Begins to measure the calling thread. The column's thread calls this first.
     pub(super) fn begin(&mut self) {
         self.meter = Meter::of_this_thread();
     }
 
-    /// Sets `due_ms`: to the end of the period, or to each loop if connections are to leave.
+    /// Sets `due_ms` to the end of the period, or to 0 while connections are to leave.
     fn set_due(&mut self) {
         let each_loop = self.at_each_turn || !self.leaving.is_empty();
         self.due_ms = if each_loop { 0 } else { self.period_ends_ms };
     }
 }
 
-/// True if the environment asks for it, in a program with debug assertions.
+/// True if the environment requests migration at each turn, in a build with debug assertions.
 fn is_asked_for_at_each_turn() -> bool {
     cfg!(debug_assertions) && std::env::var_os("HYPOSTYLE_MIGRATE_AT_EACH_TURN").is_some()
 }
 
 impl Column {
-    /// Gives away connections that are to leave, and at the end of a period chooses them.
+    /// Chooses connections to move at the end of each period, and moves those that are free to go.
     #[inline]
     pub(super) fn migrate(&mut self) {
         if let Some(migration) = &self.migration
@@ -143,22 +144,23 @@ impl Column {
         }
     }
 
-    /// Gives away those of the leaving connections that are free to go.
+    /// Moves the chosen connections that are free to go.
     fn give(&mut self) {
         let Some(migration) = &mut self.migration else { return };
         let mut leaving = std::mem::take(&mut migration.leaving);
-        let doors = Arc::clone(&migration.doors);
+        let destinations = Arc::clone(&migration.destinations);
         let (mut given, mut to_wake) = (0, None);
         leaving.retain(|&Move { token, to }| {
             let Some(connection) = self.connections.get(token) else { return false };
             if !connection.is_free_to_go() {
                 return true;
             }
-            let Some(door) = doors.0.get(to) else { return false };
-            if self.give_one(token, door) {
+            let Some(destination) = destinations.0.get(to) else { return false };
+            if self.give_one(token, destination) {
                 given += 1;
-                let before = to_wake.replace(&door.waker);
-                if let Some(waker) = before.filter(|waker| !Arc::ptr_eq(waker, &door.waker)) {
+                let before = to_wake.replace(&destination.waker);
+                if let Some(waker) = before.filter(|waker| !Arc::ptr_eq(waker, &destination.waker))
+                {
                     waker.wake();
                 }
             }
@@ -173,19 +175,20 @@ impl Column {
         }
     }
 
-    /// Puts a connection into another column's mailbox. Returns false if that is full: it stays.
-    fn give_one(&mut self, token: u64, door: &Door) -> bool {
+    /// Puts a connection into another column's mailbox. If that is full, the connection stays, and
+    /// the result is false.
+    fn give_one(&mut self, token: u64, destination: &Destination) -> bool {
         let Some(connection) = self.connections.get(token) else { return false };
         if is(Fault::GivenConnectionKept)
             && let Some(twin) = connection.twin()
         {
-            return door.mailbox.put(twin).is_ok();
+            return destination.mailbox.put(twin).is_ok();
         }
-        // Fails only for a descriptor that is not watched; a stream's is until it closes.
+        // Fails only for an unwatched descriptor; a stream's descriptor is watched until it closes.
         let _watched = self.epoll.remove(connection.stream(), &self.turn.calls);
         let Some(connection) = self.connections.remove(token) else { return false };
         connection.leaves(&mut self.streams);
-        match door.mailbox.put(connection) {
+        match destination.mailbox.put(connection) {
             Ok(()) => true,
             Err(connection) => {
                 self.watch(connection);
@@ -194,13 +197,14 @@ impl Column {
         }
     }
 
-    /// Takes the connections in the column's mailbox. The wake must be cleared already.
+    /// Takes the connections in the column's mailbox. The caller has cleared the waker already, so
+    /// that a connection put there later wakes the column again.
     #[cold]
     pub(super) fn take_given(&mut self) {
         let Some(migration) = &mut self.migration else { return };
         let mut taken = std::mem::take(&mut migration.taken);
-        if let Some(door) = migration.doors.0.get(migration.own) {
-            door.mailbox.take(&mut taken);
+        if let Some(destination) = migration.destinations.0.get(migration.own) {
+            destination.mailbox.take(&mut taken);
         }
         if !taken.is_empty() {
             migration.balance.note_taken();
@@ -219,8 +223,8 @@ impl Column {
         }
     }
 
-    /// Adds a connection to the column and to its epoll; closes it if the kernel has no memory for
-    /// that. The epoll announces input that came before, too.
+    /// Adds a connection to the column and to its epoll, or closes it if the kernel has no memory
+    /// for that. The epoll also reports input that arrived earlier.
     pub(super) fn watch(&mut self, connection: Connection) {
         connection.comes(&mut self.streams);
         let token = self.connections.insert(connection);
@@ -234,11 +238,12 @@ impl Column {
         }
     }
 
-    /// Takes the connections given until now, and closes the mailbox for others.
+    /// Closes the mailbox, and takes the connections that are in it.
     pub(super) fn close_mailbox(&mut self) {
         let Some(migration) = &self.migration else { return };
-        let door = migration.doors.0.get(migration.own);
-        let mut given = door.map(|door| door.mailbox.close()).unwrap_or_default();
+        let destination = migration.destinations.0.get(migration.own);
+        let mut given =
+            destination.map(|destination| destination.mailbox.close()).unwrap_or_default();
         self.take_in(&mut given);
     }
 }
@@ -246,10 +251,10 @@ impl Column {
 /// Measures how busy the column's thread is: the share of time that it ran or was ready to run.
 #[derive(Debug, Default)]
 struct Meter {
-    /// The thread's `schedstat`, whose second number is how long the thread was ready to run and
-    /// did not, in nanoseconds. Without the file that time counts as 0.
+    /// The thread's `schedstat`. Its second number is how long the thread was ready to run but did
+    /// not run, in nanoseconds. Without the file that time counts as 0.
     schedstat: Option<File>,
-    /// When the meter was read last, and the thread's busy time by then; in nanoseconds.
+    /// When the meter was read last, and the thread's busy time until then, both in nanoseconds.
     at_ns: u64,
     busy_ns: u64,
 }
@@ -273,7 +278,7 @@ impl Meter {
     }
 
     fn busy_ns(&self) -> u64 {
-        // `schedstat` has this number too, but as of the thread's last tick.
+        // `schedstat` has this number too, but updates it only at the scheduler's ticks.
         let ran = clock_gettime(ClockId::ThreadCPUTime);
         let ran_ns = ran.tv_sec * 1_000_000_000 + ran.tv_nsec;
         u64::try_from(ran_ns).unwrap_or(0) + self.waited_ns().unwrap_or(0)

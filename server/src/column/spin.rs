@@ -1,6 +1,6 @@
 //! Looking for more work for a while instead of sleeping (`-o busy_poll`).
 //!
-//! Where: asked before each wait; told of each event.
+//! Where: the column calls `goes_on` before each wait, and `note_work` for each event.
 //! Invariant: without `-o busy_poll` no clock is read. With it, a column sleeps once it has had no
 //! work for that long.
 //! Source: the idea of `net.core.busy_poll`, here for whatever an epoll watches.
@@ -9,10 +9,10 @@ use net::{Timeout, monotonic_ns};
 
 #[derive(Debug)]
 pub(super) struct Spin {
-    /// How long the column looks after its last work; 0: never.
+    /// How long the column looks for work after its last work. 0 disables spinning.
     spin_ns: u64,
     until_ns: u64,
-    /// When `goes_on` was last called, and the total time spent looking in vain.
+    /// When `goes_on` was last called, and the total time spent looking for work in vain.
     asked_ns: u64,
     idle_ns: u64,
     /// There was work since the last call of `goes_on`.
@@ -40,7 +40,8 @@ impl Spin {
         self.idle_ns
     }
 
-    /// True if the column is not to sleep yet, though nothing is `due`.
+    /// True if the column is to look for work again instead of sleeping. `due` is how long it may
+    /// sleep.
     #[inline]
     pub(super) fn goes_on(&mut self, due: Timeout) -> bool {
         if self.spin_ns == 0 {

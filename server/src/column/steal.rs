@@ -1,21 +1,21 @@
 //! Taking datagrams from a column that is behind, instead of sleeping.
 //!
 //! ```text
-//! post of a column   | word: 0, or how far behind | how many at once | where from | it sleeps |
+//! status of a column   | word: 0, or how far behind | how many at once | where from | it sleeps |
 //!
 //! behind             publishes its word after each loop, wakes a sleeper once a millisecond; while
-//!                    others take from it, receives few at once, and leaves the rest to them
+//!                    thieves take from it, receives few datagrams at once and leaves the rest
 //! about to sleep     reads all words; receives from the busiest one's socket, or its queue of an
 //!                    interface, the nearest first
 //! ```
 //!
-//! Where: told of each loop of the column's datagrams; asked before the column sleeps.
+//! Where: the column calls `note_loop` after each loop, and `victim` before it sleeps.
 //! Invariant: a column is behind only after two loops in a row, with no sleep between them, each of
 //! which received `BEHIND_DATAGRAMS`, or received a quarter of those at once and took `BEHIND_NS`,
-//! or left something in the socket. So a lone request is never stolen, nor a burst that is over
-//! before the next comes. Posts are hints: a thief that reads an old word finds an empty socket,
-//! and a sleeper that is missed is woken a millisecond later. A column that is never behind writes
-//! only that it sleeps.
+//! or left something in the socket. So neither a lone request is stolen, nor a burst that ends
+//! before the next one arrives. Statuses are hints: a thief that reads an old word finds an empty
+//! socket, and a sleeper that is missed is woken a millisecond later. A column that is never behind
+//! publishes only whether it sleeps.
 //! Source: the KV-Cache paper, section 4.2.1.
 
 use std::sync::Arc;
@@ -41,14 +41,14 @@ pub(super) const PACKETS: usize = (1 << SOCKET_BITS) - 1;
 /// The state that a column publishes to the others.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Post {
+struct Status {
     word: AtomicU32,
     is_asleep: AtomicBool,
     waker: Arc<Waker>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Posts(Box<[Post]>);
+pub(crate) struct Statuses(Box<[Status]>);
 
 /// A column to steal from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +62,10 @@ pub(crate) struct Victim {
 
 /// The datagrams of one loop of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Came {
+pub(super) struct LoopInput {
     pub(super) datagrams: usize,
-    /// Most datagrams that one receive brought. It is 1 if one client sends each request after the
-    /// answer to the one before.
+    /// Most datagrams that one receive brought: 1 if a single client waits for each answer before
+    /// its next request.
     pub(super) most: usize,
     /// The number of the socket that received last, or `PACKETS`.
     pub(super) socket: usize,
@@ -77,20 +77,20 @@ pub(super) struct Came {
 /// One column's part in stealing.
 #[derive(Debug)]
 pub(crate) struct Stealing {
-    posts: Arc<Posts>,
+    statuses: Arc<Statuses>,
     own: usize,
     /// The other columns, the nearest first.
     neighbours: Vec<Neighbour>,
     /// When the last loop ended, by `monotonic_ns`, if that loop was busy.
     loop_began_ns: Option<u64>,
     loops_behind: u32,
-    /// The last `Came::steals_given`, and the time until which others are believed to help, by
-    /// `monotonic_ns`.
+    /// The last `LoopInput::steals_given`, and the time, by `monotonic_ns`, until which thieves are
+    /// expected to take datagrams from this column.
     steals_given: u64,
     helped_until_ns: u64,
     /// Number of datagrams that the column receives at once.
     at_once: usize,
-    /// The word last written to the column's post.
+    /// The word last written to the column's status.
     word: u32,
     /// The next sleeper is woken no earlier than this, by `monotonic_ns`.
     wake_due_ns: u64,
@@ -98,23 +98,23 @@ pub(crate) struct Stealing {
     tries_left: u32,
 }
 
-impl Posts {
-    /// Makes the posts of columns, one for each waker.
-    pub(crate) fn new(wakers: &[Arc<Waker>]) -> Arc<Posts> {
-        let post = |waker: &Arc<Waker>| Post {
+impl Statuses {
+    /// Makes the statuses of columns, one for each waker.
+    pub(crate) fn new(wakers: &[Arc<Waker>]) -> Arc<Statuses> {
+        let status = |waker: &Arc<Waker>| Status {
             word: AtomicU32::new(0),
             is_asleep: AtomicBool::new(false),
             waker: Arc::clone(waker),
         };
-        Arc::new(Posts(wakers.iter().map(post).collect()))
+        Arc::new(Statuses(wakers.iter().map(status).collect()))
     }
 }
 
 impl Stealing {
-    /// Makes the part of column `own`; `neighbours` are the others, the nearest first.
-    pub(crate) fn new(posts: Arc<Posts>, own: usize, neighbours: Vec<Neighbour>) -> Stealing {
+    /// Makes the state of column `own`. `neighbours` are the other columns, the nearest first.
+    pub(crate) fn new(statuses: Arc<Statuses>, own: usize, neighbours: Vec<Neighbour>) -> Stealing {
         Stealing {
-            posts,
+            statuses,
             own,
             neighbours,
             loop_began_ns: None,
@@ -130,12 +130,13 @@ impl Stealing {
 
     /// Notes a loop of the column's own datagrams. Reads the clock only if the loop may be behind.
     #[inline]
-    pub(super) fn note_loop(&mut self, came: Came, now_ns: impl FnOnce() -> u64) {
-        // A column stays behind until loops are much shorter, so that thieves do not come and go.
-        let some = if self.word != 0 { came.datagrams } else { came.most };
-        let is_busy = some >= BEHIND_DATAGRAMS / 4 || came.datagrams >= BEHIND_DATAGRAMS;
-        if is_busy || came.is_undrained {
-            self.note_busy_loop(came, now_ns());
+    pub(super) fn note_loop(&mut self, input: LoopInput, now_ns: impl FnOnce() -> u64) {
+        // A column that is behind stays so until it receives much less, so that its state does not
+        // flap.
+        let some = if self.word != 0 { input.datagrams } else { input.most };
+        let is_busy = some >= BEHIND_DATAGRAMS / 4 || input.datagrams >= BEHIND_DATAGRAMS;
+        if is_busy || input.is_undrained {
+            self.note_busy_loop(input, now_ns());
         } else if self.loop_began_ns.take().is_some() {
             self.loops_behind = 0;
             self.at_once = DATAGRAMS_RECEIVED_MAX;
@@ -145,11 +146,11 @@ impl Stealing {
 
     /// Notes a loop that ended at `now_ns` and may be behind.
     #[cold]
-    fn note_busy_loop(&mut self, came: Came, now_ns: u64) {
+    fn note_busy_loop(&mut self, input: LoopInput, now_ns: u64) {
         let began_ns = self.loop_began_ns.replace(now_ns);
         let took_ns = began_ns.map_or(0, |it| now_ns.saturating_sub(it));
         let is_behind =
-            came.datagrams >= BEHIND_DATAGRAMS || came.is_undrained || took_ns >= BEHIND_NS;
+            input.datagrams >= BEHIND_DATAGRAMS || input.is_undrained || took_ns >= BEHIND_NS;
         if is_behind || self.word != 0 {
             self.loops_behind = self.loops_behind.saturating_add(1);
         } else {
@@ -158,17 +159,17 @@ impl Stealing {
         if self.loops_behind < BEHIND_LOOPS {
             return;
         }
-        if came.steals_given != self.steals_given {
-            self.steals_given = came.steals_given;
+        if input.steals_given != self.steals_given {
+            self.steals_given = input.steals_given;
             self.helped_until_ns = now_ns + HELPED_NS;
         }
-        let each_ns = took_ns / (came.datagrams as u64).max(1);
+        let each_ns = took_ns / (input.datagrams as u64).max(1);
         let shared = usize::try_from(SHARED_NS / each_ns.max(1)).unwrap_or(usize::MAX);
         let shared = shared.clamp(1, DATAGRAMS_RECEIVED_MAX).ilog2();
         let is_helped = now_ns < self.helped_until_ns && !is(Fault::HelpNotNoted);
         self.at_once = if is_helped { 1 << shared } else { DATAGRAMS_RECEIVED_MAX };
         let took_us = u32::try_from(took_ns / 1000).unwrap_or(u32::MAX).max(2);
-        let socket = u32::try_from(came.socket & PACKETS).unwrap_or(0);
+        let socket = u32::try_from(input.socket & PACKETS).unwrap_or(0);
         self.publish((took_us.ilog2() << AT_ONCE_BITS | shared) << SOCKET_BITS | socket);
         self.wake_one(now_ns);
     }
@@ -177,7 +178,7 @@ impl Stealing {
         if word != self.word {
             self.word = word;
             // Relaxed: pairs with the load of `victim`; a hint that orders nothing.
-            self.posts.0[self.own].word.store(word, Ordering::Relaxed);
+            self.statuses.0[self.own].word.store(word, Ordering::Relaxed);
         }
     }
 
@@ -186,21 +187,21 @@ impl Stealing {
         if now_ns < self.wake_due_ns && !is(Fault::WokenTooOften) {
             return;
         }
-        let posts = self.neighbours.iter().map(|it| &self.posts.0[it.column]);
-        // Relaxed: the load pairs with the store of `sleeps`. The swap makes one of several columns
-        // wake a sleeper; the column that swaps `true` away wakes it, so that no sleeper is
-        // forgotten.
-        let mut asleep = posts.filter(|post| {
-            let is_asleep = post.is_asleep.load(Ordering::Relaxed);
-            is_asleep && (post.is_asleep.swap(false, Ordering::Relaxed) || is(Fault::WokenByTwo))
+        let statuses = self.neighbours.iter().map(|it| &self.statuses.0[it.column]);
+        // Relaxed: the load pairs with the store of `sleeps`. If several columns want to wake the
+        // same sleeper, only the one whose swap returns `true` wakes it.
+        let mut asleep = statuses.filter(|status| {
+            let is_asleep = status.is_asleep.load(Ordering::Relaxed);
+            is_asleep && (status.is_asleep.swap(false, Ordering::Relaxed) || is(Fault::WokenByTwo))
         });
-        if let Some(post) = asleep.next() {
-            post.waker.wake();
+        if let Some(status) = asleep.next() {
+            status.waker.wake();
             self.wake_due_ns = now_ns + STEAL_WAKE_NS;
         }
     }
 
-    /// True if a last look for input is due before sleep: the next loop may be behind as well.
+    /// True if the column must look for input once more before it sleeps, because the last loop was
+    /// busy and the next one may show that the column is behind.
     #[inline]
     pub(super) fn looks_again(&self) -> bool {
         self.loop_began_ns.is_some()
@@ -217,17 +218,17 @@ impl Stealing {
     pub(super) fn sleeps(&mut self, is_asleep: bool) {
         self.tries_left = STEAL_TRIES_MAX;
         // Relaxed: pairs with the load and the swap of `wake_one`; a hint that orders nothing.
-        self.posts.0[self.own].is_asleep.store(is_asleep, Ordering::Relaxed);
+        self.statuses.0[self.own].is_asleep.store(is_asleep, Ordering::Relaxed);
     }
 
-    /// Returns the busiest column, and the nearest of equally busy ones; `None` if all keep up, or
-    /// if this column has found nothing too often since it slept.
+    /// Returns the busiest column that is behind, the nearest of equally busy ones. `None` if no
+    /// column is behind, or if this one has found nothing `STEAL_TRIES_MAX` times in a row.
     #[inline]
     pub(super) fn victim(&self) -> Option<Victim> {
         let (mut busiest, mut victim) = (0, None);
         for Neighbour { column, is_near } in &self.neighbours {
             // Relaxed: pairs with the store of `publish`.
-            let word = self.posts.0[*column].word.load(Ordering::Relaxed);
+            let word = self.statuses.0[*column].word.load(Ordering::Relaxed);
             let behind = word >> SOCKET_BITS >> AT_ONCE_BITS;
             if behind > busiest || is(Fault::BusiestPassedOver) && behind > 0 {
                 busiest = behind;
@@ -257,25 +258,25 @@ mod tests {
 
     pub(super) fn columns(count: usize) -> Vec<Stealing> {
         let wakers: Vec<_> = (0..count).map(|_| Arc::new(Waker::new().unwrap())).collect();
-        let posts = Posts::new(&wakers);
+        let statuses = Statuses::new(&wakers);
         let neighbours = |own| {
             let others = (1..count).map(|step| (own + step) % count);
             others.map(|column| Neighbour { column, is_near: column % 2 == own % 2 }).collect()
         };
-        (0..count).map(|own| Stealing::new(Arc::clone(&posts), own, neighbours(own))).collect()
+        (0..count).map(|own| Stealing::new(Arc::clone(&statuses), own, neighbours(own))).collect()
     }
 
-    pub(super) fn came(datagrams: usize) -> Came {
-        Came { datagrams, most: datagrams, socket: 1, ..Came::default() }
+    pub(super) fn input(datagrams: usize) -> LoopInput {
+        LoopInput { datagrams, most: datagrams, socket: 1, ..LoopInput::default() }
     }
 
     fn is_asleep(column: &Stealing) -> bool {
-        column.posts.0[column.own].is_asleep.load(Ordering::Relaxed)
+        column.statuses.0[column.own].is_asleep.load(Ordering::Relaxed)
     }
 
     /// Notes a loop that took no time.
-    fn note(column: &mut Stealing, came: Came) {
-        column.note_loop(came, || 0);
+    fn note(column: &mut Stealing, input: LoopInput) {
+        column.note_loop(input, || 0);
     }
 
     #[test]
@@ -293,17 +294,17 @@ mod tests {
             (BEHIND_DATAGRAMS / 4 - 1, None),
             (BEHIND_DATAGRAMS - 1, None),
         ] {
-            note(&mut all[0], came(datagrams));
+            note(&mut all[0], input(datagrams));
             assert_eq!(all[1].victim(), victim, "{datagrams}");
             assert_eq!(all[0].looks_again(), datagrams >= BEHIND_DATAGRAMS / 4);
         }
         for socket in [2, 63, PACKETS] {
-            (0..2).for_each(|_| note(&mut all[0], Came { socket, ..came(1000) }));
+            (0..2).for_each(|_| note(&mut all[0], LoopInput { socket, ..input(1000) }));
             assert_eq!(all[1].victim().map(|it| (it.socket, it.at_once)), Some((socket, 64)));
         }
-        note(&mut all[0], came(0));
+        note(&mut all[0], input(0));
         // Few datagrams that take long: some are still there when the next loop begins.
-        let undrained = Came { is_undrained: true, ..came(0) };
+        let undrained = LoopInput { is_undrained: true, ..input(0) };
         note(&mut all[0], undrained);
         assert_eq!(all[1].victim(), None);
         note(&mut all[0], undrained);
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn loops_of_few_datagrams_are_behind_if_they_take_long() {
-        let few = came(BEHIND_DATAGRAMS / 4);
+        let few = input(BEHIND_DATAGRAMS / 4);
         for (took_ns, is_behind) in [(BEHIND_NS - 1, false), (BEHIND_NS, true)] {
             let mut all = columns(2);
             for at in 1..=3 {
@@ -320,16 +321,16 @@ mod tests {
                 all[0].note_loop(few, || at * took_ns);
             }
             assert_eq!(all[1].victim().is_some(), is_behind);
-            // A datagram that comes alone is left to its column, however long it takes and however
-            // many later ones others take; and a sleep takes no time.
-            let alone = Came { most: 1, ..few };
+            // A column that receives one datagram at a time is never behind, however long its loops
+            // take. A sleep does not count as a long loop.
+            let alone = LoopInput { most: 1, ..few };
             for at in 4..8 {
-                all[0].note_loop(came(0), || 0);
+                all[0].note_loop(input(0), || 0);
                 all[0].note_loop(alone, || at * took_ns);
                 assert_eq!(all[1].victim(), None);
                 assert!(!all[0].looks_again());
             }
-            all[0].note_loop(came(1), || 4 * took_ns);
+            all[0].note_loop(input(1), || 4 * took_ns);
             all[0].note_loop(few, || u64::MAX / 2);
             assert_eq!(all[1].victim(), None);
         }
@@ -339,11 +340,11 @@ mod tests {
     fn a_column_receives_few_at_once_while_others_take_from_it() {
         let mut all = columns(2);
         // 16 in 160 us: ten are executed in 100 us; the next lower power of two is eight.
-        let helped = |steals_given| Came { steals_given, ..came(16) };
+        let helped = |steals_given| LoopInput { steals_given, ..input(16) };
         let mut now_ns = 0;
-        let mut step = |column: &mut Stealing, came| {
+        let mut step = |column: &mut Stealing, input| {
             now_ns += 160_000;
-            column.note_loop(came, || now_ns);
+            column.note_loop(input, || now_ns);
             column.at_once()
         };
         for _ in 0..3 {
@@ -354,14 +355,14 @@ mod tests {
         let loops = (0..).take_while(|_| step(&mut all[0], helped(1)) == 8).count();
         assert_eq!(loops as u64, (HELPED_NS - 1) / 160_000, "until they have not for long");
         assert_eq!(step(&mut all[0], helped(2)), 8);
-        assert_eq!(step(&mut all[0], came(0)), DATAGRAMS_RECEIVED_MAX);
+        assert_eq!(step(&mut all[0], input(0)), DATAGRAMS_RECEIVED_MAX);
     }
 
     #[test]
     fn the_busiest_is_taken_from_and_of_equals_the_nearest() {
         let mut all = columns(5);
         let busy = |column: &mut Stealing, took_us| {
-            (1..=2_u64).for_each(|at| column.note_loop(came(16), || at * took_us * 1000));
+            (1..=2_u64).for_each(|at| column.note_loop(input(16), || at * took_us * 1000));
         };
         for (column, took_us) in [(1, 40), (2, 63), (4, 20)] {
             busy(&mut all[column], took_us);
@@ -369,7 +370,7 @@ mod tests {
         let victim = |of: &Stealing| of.victim().map(|it| (it.column, it.is_near));
         assert_eq!(victim(&all[0]), Some((1, false)), "as busy as 2, and nearer");
         assert_eq!(victim(&all[1]), Some((2, false)));
-        note(&mut all[4], came(0));
+        note(&mut all[4], input(0));
         busy(&mut all[4], 128);
         assert_eq!(victim(&all[0]), Some((4, true)));
         assert_eq!(victim(&all[4]), Some((1, false)), "never itself");
@@ -380,23 +381,23 @@ mod tests {
         let mut all = columns(4);
         all[2].sleeps(true);
         all[3].sleeps(true);
-        note(&mut all[0], came(100));
+        note(&mut all[0], input(100));
         assert!(is_asleep(&all[2]), "not behind yet");
-        note(&mut all[0], came(100));
+        note(&mut all[0], input(100));
         assert!(!is_asleep(&all[2]) && is_asleep(&all[3]));
-        all[0].note_loop(came(100), || STEAL_WAKE_NS - 1);
+        all[0].note_loop(input(100), || STEAL_WAKE_NS - 1);
         assert!(is_asleep(&all[3]));
-        all[0].note_loop(came(100), || STEAL_WAKE_NS);
+        all[0].note_loop(input(100), || STEAL_WAKE_NS);
         assert!(!is_asleep(&all[3]));
         assert_eq!(all[0].wake_due_ns, 2 * STEAL_WAKE_NS);
-        all[0].note_loop(came(100), || 2 * STEAL_WAKE_NS);
+        all[0].note_loop(input(100), || 2 * STEAL_WAKE_NS);
         assert_eq!(all[0].wake_due_ns, 2 * STEAL_WAKE_NS, "nobody sleeps");
     }
 
     #[test]
     fn a_thief_that_finds_nothing_gives_up_until_it_has_slept() {
         let mut all = columns(2);
-        (0..2).for_each(|_| note(&mut all[0], came(64)));
+        (0..2).for_each(|_| note(&mut all[0], input(64)));
         for _ in 0..STEAL_TRIES_MAX - 1 {
             all[1].note_try(0);
         }

@@ -1,7 +1,7 @@
 //! Lists a column's sockets for `stats conns`.
 //!
-//! Where: once a loop, if a connection asks.
-//! Invariant: a loop lists at most `CONNECTIONS_TOLD_MAX` connections for each that asks.
+//! Where: once per loop, if a connection of any column has requested a page of the list.
+//! Invariant: a loop lists at most `CONNECTIONS_TOLD_MAX` sockets for each requested page.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -10,16 +10,16 @@ use net::{Endpoint, own_endpoint};
 use super::Column;
 use crate::connection::Connection;
 use crate::datapath::Datapath;
-use crate::errand::conns::{Asks, Page, Row, address};
+use crate::errand::conns::{Page, PageRequests, Row, address};
 use crate::limits::CONNECTIONS_TOLD_MAX;
 
 impl Column {
     #[cold]
-    pub(super) fn answer_asks(&mut self) {
+    pub(super) fn answer_page_requests(&mut self) {
         let context = &self.turn.context;
-        for ask in Asks::take(&context.shared, context.column) {
-            let page = self.page(ask.from);
-            ask.answer(&context.shared, page);
+        for request in PageRequests::take(&context.shared, context.column) {
+            let page = self.page(request.from);
+            request.answer(&context.shared, page);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A column's clock, and the times at which the column must wake without an event.
 //!
-//! Where: asked before each wait, set after it.
+//! Where: the column calls `timeout` before each wait, and `now` after it.
 //! Invariant: a loop reads the clock once. A `SecondTimer` wakes the first column once a second to
 //! advance the store's clock; with `-o idle_timeout` it wakes every column, and with `--xdp` those
 //! with a port. Otherwise a column sleeps until an event, unless listeners rest, values arrive, or
@@ -35,9 +35,9 @@ pub(crate) struct Timers {
     rest_since_ms: u64,
     /// When to look for stalled values; `None` unless values arrive.
     arrivals_due_ms: Option<u64>,
-    /// The next search for stalled connections begins no earlier, by `TurnState::served_ms`.
+    /// The earliest time of the next search for stalled connections, by `TurnState::served_ms`.
     relief_due_ms: u64,
-    /// Slices of background work done in a row; `None` if no work is left.
+    /// Number of slices of background work done in a row. `None` if no work is left.
     slices: Option<u32>,
 }
 
@@ -82,12 +82,12 @@ impl Timers {
         now_ms
     }
 
-    /// Notes that the store did a slice of background work; `more`: there is more to do.
+    /// Notes that the store did a slice of background work. `more` is true if work is left.
     pub(crate) fn worked(&mut self, more: bool) {
         self.slices = more.then(|| self.slices.map_or(0, |slices| slices.saturating_add(1)));
     }
 
-    /// Sets or cancels the next look for stalled values. `arrive`: values arrive.
+    /// Sets the next look for stalled values if values arrive (`arrive`), or cancels it.
     #[inline]
     pub(crate) fn watch_arrivals(&mut self, arrive: bool, now_ms: u64) {
         let due_ms = || self.arrivals_due_ms.unwrap_or(now_ms + ARRIVALS_CHECK_MS);
@@ -104,7 +104,7 @@ impl Timers {
         served_ms >= self.relief_due_ms
     }
 
-    /// Delays the next search, for this one found no stalled connection.
+    /// Delays the next search for stalled connections, because the last one found none.
     pub(crate) fn rest_relief(&mut self, served_ms: u64) {
         self.relief_due_ms = served_ms + RELIEF_REST_MS;
     }

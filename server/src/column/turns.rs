@@ -34,7 +34,8 @@ impl Column {
     }
 
     /// Gives each of at most `TURNS_AHEAD` connections one turn: receives from all, then executes
-    /// their requests and answers. A connection whose turn does more than that has its turn alone.
+    /// their requests as one batch and answers. A connection whose turn needs other steps than
+    /// these gets its turn by itself.
     #[inline(never)]
     fn turns_together(&mut self, tokens: &[u64]) {
         let mut taken: [Option<TurnInput>; TURNS_AHEAD] = [const { None }; TURNS_AHEAD];
@@ -53,7 +54,7 @@ impl Column {
         let inputs = std::array::from_fn(|at| {
             taken[at].as_ref().map(|input| input.bytes(&self.buffers[at]))
         });
-        let mut together = Together {
+        let mut batch_inputs = BatchInputs {
             connections: &mut self.connections,
             streams: &mut self.streams,
             tokens,
@@ -62,8 +63,8 @@ impl Column {
             next: 0,
             ended: [None; TURNS_AHEAD],
         };
-        batch::run(&mut self.turn, &mut together);
-        let ended = together.ended;
+        batch::run(&mut self.turn, &mut batch_inputs);
+        let ended = batch_inputs.ended;
         for (at, (&token, taken)) in tokens.iter().zip(taken).enumerate() {
             if let (Some(input), Some((next, used))) = (taken, ended[at])
                 && let Some(connection) = self.connections.get(token)
@@ -84,7 +85,7 @@ impl Column {
         connection.receive(&mut self.turn, &mut self.streams, &mut self.buffers[at])
     }
 
-    /// Does the second part of a turn: executes, answers, and does what the connection needs next.
+    /// Does the second part of a turn: executes, answers, and prepares the connection's next step.
     #[inline]
     fn finish(&mut self, token: u64, at: usize, received: Received) {
         let Some(connection) = self.connections.get(token) else { return };
@@ -118,7 +119,7 @@ impl Column {
         } else if connection.awaits_write != awaits_write {
             connection.awaits_write = awaits_write;
             let on = if awaits_write { Interest::Write } else { Interest::Read };
-            // Fails only for a descriptor that is not watched; a stream's is until it closes.
+            // Fails only for an unwatched descriptor; a stream's is watched until it closes.
             let _watched = self.epoll.change(connection.stream(), token, on, &self.turn.calls);
         }
         self.streams.pressed = self.streams.is_pressed(2);
@@ -129,19 +130,20 @@ impl Column {
 }
 
 /// Connections whose inputs are executed as one batch.
-struct Together<'c, 'i> {
+struct BatchInputs<'c, 'i> {
     connections: &'c mut Connections,
     streams: &'c mut StreamState,
     tokens: &'c [u64],
     inputs: [Option<&'i [u8]>; TURNS_AHEAD],
     buffer_bytes: usize,
-    /// The position of the connection to be asked next.
+    /// The position of the connection whose input is returned next.
     next: usize,
-    /// For each connection: its next step, and how many bytes of its input are used.
+    /// For each connection whose requests are executed: its next step, and how many bytes of its
+    /// input are used.
     ended: [Option<(Next, usize)>; TURNS_AHEAD],
 }
 
-impl<'i> Inputs<'i> for Together<'_, 'i> {
+impl<'i> Inputs<'i> for BatchInputs<'_, 'i> {
     #[inline]
     fn next(&mut self) -> Option<Input<'i>> {
         while let Some(&token) = self.tokens.get(self.next) {

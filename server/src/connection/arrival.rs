@@ -1,11 +1,11 @@
-//! Large values on their way in.
+//! Receives large values.
 //!
 //! Where: a storage command whose value is too long for the log gets a `store::Draft`, and the
 //! socket is read straight into it.
 //! Invariant: frames are taken as bytes arrive, never by the length that a peer declares, and no
 //! more of a command is kept than executing it needs. When arriving values can get no more frames,
-//! a stalled one gives way: its command fails and its remaining bytes are skipped. Only if all
-//! others move does a value wait, and only for a bounded time.
+//! a stalled value gives way: its command fails and its remaining bytes are skipped. A value waits
+//! only if no other value is stalled, and only for a bounded time.
 
 use protocol::Request;
 use protocol::step::is_value_end;
@@ -25,7 +25,7 @@ pub(super) enum Fill {
     Hungry,
     /// There is no frame for the value's next bytes yet, or no place in the log for the whole item.
     Wait,
-    /// The value is whole and has been stored, or the command failed: the next request follows.
+    /// The value is whole and has been stored, or the command failed. The next request can begin.
     Done(After),
 }
 
@@ -33,22 +33,23 @@ pub(super) enum Fill {
 struct Arrival {
     /// The command before the value, in its shortest form.
     header: Vec<u8>,
-    /// `None` once the value gave way.
+    /// `None` after the value gave way.
     draft: Option<Draft>,
     missing_bytes: usize,
     /// Length of the line end behind the value.
     end_bytes: u32,
     received_bytes: usize,
-    /// When it last completed an `ARRIVAL_STEP_BYTES` or a wait; by `TurnState::served_ms`.
+    /// When the value last completed a multiple of `ARRIVAL_STEP_BYTES` or ended a wait, by
+    /// `TurnState::served_ms`.
     moved_ms: u64,
-    /// Since when it has waited for a frame or, once it is whole, for a place in the log.
+    /// When the value began to wait for a frame or, if it is whole, for a place in the log.
     waits_since_ms: Option<u64>,
     /// Bytes of the copy that the draft keeps.
     copied_bytes: usize,
 }
 
 impl Arrival {
-    /// True if the peer sends nothing, or next to nothing.
+    /// True if the peer has sent less than `ARRIVAL_STEP_BYTES` for `ARRIVAL_STALLED_MS`.
     fn is_stalled(&self, served_ms: u64) -> bool {
         self.waits_since_ms.is_none()
             && served_ms.saturating_sub(self.moved_ms) >= ARRIVAL_STALLED_MS
@@ -61,13 +62,14 @@ pub(crate) struct Arrivals {
     all: Slab<Arrival>,
     /// Number of values that have a draft.
     live: usize,
-    /// Bytes received of these values.
+    /// Bytes received of the values that have a draft.
     bytes: usize,
-    /// Bytes that they take beside the store: headers, and the copies that drafts keep.
+    /// Bytes of memory outside the store: headers, and the copies that drafts keep.
     beside_bytes: usize,
-    /// Above this number of bytes stalled values give way unasked: other columns need frames.
+    /// If `bytes` exceeds this, stalled values give way although no value of this column needs a
+    /// frame: other columns need frames too.
     bytes_share: usize,
-    /// A value may wait for frames of others (false with `-M`).
+    /// True if a value may wait for frames that other values hold (false with `-M`).
     waits: bool,
 }
 
@@ -76,7 +78,8 @@ impl Arrivals {
         Arrivals { all: Slab::new(), live: 0, bytes: 0, beside_bytes: 0, bytes_share: 0, waits }
     }
 
-    /// Sets the bytes that values may hold together before stalled ones give way unasked.
+    /// Sets the number of bytes of all arriving values above which `drop_stalled` drops stalled
+    /// ones.
     pub(crate) fn set_bytes_share(&mut self, bytes: usize) {
         self.bytes_share = bytes;
     }
@@ -85,7 +88,7 @@ impl Arrivals {
         self.live > 0
     }
 
-    /// Bytes that the values take beside the store, without the entries themselves.
+    /// Bytes that the values take outside the store, without the entries of `all`.
     pub(crate) fn beside_bytes(&self) -> usize {
         self.beside_bytes
     }
@@ -125,8 +128,8 @@ impl Arrivals {
     }
 
     /// Ensures space for the value's next bytes, at the expense of other values if need be. Returns
-    /// true if there is none yet: ask again soon. If there will be none, the value's draft is
-    /// dropped.
+    /// true if there is no space yet: the caller calls again soon. If the wait was too long, drops
+    /// the value's draft.
     pub(crate) fn must_wait(&mut self, index: u32, store: &mut Column, served_ms: u64) -> bool {
         for _ in 0..GIVE_WAY_MAX {
             let Some(refused) = self.refused(index, store) else {
@@ -155,8 +158,8 @@ impl Arrivals {
     }
 
     /// Returns the places for about `bytes_max` of the value's next bytes, and how many bytes the
-    /// value lacks; nothing and 0 if the value gave way. Call `must_wait` before and `filled`
-    /// after.
+    /// value lacks; no places and 0 if the value gave way. The caller has called `must_wait`, and
+    /// calls `filled` afterwards.
     pub(crate) fn spaces(
         &mut self,
         index: u32,
@@ -184,9 +187,9 @@ impl Arrivals {
         }
     }
 
-    /// Drops the draft that has gone longest without growing, but never that of `except`. If
-    /// `stalled_at_ms` is given, drops it only if it is stalled at that time. Returns false if
-    /// nothing was dropped.
+    /// Drops the draft with the oldest progress, but never that of `except`. If `stalled_at_ms` is
+    /// given, considers only values that are stalled at that time. Returns false if no draft was
+    /// dropped.
     fn give_way(&mut self, except: u32, stalled_at_ms: Option<u64>) -> bool {
         let oldest = self
             .all
@@ -231,7 +234,7 @@ impl Connection {
     }
 
     /// Moves `input` into the arriving value, and executes the command when the value and its line
-    /// end are there. Returns the state of the value, and how many bytes of `input` were used.
+    /// end are complete. Returns the state of the value, and how many bytes of `input` were used.
     pub(super) fn arrive(
         &mut self,
         turn: &mut TurnState,
@@ -291,7 +294,7 @@ impl Connection {
     }
 }
 
-/// Returns the part of a header that is kept until its value has come.
+/// Returns the part of a header that is kept until its value has arrived.
 fn kept(header: &[u8], request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
     let mut kept = Vec::with_capacity(header.len().min(HEAD_BYTES_MAX));
     request.short_head(header, value_bytes, &mut kept);

@@ -2,9 +2,9 @@
 //! next turn.
 //!
 //! Where: between the receive buffer, which the whole column shares, and the parser.
-//! Invariant: an incomplete request is kept in a buffer of about its own size, so that a peer makes
-//! us hold only what it sent. The whole receive buffer is given away only for bytes that are
-//! executed in the next loop.
+//! Invariant: an incomplete request is kept in a buffer of about its own size, so that a peer
+//! cannot make the server hold more than it sent. The whole receive buffer is given to a connection
+//! only for bytes that are executed in the next loop.
 
 use std::mem;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::spares::Spares;
 use crate::limits::SPARE_SMALL_BYTES;
 
-/// Kept input; has no memory if there is none.
+/// Kept input. Without input it has no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     buffer: Vec<u8>,
@@ -21,8 +21,9 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Keeps `range` of the receive buffer, which may be replaced by another. With `exact`, copies
-    /// it to a buffer of its size, because it waits for more bytes or memory is scarce.
+    /// Keeps `range` of the receive buffer, and may replace that buffer by another one. With
+    /// `exact`, copies the range to a buffer of its size: it waits for more bytes, or memory is
+    /// scarce.
     pub(crate) fn keep(
         buffer: &mut Vec<u8>,
         range: Range<usize>,
@@ -46,7 +47,8 @@ impl Held {
         &self.buffer[self.from..self.to]
     }
 
-    /// Returns the input left after `used` bytes were executed. `partial`: it waits for more.
+    /// Returns the input left after `used` bytes were executed. If `partial`, the rest waits for
+    /// more bytes and is copied to a buffer of its size.
     pub(crate) fn after(
         mut self,
         used: usize,

@@ -1,8 +1,8 @@
 //! Executing the requests in a connection's input.
 //!
 //! Where: between the bytes that a turn received and the replies it sends.
-//! Invariant: bytes that a turn did not use are executed in a later turn, each once; a large value
-//! goes to its place as it comes.
+//! Invariant: bytes that a turn did not use are executed in a later turn, each once. The bytes of a
+//! large value go into its frames as they arrive.
 
 use protocol::text::operator::Streams;
 use protocol::{Request, Step};
@@ -22,14 +22,15 @@ pub(super) enum Stop {
     Hungry,
     /// The turn has done enough; there may be more to execute.
     Enough,
-    /// A request, or a large value's next bytes, have no room yet: tried again a little later.
+    /// A request, or a large value's next bytes, found no room in the store: the column tries again
+    /// a little later.
     Wait,
     Close,
 }
 
 impl Connection {
-    /// Executes the requests in `input`, appending replies to the turn's output. Returns why it
-    /// stopped, and how many bytes it used.
+    /// Executes the requests in `input`, and appends replies to the turn's output. Returns why
+    /// execution stopped, and how many bytes of `input` are used.
     #[inline]
     pub(super) fn execute(
         &mut self,
@@ -66,18 +67,18 @@ impl Connection {
         }
     }
 
-    /// Returns the budget of the turn that begins, after `set_may_wait`.
+    /// Returns the budget of the turn that begins. The caller has called `set_may_wait`.
     #[inline]
     pub(crate) fn budget(&self, turn: &TurnState, streams: &StreamState) -> Budget {
         let mut budget = streams.budget();
         if !turn.context.may_wait {
-            budget.spend_all_but_one(); // the next has not waited yet
+            budget.spend_all_but_one(); // only the first request has waited too long
         }
         budget
     }
 
-    /// Goes on where execution `stopped`, at byte `at`: if a value is not all here, begins to take
-    /// it. Returns why it stopped, and how many bytes are used.
+    /// Continues at byte `at`, where execution `stopped`: if it stopped at an incomplete large
+    /// value, begins to receive that. Returns why the turn stops, and how many bytes are used.
     #[inline]
     pub(super) fn go_on(
         &mut self,
@@ -91,7 +92,7 @@ impl Connection {
             Stopped::Hungry => (Stop::Hungry, at),
             Stopped::Enough => (Stop::Enough, at),
             Stopped::Close => {
-                // Only a request to close is no fault.
+                // A request to close (`quit`) is no fault; every other reason to close is.
                 self.fault = match self.session.clone().next(&input[at..]) {
                     Step::Request(last, _) => matches!(last, Request::LastAnswer(_)),
                     _ => true,
@@ -103,7 +104,8 @@ impl Connection {
         }
     }
 
-    /// Takes the value at byte `at`, if it is too long for the log, and executes what follows it.
+    /// Takes the value of the request at byte `at` if it is too long for the log, and executes the
+    /// requests that follow.
     #[cold]
     fn take_body(
         &mut self,
@@ -146,8 +148,8 @@ impl Connection {
         }
     }
 
-    /// Moves input from byte `at` on into the arriving value. Returns why the turn stops there, if
-    /// it does; and how many bytes are used.
+    /// Moves input from byte `at` on into the arriving value. Returns why the turn stops, or `None`
+    /// if it goes on behind the value, and how many bytes are used.
     fn fill(
         &mut self,
         turn: &mut TurnState,

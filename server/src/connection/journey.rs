@@ -1,21 +1,21 @@
 //! A connection's move from one column to another.
 //!
-//! Where: beside its turns; `column::migration` decides and carries out.
-//! Invariant: a connection that is free to go holds nothing of its column's but input, which goes
-//! with it: no frame, no reply. Its next turn is at the new column: the kernel announces input
-//! there, or the connection is queued.
+//! Where: between turns. `column::migration` decides which connections move, and moves them.
+//! Invariant: of its column's memory, a connection that is free to go holds only input, which moves
+//! with it, but no frame and no reply. It gets its next turn at the new column, whose epoll reports
+//! its input, or because it is queued.
 
 use std::os::fd::AsFd;
 
 use net::Stream;
-use protocol::Speak;
+use protocol::ProtocolMode;
 
 use super::{Connection, StreamState};
 use crate::limits::MIGRATION_REST_MS;
 use crate::turn::TurnState;
 
 impl Connection {
-    /// The cost since the count began anew, in bytes.
+    /// The cost since the last `count_anew`, in bytes.
     pub(crate) fn work_bytes(&self) -> u64 {
         self.work_bytes
     }
@@ -24,14 +24,14 @@ impl Connection {
         self.work_bytes = 0;
     }
 
-    /// True if the connection has not moved of late, and may move once it is free to go.
+    /// True if the connection may move once it is free to go: it has no errand, and has not moved
+    /// in the last `MIGRATION_REST_MS`.
     pub(crate) fn may_be_chosen(&self, now_ms: u64) -> bool {
         now_ms >= self.stays_until_ms && self.errand.is_none()
     }
 
     /// True if the connection is between two requests, all replies are sent, and any kept input has
-    /// a turn in the next loop. One that keeps the beginning of a request, whose rest has not come,
-    /// stays.
+    /// a turn in the next loop. So a connection that keeps an incomplete request stays.
     pub(crate) fn is_free_to_go(&self) -> bool {
         let waits = self.awaits_write || self.waits_since_ms.is_some() || self.errand.is_some();
         let holds = self.unsent.is_some() || self.arrival.is_some();
@@ -43,15 +43,16 @@ impl Connection {
         streams.spares.leaves(self.held.capacity());
     }
 
-    /// Adds its input to the column of these `streams`: it comes, or stays after all.
+    /// Adds the connection's input to the column of these `streams`, to which it moves or in which
+    /// it stays after a failed move.
     pub(crate) fn comes(&self, streams: &mut StreamState) {
         streams.spares.comes(self.held.capacity());
     }
 
-    /// Notes that the connection has come from another column to that of this `turn`.
+    /// Notes that the connection has moved from another column to that of this `turn`.
     pub(crate) fn arrived(&mut self, turn: &TurnState) {
         debug_assert!(self.is_free_to_go(), "it left between two requests");
-        // `served_ms` is a clock of each column's own.
+        // Each column has its own `served_ms`.
         self.moved_ms = turn.served_ms;
         self.stays_until_ms = turn.now_ms + MIGRATION_REST_MS;
         self.work_bytes = 0;
@@ -60,7 +61,7 @@ impl Connection {
     /// Makes a second connection with the same socket, for the planted fault `GivenConnectionKept`.
     pub(crate) fn twin(&self) -> Option<Connection> {
         let stream = Stream::from(self.stream.as_fd().try_clone_to_owned().ok()?);
-        let mut twin = Connection::new(stream, Speak::Auto, (self.moved_ms, self.active_ms));
+        let mut twin = Connection::new(stream, ProtocolMode::Auto, (self.moved_ms, self.active_ms));
         twin.session.clone_from(&self.session);
         Some(twin)
     }

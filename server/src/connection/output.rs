@@ -1,12 +1,12 @@
 //! Sending a turn's replies.
 //!
-//! Where: the end of a turn, and the start of one when replies wait.
+//! Where: at the end of a turn, or at its start when replies wait.
 //! Invariant: at most one write per turn. Bytes that the socket does not take are copied out of the
 //! column's buffers and wait with the connection; only frames stay where they are, pinned.
 
 use std::io::IoSlice;
 
-use net::{Calls, Sent, Stream};
+use net::{Calls, Stream, WriteResult};
 
 use super::unsent::{Unsent, gather};
 use super::{Connection, Next, StreamState};
@@ -15,11 +15,11 @@ use crate::out::Mark;
 use crate::turn::TurnState;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrote {
+enum SendProgress {
     All,
     /// The socket takes no more.
     Full,
-    /// The write took every piece that it was given; more pieces wait for the next write.
+    /// The socket took all pieces of this write; further pieces wait for the next write.
     Some,
     Broken,
 }
@@ -27,7 +27,7 @@ enum Wrote {
 /// Memory taken by all of a column's waiting replies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waiting {
-    /// Bytes of memory beside the store.
+    /// Bytes of memory outside the store.
     pub(crate) held_bytes: usize,
     /// Bytes of large values pinned.
     pub(crate) pinned_bytes: usize,
@@ -57,19 +57,19 @@ impl Connection {
         }
         let all_bytes = turn.out.bytes();
         let (sent, offered) = write(&self.stream, turn);
-        let (wrote, bytes) = Wrote::of(sent, offered, all_bytes);
+        let (wrote, bytes) = SendProgress::of(sent, offered, all_bytes);
         turn.context.counters.bytes_written.add(bytes as u64);
         self.work_bytes += bytes as u64;
         match wrote {
-            Wrote::All => {
+            SendProgress::All => {
                 turn.out.clear();
                 self.rest()
             }
-            Wrote::Broken => {
+            SendProgress::Broken => {
                 turn.out.clear();
                 Next::Close
             }
-            Wrote::Full | Wrote::Some => {
+            SendProgress::Full | SendProgress::Some => {
                 turn.out.settle(&turn.context.store);
                 let unsent = Box::new(Unsent::rest_of(&mut turn.out, bytes));
                 self.wait_with(unsent, wrote, streams)
@@ -83,7 +83,7 @@ impl Connection {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         let used = unsent.gather(&mut pieces);
         let (sent, offered) = write_pieces(&self.stream, &pieces[..used], &turn.calls);
-        let (wrote, bytes) = Wrote::of(sent, offered, unsent.left_bytes());
+        let (wrote, bytes) = SendProgress::of(sent, offered, unsent.left_bytes());
         unsent.advance(bytes);
         turn.context.counters.bytes_written.add(bytes as u64);
         self.work_bytes += bytes as u64;
@@ -91,16 +91,21 @@ impl Connection {
             self.note_move(turn);
         }
         match wrote {
-            Wrote::All => self.rest(),
-            Wrote::Broken => Next::Close,
-            Wrote::Full | Wrote::Some => self.wait_with(unsent, wrote, streams),
+            SendProgress::All => self.rest(),
+            SendProgress::Broken => Next::Close,
+            SendProgress::Full | SendProgress::Some => self.wait_with(unsent, wrote, streams),
         }
     }
 
-    fn wait_with(&mut self, unsent: Box<Unsent>, wrote: Wrote, streams: &mut StreamState) -> Next {
+    fn wait_with(
+        &mut self,
+        unsent: Box<Unsent>,
+        wrote: SendProgress,
+        streams: &mut StreamState,
+    ) -> Next {
         streams.waiting.add(&unsent);
         self.unsent = Some(unsent);
-        if wrote == Wrote::Full { Next::AwaitWrite } else { Next::Again }
+        if wrote == SendProgress::Full { Next::AwaitWrite } else { Next::Again }
     }
 
     /// Returns the connection's next step when no reply waits.
@@ -118,25 +123,27 @@ impl Connection {
     }
 }
 
-impl Wrote {
-    /// Returns the result of a write of `offered` of `all_bytes` bytes, and how many it took.
+impl SendProgress {
+    /// Returns the result of a write that was given `offered` of `all_bytes` bytes, and how many
+    /// bytes the socket took.
     #[inline]
-    fn of(sent: Sent, offered: usize, all_bytes: usize) -> (Wrote, usize) {
+    fn of(sent: WriteResult, offered: usize, all_bytes: usize) -> (SendProgress, usize) {
         match sent {
-            Sent::Bytes(bytes) if bytes < offered => (Wrote::Full, bytes),
-            Sent::Bytes(bytes) if bytes < all_bytes => (Wrote::Some, bytes),
-            Sent::Bytes(bytes) => (Wrote::All, bytes),
-            _ => (Wrote::Broken, 0),
+            WriteResult::Bytes(bytes) if bytes < offered => (SendProgress::Full, bytes),
+            WriteResult::Bytes(bytes) if bytes < all_bytes => (SendProgress::Some, bytes),
+            WriteResult::Bytes(bytes) => (SendProgress::All, bytes),
+            _ => (SendProgress::Broken, 0),
         }
     }
 }
 
-/// Writes once as many replies as one write takes. Returns how many bytes were offered, too.
+/// Writes once, at most `PIECES_MAX` pieces. Returns the result, and how many bytes the write was
+/// given.
 #[inline]
-fn write(stream: &Stream, turn: &TurnState) -> (Sent, usize) {
+fn write(stream: &Stream, turn: &TurnState) -> (WriteResult, usize) {
     let TurnState { out, context, calls, .. } = turn;
     if out.is_lost(&context.store) {
-        return (Sent::Broken, 0);
+        return (WriteResult::Broken, 0);
     }
     if out.bytes() == out.buf.len() {
         return (stream.write(&out.buf, calls), out.buf.len());
@@ -147,6 +154,6 @@ fn write(stream: &Stream, turn: &TurnState) -> (Sent, usize) {
     write_pieces(stream, &pieces[..used], calls)
 }
 
-fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>], calls: &Calls) -> (Sent, usize) {
+fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>], calls: &Calls) -> (WriteResult, usize) {
     (stream.write_vectored(pieces, calls), pieces.iter().map(|piece| piece.len()).sum())
 }

@@ -66,13 +66,15 @@ impl Spares {
         }
     }
 
-    /// Notes that a connection leaves the column, with a buffer of `held_bytes` bytes unless 0.
+    /// Notes that a connection leaves the column. It has a buffer of `held_bytes` bytes, or none if
+    /// that is 0.
     pub(crate) fn leaves(&mut self, held_bytes: usize) {
         self.held -= usize::from(held_bytes > 0);
         self.held_bytes -= held_bytes;
     }
 
-    /// Notes that a connection joins the column, with a buffer of `held_bytes` bytes unless 0.
+    /// Notes that a connection joins the column. It has a buffer of `held_bytes` bytes, or none if
+    /// that is 0.
     pub(crate) fn comes(&mut self, held_bytes: usize) {
         self.held += usize::from(held_bytes > 0);
         self.held_bytes += held_bytes;

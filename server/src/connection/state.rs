@@ -3,7 +3,7 @@
 //! Where: a column has one, and lends it to the connection whose turn it is.
 //! Invariant: bytes that connections keep and pin are counted here, so that the bounds hold for all
 //! connections of the column together.
-//! Source: none. `arrival` and `output`, children of `connection` too, share types with this file.
+//! Source: none.
 
 use super::arrival::Arrivals;
 use super::output::Waiting;
@@ -26,7 +26,7 @@ pub(crate) struct StreamState {
     memory_bytes: usize,
     kept_bytes_max: usize,
     pinned_bytes_max: usize,
-    /// True if connections hold more than half of what they may, so that turns are kept short.
+    /// True if connections keep or pin more than half of the allowed bytes: turns are short then.
     pub(crate) pressed: bool,
 }
 
@@ -49,7 +49,7 @@ impl StreamState {
         streams
     }
 
-    /// Derives the bounds anew if the store's memory limit has changed.
+    /// Computes the bounds again if the store's memory limit has changed.
     pub(crate) fn follow_memory_limit(&mut self, context: &Context) {
         let shared = &context.shared;
         let memory_bytes = context.store.memory_bytes();
@@ -76,7 +76,7 @@ impl StreamState {
         if self.pressed { room.min(limits::PRESSED_TURN_BYTES) } else { room }
     }
 
-    /// True if connections keep or pin more than a `divisor`th of what they may.
+    /// True if connections keep or pin more than the allowed bytes divided by `divisor`.
     #[inline]
     pub(crate) fn is_pressed(&self, divisor: usize) -> bool {
         self.keeps_much(divisor) || self.pins_much(divisor)

@@ -20,8 +20,8 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
-    /// Takes the rest of `out`, which is settled, behind its first `sent_bytes` bytes, into memory
-    /// of just that size. `out` is empty afterwards.
+    /// Takes the bytes of `out`, which is settled, behind its first `sent_bytes` bytes into memory
+    /// of just their size. Leaves `out` empty.
     pub(crate) fn rest_of(out: &mut Out, sent_bytes: usize) -> Unsent {
         let mut all = Unsent { replies: mem::take(out), text_sent: 0 };
         all.advance(sent_bytes);
@@ -52,7 +52,7 @@ impl Unsent {
         self.text_sent = (self.text_sent + bytes).min(self.replies.buf.len());
     }
 
-    /// The position up to which all is sent.
+    /// The position up to which all bytes have been sent.
     fn sent(&self) -> Mark {
         Mark { text: self.text_sent, pins: 0 }
     }

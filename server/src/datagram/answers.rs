@@ -1,10 +1,10 @@
-//! Answers: messages cut into datagrams, and their way out.
+//! Cuts answers into datagrams and sends them.
 //!
 //! ```text
-//! out.buf   | frame | replies | frame | replies | ...     an answer of one datagram is sent so
+//! out.buf   | header | replies | header | replies | ...   answers of one datagram each
 //! ```
 //!
-//! Where: behind the execution of a message. The answers to a burst lie one behind the other, so
+//! Where: after the execution of a message. The answers to a burst are consecutive in memory, so
 //! that the kernel takes them as one burst.
 //! Invariant: each datagram of an answer has the request's id, its own number and the total, and no
 //! more bytes than `Way::datagram_bytes_max`. A datagram that the system does not take is dropped
@@ -13,7 +13,7 @@
 use net::Tally;
 use protocol::udp::{HEADER_BYTES, Header};
 
-use crate::datapath::{Letters, Outgoing};
+use crate::datapath::{Outgoing, SendBatch};
 use crate::execute::budget::Budget;
 use crate::limits::{ANSWERS_MAX, OUT_BYTES_MAX};
 use crate::out::{Mark, Out, Pieces};
@@ -36,7 +36,7 @@ struct Answer<P> {
     bytes: usize,
 }
 
-/// The way back to the clients.
+/// The sender of answers, and the limit on their datagrams.
 #[derive(Debug)]
 pub(super) struct Way<O> {
     pub(super) out: O,
@@ -73,8 +73,8 @@ impl<P: Copy> Answers<P> {
         self.reply_bytes_max
     }
 
-    /// Adds the answer of `bytes` bytes that is in `out` since `from`; drops an empty one. If the
-    /// answer fits one datagram, of at most `payload_bytes` bytes, writes its header before it.
+    /// Adds the answer of `bytes` bytes that `out` holds from `from` on; drops an empty one. An
+    /// answer of at most `payload_bytes` bytes fits one datagram: its header is written before it.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -90,13 +90,13 @@ impl<P: Copy> Answers<P> {
         if bytes <= payload_bytes
             && let Some(room) = out.buf.get_mut(from.text - HEADER_BYTES..from.text)
         {
-            room.copy_from_slice(&frame(id, 0, 1));
+            room.copy_from_slice(&header(id, 0, 1));
         }
         self.all.push(Answer { peer: *peer, id, from, to, bytes });
     }
 
-    /// True if the answers are to be sent before more is executed: there are `ANSWERS_MAX`, or they
-    /// are as long as the replies of a connection's turn may be.
+    /// True if the answers are to be sent before more is executed, because there are `ANSWERS_MAX`,
+    /// or because they have the `OUT_BYTES_MAX` bytes that the replies of one turn may have.
     #[inline]
     pub(super) fn are_enough(&self, out: &Out) -> bool {
         self.all.len() >= ANSWERS_MAX || Budget::new(u32::MAX, OUT_BYTES_MAX).is_spent(out)
@@ -107,35 +107,35 @@ impl<P: Copy> Answers<P> {
         let TurnState { out, calls, context, .. } = turn;
         let payload_bytes = way.payload_bytes();
         let (mut tally, mut bytes_sent) = (Tally::default(), 0);
-        let mut letters = way.out.open();
+        let mut batch = way.out.open();
         for Answer { peer, id, from, to, bytes } in &self.all {
             let parts = if *bytes <= payload_bytes { 1 } else { bytes.div_ceil(payload_bytes) };
             bytes_sent += bytes + parts * HEADER_BYTES;
             if parts == 1 {
-                let with_frame = Mark { text: from.text - HEADER_BYTES, ..*from };
-                if !letters.add(peer, &[], out.pieces(with_frame, *to, None)) {
-                    tally += letters.post_or_drop(calls);
-                    let has_room = letters.add(peer, &[], out.pieces(with_frame, *to, None));
+                let with_header = Mark { text: from.text - HEADER_BYTES, ..*from };
+                if !batch.add(peer, &[], out.pieces(with_header, *to, None)) {
+                    tally += batch.post_or_drop(calls);
+                    let has_room = batch.add(peer, &[], out.pieces(with_header, *to, None));
                     tally.full += usize::from(!has_room);
                 }
                 continue;
             }
-            let mut rest = Rest { all: out.pieces(*from, *to, None), first: &[] };
+            let mut rest = Unsent { all: out.pieces(*from, *to, None), first: &[] };
             for number in 0..parts {
-                let (head, before) = (frame(*id, number, parts), rest.clone());
-                if !letters.add(peer, &head, rest.take(payload_bytes)) {
-                    tally += letters.post_or_drop(calls);
+                let (head, before) = (header(*id, number, parts), rest.clone());
+                if !batch.add(peer, &head, rest.take(payload_bytes)) {
+                    tally += batch.post_or_drop(calls);
                     rest = before;
-                    if !letters.add(peer, &head, rest.take(payload_bytes)) {
-                        // Without this part the others are of no use: drop them all.
+                    if !batch.add(peer, &head, rest.take(payload_bytes)) {
+                        // The client cannot use an answer that lacks a part: drop all later parts.
                         tally.full += parts - number;
                         break;
                     }
                 }
             }
         }
-        tally += letters.post_or_drop(calls);
-        drop(letters);
+        tally += batch.post_or_drop(calls);
+        drop(batch);
         let unsent = tally.full + tally.too_long + tally.refused;
         context.counters.udp_sent.add(tally.sent as u64);
         context.counters.udp_unsent.add(unsent as u64);
@@ -151,28 +151,28 @@ impl<P: Copy> Answers<P> {
     }
 }
 
-/// Drops an answer of which nothing may be sent.
+/// Drops an answer, and the room for its header, from the end of `out`.
 pub(super) fn take_back(from: Mark, out: &mut Out) {
     out.truncate(Mark { text: from.text - HEADER_BYTES, ..from });
 }
 
-/// Makes the header of a datagram. An answer has fewer datagrams than a header can number.
+/// Makes the header of a datagram. The length limit of answers keeps `total` below 2^16.
 #[inline]
-fn frame(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
+fn header(id: u16, number: usize, total: usize) -> [u8; HEADER_BYTES] {
     let number = u16::try_from(number).unwrap_or(u16::MAX);
     let total = u16::try_from(total).unwrap_or(u16::MAX);
     Header { id, number, total, flow: 0 }.bytes()
 }
 
-/// The bytes of an answer that are not in any datagram yet.
+/// The bytes of an answer that have not been put into a datagram yet.
 #[derive(Clone)]
-struct Rest<'o> {
+struct Unsent<'o> {
     all: Pieces<'o>,
     /// The rest of the piece that the last datagram split.
     first: &'o [u8],
 }
 
-impl<'o> Rest<'o> {
+impl<'o> Unsent<'o> {
     #[inline]
     fn take(&mut self, bytes: usize) -> Take<'_, 'o> {
         Take { rest: self, left: bytes }
@@ -181,7 +181,7 @@ impl<'o> Rest<'o> {
 
 /// The bytes of one datagram, in pieces.
 struct Take<'r, 'o> {
-    rest: &'r mut Rest<'o>,
+    rest: &'r mut Unsent<'o>,
     left: usize,
 }
 

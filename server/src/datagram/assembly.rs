@@ -1,7 +1,7 @@
-//! Requests that came in several datagrams, put together where they are not kept in pieces.
+//! Collects the parts of requests that arrive in several datagrams.
 //!
 //! ```text
-//! parts as they came   | number 2 | number 0 | number 1 |
+//! parts as received    | number 2 | number 0 | number 1 |
 //! whole                | number 0 | number 1 | number 2 |
 //! ```
 //!
@@ -14,7 +14,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use memory::arena::Kept;
+use memory::arena::KeptBytes;
 use protocol::udp::Header;
 
 use super::whole::Whole;
@@ -24,12 +24,12 @@ use crate::limits::{
 
 /// The result of adding a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
+pub enum AddResult {
     /// Other parts are missing.
     Waits,
     /// The request is whole. It stays until `Assembly::take_whole`.
     Whole,
-    /// The part contradicts its request, or came before.
+    /// The part contradicts its request, or arrived before.
     Ignored,
     /// The request is longer than `MESSAGE_BYTES_MAX` or `PARTS_MAX` parts. Returned once only.
     TooLong,
@@ -37,7 +37,7 @@ pub enum Added {
 
 /// A request's identity: its sender, and the id that the sender gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whose {
+pub struct RequestId {
     /// The sender.
     pub from: SocketAddr,
     /// The id.
@@ -49,32 +49,32 @@ pub struct Whose {
 pub enum Piece<'d> {
     /// Bytes that are to be copied.
     Here(&'d [u8]),
-    /// Bytes that stay in the chunk where they came.
-    Kept(Kept),
+    /// Bytes that stay in the chunk in which they were received.
+    Kept(KeptBytes),
 }
 
 #[derive(Debug)]
 struct Parts {
-    whose: Whose,
+    whose: RequestId,
     total: u16,
     came: u16,
     since_ms: u64,
     /// Bytes of all parts that have come.
     all_bytes: usize,
-    /// The bytes of copied parts, in the order in which they came.
+    /// The bytes of copied parts, in the order of arrival.
     bytes: Vec<u8>,
     /// For each piece: the number of its part, its own number, and its place.
     pieces: Vec<(u16, usize, Place)>,
     /// Number of pieces that are kept in chunks.
     kept: usize,
-    /// The request was too long, and its sender has been told.
+    /// The request was too long, and has been refused to its sender.
     is_refused: bool,
 }
 
 #[derive(Debug)]
 enum Place {
     Copied { start: usize, end: usize },
-    Kept(Kept),
+    Kept(KeptBytes),
 }
 
 impl Piece<'_> {
@@ -134,13 +134,13 @@ impl Assembly {
     /// Adds a part. Also returns how many other requests were dropped to make room.
     pub fn add<'d>(
         &mut self,
-        whose: Whose,
+        whose: RequestId,
         header: Header,
         pieces: impl IntoIterator<Item = Piece<'d>>,
         now_ms: u64,
-    ) -> (Added, u64) {
+    ) -> (AddResult, u64) {
         if !header.is_part() {
-            return (Added::Ignored, 0);
+            return (AddResult::Ignored, 0);
         }
         let (at, gone) = match self.parts.iter().position(|parts| parts.whose == whose) {
             Some(at) => (at, 0),
@@ -149,7 +149,7 @@ impl Assembly {
         let parts = &mut self.parts[at];
         let is_there = parts.pieces.iter().any(|(number, ..)| *number == header.number);
         if parts.total != header.total || parts.is_refused {
-            return (Added::Ignored, gone);
+            return (AddResult::Ignored, gone);
         }
         if !is_there {
             for piece in pieces {
@@ -162,20 +162,21 @@ impl Assembly {
             if is_too_long || usize::from(header.total) > PARTS_MAX {
                 parts.is_refused = true;
                 parts.clear();
-                return (Added::TooLong, gone);
+                return (AddResult::TooLong, gone);
             }
             parts.came += 1;
         }
         if !parts.is_whole() {
-            return (if is_there { Added::Ignored } else { Added::Waits }, gone);
+            return (if is_there { AddResult::Ignored } else { AddResult::Waits }, gone);
         }
         parts.pieces.sort_unstable_by_key(|(number, nth, _)| (*number, *nth));
-        (Added::Whole, gone)
+        (AddResult::Whole, gone)
     }
 
-    /// Begins a request. If there are too many, the oldest goes: of its own address's, or of all.
-    /// Returns the request's position, and how many requests were dropped.
-    fn begin(&mut self, whose: Whose, total: u16, now_ms: u64) -> (usize, u64) {
+    /// Begins a request. If its address has `ASSEMBLIES_OF_ONE_MAX` requests, drops the oldest of
+    /// them; else if there are `ASSEMBLIES_MAX` requests, drops the oldest of all. Returns the new
+    /// request's position, and how many requests were dropped.
+    fn begin(&mut self, whose: RequestId, total: u16, now_ms: u64) -> (usize, u64) {
         let is_of_one = |parts: &Parts| parts.whose.from.ip() == whose.from.ip();
         let of_one = self.parts.iter().filter(|parts| is_of_one(parts)).count();
         let oldest = if of_one >= ASSEMBLIES_OF_ONE_MAX {
@@ -205,7 +206,7 @@ impl Assembly {
     }
 
     /// Moves the request that the last `add` made whole into `whole`.
-    pub fn take_whole(&mut self, whose: Whose, whole: &mut Whole) {
+    pub fn take_whole(&mut self, whose: RequestId, whole: &mut Whole) {
         let Some(at) = self.parts.iter().position(|parts| parts.whose == whose) else { return };
         let parts = &mut self.parts[at];
         if parts.bytes.is_empty() {
@@ -220,8 +221,8 @@ impl Assembly {
         self.end(at);
     }
 
-    /// The pieces that have come of a request; in its order, if it is whole.
-    pub fn texts(&self, whose: Whose) -> impl Iterator<Item = &[u8]> {
+    /// The pieces of a request that have arrived, in the request's order if it is whole.
+    pub fn texts(&self, whose: RequestId) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().filter(move |parts| parts.whose == whose).flat_map(Parts::texts)
     }
 
@@ -268,19 +269,24 @@ impl Assembly {
 mod tests {
     use super::*;
 
-    fn whose(host: u8, id: u16) -> Whose {
-        Whose { from: SocketAddr::from(([10, 0, 0, host], 4000)), id }
+    fn whose(host: u8, id: u16) -> RequestId {
+        RequestId { from: SocketAddr::from(([10, 0, 0, host], 4000)), id }
     }
 
     fn part(number: u16, total: u16) -> Header {
         Header { id: 0, number, total, flow: 0 }
     }
 
-    fn add(assembly: &mut Assembly, whose: Whose, header: Header, bytes: &[u8]) -> (Added, u64) {
+    fn add(
+        assembly: &mut Assembly,
+        whose: RequestId,
+        header: Header,
+        bytes: &[u8],
+    ) -> (AddResult, u64) {
         assembly.add(whose, header, [Piece::Here(bytes)], 0)
     }
 
-    fn taken(assembly: &mut Assembly, whose: Whose) -> Vec<u8> {
+    fn taken(assembly: &mut Assembly, whose: RequestId) -> Vec<u8> {
         let mut whole = Whole::default();
         assembly.take_whole(whose, &mut whole);
         whole.bytes().to_vec()
@@ -295,12 +301,12 @@ mod tests {
             let mut come = |number: u16| {
                 add(&mut assembly, whose(1, 9), part(number, 3), texts[usize::from(number)])
             };
-            assert_eq!(come(order[0]), (Added::Waits, 0));
-            assert_eq!(come(order[0]), (Added::Ignored, 0));
-            assert_eq!(come(order[1]), (Added::Waits, 0));
-            assert_eq!(come(order[2]), (Added::Whole, 0));
+            assert_eq!(come(order[0]), (AddResult::Waits, 0));
+            assert_eq!(come(order[0]), (AddResult::Ignored, 0));
+            assert_eq!(come(order[1]), (AddResult::Waits, 0));
+            assert_eq!(come(order[2]), (AddResult::Whole, 0));
             // A part may come again while the request waits to be executed.
-            assert_eq!(come(order[2]), (Added::Whole, 0));
+            assert_eq!(come(order[2]), (AddResult::Whole, 0));
             assert_eq!(taken(&mut assembly, whose(1, 9)), texts.concat());
             assert!(!assembly.any());
         }
@@ -309,12 +315,12 @@ mod tests {
     #[test]
     fn parts_that_contradict_each_other_are_ignored() {
         let mut assembly = Assembly::default();
-        assert_eq!(add(&mut assembly, whose(1, 1), part(0, 2), b"get ").0, Added::Waits);
-        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 3), b"k").0, Added::Ignored);
-        assert_eq!(add(&mut assembly, whose(1, 1), part(2, 2), b"k").0, Added::Ignored);
-        assert_eq!(add(&mut assembly, whose(1, 2), part(1, 2), b"x").0, Added::Waits);
-        assert_eq!(add(&mut assembly, whose(2, 1), part(1, 2), b"y").0, Added::Waits);
-        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 2), b"z").0, Added::Whole);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(0, 2), b"get ").0, AddResult::Waits);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 3), b"k").0, AddResult::Ignored);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(2, 2), b"k").0, AddResult::Ignored);
+        assert_eq!(add(&mut assembly, whose(1, 2), part(1, 2), b"x").0, AddResult::Waits);
+        assert_eq!(add(&mut assembly, whose(2, 1), part(1, 2), b"y").0, AddResult::Waits);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 2), b"z").0, AddResult::Whole);
         assert_eq!(taken(&mut assembly, whose(1, 1)), b"get z");
     }
 
@@ -322,13 +328,13 @@ mod tests {
     fn a_request_that_is_too_long_is_refused_once() {
         let mut assembly = Assembly::default();
         let (half, one) = (vec![b'x'; MESSAGE_BYTES_MAX / 2], [b'x']);
-        assert_eq!(add(&mut assembly, whose(1, 1), part(0, 4), &half).0, Added::Waits);
-        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 4), &half).0, Added::Waits);
-        assert_eq!(add(&mut assembly, whose(1, 1), part(2, 4), &one).0, Added::TooLong);
-        assert_eq!(add(&mut assembly, whose(1, 1), part(3, 4), &one).0, Added::Ignored);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(0, 4), &half).0, AddResult::Waits);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(1, 4), &half).0, AddResult::Waits);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(2, 4), &one).0, AddResult::TooLong);
+        assert_eq!(add(&mut assembly, whose(1, 1), part(3, 4), &one).0, AddResult::Ignored);
         let parts = u16::try_from(PARTS_MAX).unwrap();
-        assert_eq!(add(&mut assembly, whose(1, 2), part(0, parts + 1), &one).0, Added::TooLong);
-        assert_eq!(add(&mut assembly, whose(1, 2), part(1, parts + 1), &one).0, Added::Ignored);
+        assert_eq!(add(&mut assembly, whose(1, 2), part(0, parts + 1), &one).0, AddResult::TooLong);
+        assert_eq!(add(&mut assembly, whose(1, 2), part(1, parts + 1), &one).0, AddResult::Ignored);
         assert_eq!(assembly.drop_late(PARTS_WAIT_MS_MAX), 0, "their senders know");
     }
 
@@ -336,16 +342,16 @@ mod tests {
     fn a_flood_of_first_parts_takes_bounded_memory_and_spares_others() {
         let mut assembly = Assembly::default();
         let most = vec![b'x'; MESSAGE_BYTES_MAX];
-        assert_eq!(add(&mut assembly, whose(2, 1), part(0, 2), b"get ").0, Added::Waits);
+        assert_eq!(add(&mut assembly, whose(2, 1), part(0, 2), b"get ").0, AddResult::Waits);
         let mut gone = 0;
         for id in 0..1000 {
             let (added, went) = add(&mut assembly, whose(1, id), part(0, 2), &most);
-            assert_eq!(added, Added::Waits);
+            assert_eq!(added, AddResult::Waits);
             gone += went;
         }
         assert_eq!(gone, 1000 - ASSEMBLIES_OF_ONE_MAX as u64);
         assert!(assembly.held_bytes() <= (ASSEMBLIES_MAX + 1) * 2 * MESSAGE_BYTES_MAX);
-        assert_eq!(add(&mut assembly, whose(2, 1), part(1, 2), b"k"), (Added::Whole, 0));
+        assert_eq!(add(&mut assembly, whose(2, 1), part(1, 2), b"k"), (AddResult::Whole, 0));
         assert_eq!(taken(&mut assembly, whose(2, 1)), b"get k");
         for host in 0..100 {
             add(&mut assembly, whose(host, 1), part(0, 2), &most);

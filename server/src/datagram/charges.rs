@@ -1,13 +1,13 @@
-//! Bytes of long answers, charged to the networks that they go to, if anybody may ask.
+//! Limits the bytes of long answers to each network, if requests from any network are answered.
 //!
 //! ```text
 //! entry   | second (32 bits) | bytes charged in it (32 bits) |
 //! ```
 //!
-//! Where: between an answer that is made and its datagrams. A datagram's sender may be forged: then
-//! the answer goes to a host that has not asked, and costs the forger nothing.
+//! Where: between the execution of a message and the sending of its answer. A datagram's sender may
+//! be forged. Then the answer goes to a host that sent no request, and costs the forger nothing.
 //! Invariant: in one second an entry admits answers of `AMPLIFIED_BYTES_SECOND_MAX` bytes and one
-//! more answer. The table never grows. Nobody outside can know which networks share an entry.
+//! more answer. The table never grows. No client can know which networks share an entry.
 //! Source: C. Rossow, *Amplification Hell: Revisiting Network Protocols for DDoS Abuse* (2014);
 //! CVE-2018-1000115 (memcached).
 
@@ -47,7 +47,7 @@ impl Charges {
             let admits = charged < AMPLIFIED_BYTES_SECOND_MAX;
             admits.then(|| u64::from(second) << 32 | u64::from(charged.saturating_add(bytes)))
         };
-        // Relaxed: the entry is all that is read and written here; paired with itself.
+        // Relaxed: pairs with itself; the entry orders no other memory.
         entry.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).is_ok()
     }
 }

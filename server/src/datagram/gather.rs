@@ -6,7 +6,8 @@
 //! column 1    part 1, stolen --'                                      whose part was the last
 //! ```
 //!
-//! Where: between a datagram whose header says that it is a part, and the `assembly` of its column.
+//! Where: between a datagram whose header marks it as a part, and the `assembly` of the column to
+//! which it was sent.
 //! Invariant: a request becomes whole at one column, which executes it; no other column sees it
 //! again. The lock protects the assembly, is held for the copies of at most one request, and its
 //! holder takes no other lock. Times are those of `TurnState::now_ms`, which all columns read from
@@ -15,13 +16,13 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use memory::arena::{Arena, Kept};
+use memory::arena::{Arena, KeptBytes};
 use memory::plant::{Fault, is};
 use memory::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock_soon};
 use net::xdp::Pieces;
 use protocol::udp::Header;
 
-use super::assembly::{Added, Assembly, Piece, Whose};
+use super::assembly::{AddResult, Assembly, Piece, RequestId};
 use super::whole::Whole;
 use crate::limits::{KEPT_OF_ONE_MIN, KEPT_OF_ONE_PART, KEPT_PART_BYTES_MIN};
 
@@ -35,12 +36,12 @@ pub struct Gather {
     held_bytes: AtomicUsize,
     /// The arena in which received bytes may be kept.
     arena: Option<Arc<Arena>>,
-    /// Most pieces of one address's requests that are kept there; further ones are copied.
+    /// Most pieces of one address's requests that are kept in the arena; further ones are copied.
     kept_of_one_max: usize,
 }
 
 impl Gather {
-    /// Makes one for each column. Received bytes are in `arena`, if there is one that keeps values.
+    /// Makes one for each column. `arena` holds received bytes, and is used if it keeps values.
     #[must_use]
     pub fn for_columns(columns: usize, arena: Option<&Arc<Arena>>) -> Arc<[Gather]> {
         let arena = arena.filter(|arena| arena.keeps());
@@ -55,14 +56,14 @@ impl Gather {
     /// room.
     pub(super) fn add(
         &self,
-        whose: Whose,
+        whose: RequestId,
         header: Header,
         (bytes, more): (&[u8], Option<&Pieces>),
         now_ms: u64,
         whole: &mut Whole,
-    ) -> (Added, u64) {
-        // Keeping a short part would use up a chunk for little. The last part may be short: a
-        // request is kept as a whole, or not at all.
+    ) -> (AddResult, u64) {
+        // A short part that is kept would waste its chunk. The last part may be short, because a
+        // request stays in chunks only if all its parts do.
         let is_last = header.number + 1 == header.total;
         let is_long = more.is_some() || bytes.len() >= KEPT_PART_BYTES_MIN;
         let arena = self.arena.as_ref().filter(|_| is_long || is_last);
@@ -74,12 +75,12 @@ impl Gather {
                 kept.map_or(Piece::Here(piece), Piece::Kept)
             });
             let added = assembly.add(whose, header, pieces, now_ms);
-            if added.0 == Added::Whole && !is(Fault::WholeTakenLater) {
+            if added.0 == AddResult::Whole && !is(Fault::WholeTakenLater) {
                 assembly.take_whole(whose, whole);
             }
             added
         });
-        if added == Added::Whole && is(Fault::WholeTakenLater) {
+        if added == AddResult::Whole && is(Fault::WholeTakenLater) {
             self.with(|assembly| assembly.take_whole(whose, whole));
         }
         (added, gone)
@@ -89,7 +90,7 @@ impl Gather {
     pub(super) fn join(&self, bytes: &[u8], more: &Pieces, whole: &mut Whole) {
         let arena = self.arena.as_ref();
         let kept = all(bytes, Some(more)).map(|piece| arena?.keep(piece));
-        match kept.collect::<Option<ArrayVec<Kept, { Pieces::MAX }>>>() {
+        match kept.collect::<Option<ArrayVec<KeptBytes, { Pieces::MAX }>>>() {
             Some(kept) => whole.keep(kept),
             None => {
                 let room = whole.begin();
@@ -101,11 +102,13 @@ impl Gather {
     /// True if requests may wait for parts.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        // Relaxed: pairs with the store of `with`. A late reader looks again in its next turn.
+        // Relaxed: pairs with the store of `with`. A reader that misses a new value reads it in its
+        // next turn.
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Drops requests that waited too long for their parts. Returns how many. For any column.
+    /// Drops requests that waited too long for their parts. Returns how many. Any column may call
+    /// this.
     pub(super) fn drop_late(&self, now_ms: u64) -> u64 {
         self.with(|assembly| assembly.drop_late(now_ms))
     }
@@ -142,8 +145,8 @@ mod tests {
 
     const WHOSE: u16 = 9;
 
-    fn whose() -> Whose {
-        Whose { from: SocketAddr::from(([10, 0, 0, 1], 4000)), id: WHOSE }
+    fn whose() -> RequestId {
+        RequestId { from: SocketAddr::from(([10, 0, 0, 1], 4000)), id: WHOSE }
     }
 
     fn part(number: u16, total: u16) -> Header {
@@ -162,7 +165,7 @@ mod tests {
             for id in 0..ROUNDS {
                 let at = u64::from(id);
                 for number in [first, first + 2] {
-                    let whose = Whose { id, ..whose() };
+                    let whose = RequestId { id, ..whose() };
                     let header = Header { id, ..part(number, 4) };
                     let (added, gone) = gather.add(
                         whose,
@@ -173,8 +176,8 @@ mod tests {
                     );
                     assert_eq!(gone, 0);
                     match added {
-                        Added::Waits => {}
-                        Added::Whole => wholes.push((id, whole.bytes().to_vec())),
+                        AddResult::Waits => {}
+                        AddResult::Whole => wholes.push((id, whole.bytes().to_vec())),
                         other => panic!("{other:?}"),
                     }
                 }
@@ -205,7 +208,7 @@ mod tests {
     fn what_one_column_begins_is_late_by_the_clock_that_all_have() {
         let (gather, mut whole) = (Gather::default(), Whole::default());
         let added = gather.add(whose(), part(0, 2), (b"x", None), 5000, &mut whole);
-        assert_eq!(added, (Added::Waits, 0));
+        assert_eq!(added, (AddResult::Waits, 0));
         assert!(gather.any() && gather.held_bytes() > 0);
         assert_eq!(gather.drop_late(5999), 0);
         assert_eq!(gather.drop_late(6000), 1);

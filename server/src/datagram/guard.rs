@@ -1,11 +1,11 @@
 //! Decides which datagrams are answered.
 //!
-//! Where: the first look at a datagram.
-//! Invariant: a datagram that is not to be answered has nothing executed. These are refused: port
-//! 0, which no sender has; our own UDP ports, because two servers would answer each other for ever
-//! (CVE-2024-2169); senders that are no single host, among them the broadcast addresses of this
-//! machine's networks when the server starts; datagrams sent to many; and senders that
-//! `-o udp_allow` leaves out.
+//! Where: called first for each datagram.
+//! Invariant: no request of a datagram that is not to be answered is executed. Refused are: sender
+//! port 0, which no real sender has; our own UDP ports, because two servers would answer each other
+//! for ever (CVE-2024-2169); senders whose address is no single host's, among them the broadcast
+//! addresses that this machine's networks have when the server starts; datagrams sent to a
+//! multicast or broadcast address; and senders that `-o udp_allow` leaves out.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,23 +22,23 @@ pub struct Guard {
     /// Broadcast addresses, sorted.
     broadcasts: Vec<Ipv4Addr>,
     allow: Vec<IpNet>,
-    /// The table to which long answers are charged, if anybody may ask.
+    /// The table to which long answers are charged, if requests from any network are answered.
     charges: Option<Arc<Charges>>,
 }
 
 /// The reason why a datagram is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// An answer would be a loop, or go to many.
+    /// An answer could start a loop, or would go to several hosts.
     Sender,
     /// The sender is in no network of `-o udp_allow`.
     Network,
 }
 
 impl Guard {
-    /// Makes a guard. `ports` are the server's own UDP ports; `broadcasts` the addresses that stand
-    /// for all hosts of a network; `allow` the networks that may ask, all if empty. With `charges`,
-    /// long answers are charged to the networks that they go to.
+    /// Makes a guard. `ports` are the server's own UDP ports; `broadcasts` are broadcast addresses;
+    /// `allow` are the networks whose requests are answered, all if empty. With `charges`, long
+    /// answers are charged to the networks that they go to.
     pub(crate) fn new(
         ports: Vec<u16>,
         mut broadcasts: Vec<Ipv4Addr>,
@@ -50,7 +50,8 @@ impl Guard {
         Guard { ports, broadcasts, allow, charges }
     }
 
-    /// True if a message of `request_bytes` bytes may be answered by `bytes` bytes at this time.
+    /// True if a message of `request_bytes` bytes may be answered by `bytes` bytes at `now_ms`.
+    /// Charges the answer to the network of `to` if it is long.
     #[inline]
     pub(super) fn lets_out(
         &self,

@@ -1,4 +1,4 @@
-//! Tests of answers on a way out that refuses datagrams at random.
+//! Tests of answers on an outgoing path that refuses datagrams at random.
 //!
 //! Where: `Answers::send` over an `Outgoing` that refuses by a plan drawn at random.
 //! Invariant: the parts of an answer that arrive are its first ones, unchanged; each part is sent
@@ -12,12 +12,12 @@ use testing::Random;
 
 use super::answers::{Answers, Way};
 use super::tests::turn;
-use crate::datapath::{Letters, Outgoing};
+use crate::datapath::{Outgoing, SendBatch};
 
 /// Bytes of a datagram, the memcached UDP header included.
 const DATAGRAM_BYTES: usize = 100;
 
-/// A way out that keeps the datagrams that were sent.
+/// An outgoing path that records the datagrams that were sent.
 struct Refusing {
     random: Random,
     /// One datagram in this many is refused, even if there is room.
@@ -27,35 +27,35 @@ struct Refusing {
 
 struct Plan<'a> {
     way: &'a mut Refusing,
-    letters: Vec<(u8, Vec<u8>)>,
+    datagrams: Vec<(u8, Vec<u8>)>,
 }
 
 impl Outgoing for Refusing {
     type Peer = u8;
-    type Letters<'a> = Plan<'a>;
+    type SendBatch<'a> = Plan<'a>;
 
     fn open(&mut self) -> Plan<'_> {
-        Plan { way: self, letters: Vec::new() }
+        Plan { way: self, datagrams: Vec::new() }
     }
 }
 
-impl<'a> Letters<'a, u8> for Plan<'_> {
+impl<'a> SendBatch<'a, u8> for Plan<'_> {
     fn add(&mut self, to: &'a u8, head: &[u8], mut pieces: impl Iterator<Item = &'a [u8]>) -> bool {
         if self.way.random.number(self.way.one_in) == 0 {
-            // A real one may have taken some pieces before it finds that there is no room.
+            // A real batch may consume some pieces before it finds that there is no room.
             let taken = self.way.random.index(3);
             pieces.by_ref().take(taken).for_each(drop);
             return false;
         }
-        let mut letter = head.to_vec();
-        pieces.for_each(|piece| letter.extend_from_slice(piece));
-        self.letters.push((*to, letter));
+        let mut datagram = head.to_vec();
+        pieces.for_each(|piece| datagram.extend_from_slice(piece));
+        self.datagrams.push((*to, datagram));
         true
     }
 
     fn post_or_drop(&mut self, _: &Calls) -> Tally {
-        let sent = self.letters.len();
-        self.way.sent.append(&mut self.letters);
+        let sent = self.datagrams.len();
+        self.way.sent.append(&mut self.datagrams);
         Tally { sent, ..Tally::default() }
     }
 }
@@ -88,8 +88,8 @@ fn an_answer_ends_where_a_part_of_it_has_no_room() {
         let mut way = Way { out, datagram_bytes_max: DATAGRAM_BYTES };
         answers.send(&mut way, &mut turn);
         let mut arrived: Vec<(u16, Vec<u8>)> = vec![(0, Vec::new()); peers.len()];
-        for (to, letter) in &way.out.sent {
-            let (header, part) = Header::read(letter).unwrap();
+        for (to, datagram) in &way.out.sent {
+            let (header, part) = Header::read(datagram).unwrap();
             assert_eq!(header.id, u16::from(*to), "seed {seed}");
             let (next, bytes) = &mut arrived[usize::from(*to)];
             assert_eq!(header.number, *next, "seed {seed}: no part is left out before another");

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use net::Datagram;
 use net::xdp::Pieces;
 use protocol::udp::{self, Header};
-use protocol::{Refusal, Session, Speak};
+use protocol::{ProtocolMode, Refusal, Session};
 
-use super::Rest;
+use super::Backlog;
 use super::answers::{Answers, Way, take_back};
-use super::assembly::{Added, Whose};
+use super::assembly::{AddResult, RequestId};
 use super::gather::Gather;
 use super::guard::{Guard, Refused};
 use super::whole::{Value, Whole};
@@ -28,17 +28,17 @@ use crate::out::Mark;
 use crate::shared::Counters;
 use crate::turn::TurnState;
 
-/// Slots for open messages. A message's number modulo this is its slot: a batch reads at most
-/// `REQUESTS_AHEAD` messages ahead, so two open ones never share a slot.
+/// Number of slots for open messages. A message's slot is its number modulo this. A batch reads at
+/// most `REQUESTS_AHEAD` messages ahead, so two open messages never share a slot.
 const OPEN_MAX: usize = 2 * REQUESTS_AHEAD;
 
 /// The parts of a column that a round uses.
 pub(super) struct Round<'r, D: Datapath + 'r> {
-    pub(super) speak: Speak,
+    pub(super) speak: ProtocolMode,
     pub(super) guard: &'r Guard,
     /// The gather of the column to which these datagrams were sent.
     pub(super) gather: &'r Gather,
-    /// The request that a part has made whole.
+    /// The request whose last missing part arrived.
     pub(super) whole: &'r mut Whole,
     pub(super) answers: &'r mut Answers<D::Peer>,
     pub(super) outgoing: Way<D::Outgoing<'r>>,
@@ -47,7 +47,7 @@ pub(super) struct Round<'r, D: Datapath + 'r> {
 /// A message, or the last part of one, whose requests are to be executed.
 #[derive(Clone, Copy, Debug)]
 struct Message<'i, P> {
-    /// The number of its last datagram among those received.
+    /// The position, among the received datagrams, of the message's last one.
     datagram: usize,
     peer: &'i P,
     id: u16,
@@ -57,19 +57,20 @@ struct Message<'i, P> {
 /// The result of executing a message.
 #[derive(Clone, Copy, Debug)]
 struct Done {
+    /// Bytes of the answer.
     bytes: usize,
-    /// Its cost beside its own bytes, as `MESSAGES_TURN_BYTES` counts.
+    /// The cost of the message in addition to its own bytes, in the unit of `MESSAGES_TURN_BYTES`.
     cost_bytes: usize,
 }
 
 impl<'r, D: Datapath> Round<'r, D> {
-    /// Executes the `rest` of the datagrams that `arrived`. Returns what is left of them.
+    /// Executes the `rest` of the datagrams that `arrived`. Returns those that are left.
     pub(super) fn run(
         &mut self,
         arrived: D::Arrived<'r>,
-        mut rest: Rest,
+        mut rest: Backlog,
         turn: &mut TurnState,
-    ) -> Option<Rest> {
+    ) -> Option<Backlog> {
         let (waited_for, since_ms) = (rest.first, rest.waits_since_ms);
         let mut executed_bytes = 0;
         let mut datagrams = arrived.enumerate().skip(rest.first);
@@ -106,25 +107,26 @@ impl<'r, D: Datapath> Round<'r, D> {
                 (Some(left), _) => left,
                 (None, None) => return None,
                 (None, Some(special)) if executed_bytes >= MESSAGES_TURN_BYTES => {
-                    Left { first: special.datagram(), waits: false }
+                    RoundEnd { first: special.datagram(), waits: false }
                 }
                 (None, Some(special)) => match self.execute(special, cannot_wait, turn) {
                     Some(cost_bytes) => {
                         executed_bytes += MESSAGE_BYTES_MAX + cost_bytes;
-                        rest = Rest { first: special.datagram() + 1, waits_since_ms: None, ..rest };
+                        rest =
+                            Backlog { first: special.datagram() + 1, waits_since_ms: None, ..rest };
                         continue;
                     }
-                    None => Left { first: special.datagram(), waits: true },
+                    None => RoundEnd { first: special.datagram(), waits: true },
                 },
             };
             let since_ms = since_ms.filter(|_| left.first == waited_for).unwrap_or(turn.served_ms);
             let waits_since_ms = left.waits.then_some(since_ms);
-            return Some(Rest { first: left.first, waits_since_ms, ..rest });
+            return Some(Backlog { first: left.first, waits_since_ms, ..rest });
         }
     }
 
-    /// Executes a message that came in several datagrams or pieces, or refuses one that is too
-    /// long. Returns its cost; `None`: its request waits for room.
+    /// Executes a message that arrived in several datagrams or pieces, or refuses one that is too
+    /// long. Returns its cost, or `None` if its first request waits for room.
     fn execute(
         &mut self,
         special: Special<'_, D::Peer>,
@@ -166,7 +168,7 @@ impl<'r, D: Datapath> Round<'r, D> {
 enum Special<'i, P> {
     /// The request that this datagram made whole; its bytes are in `Round::whole`.
     Whole(Message<'i, P>),
-    /// A request that is longer than any may be.
+    /// A request that exceeds `MESSAGE_BYTES_MAX` or `PARTS_MAX`.
     TooLong(Message<'i, P>),
 }
 
@@ -177,36 +179,37 @@ impl<P> Special<'_, P> {
         }
     }
 
-    fn put_off(&self) -> (usize, Added) {
+    fn put_off(&self) -> (usize, AddResult) {
         match self {
-            Special::Whole(message) => (message.datagram, Added::Whole),
-            Special::TooLong(message) => (message.datagram, Added::TooLong),
+            Special::Whole(message) => (message.datagram, AddResult::Whole),
+            Special::TooLong(message) => (message.datagram, AddResult::TooLong),
         }
     }
 }
 
-/// The rest of the inbox: datagrams from `first` on. `waits`: the first one waits for room.
+/// The end of a round that leaves the datagrams from position `first` on in the inbox. `waits` is
+/// true if the first of them waits for room.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct RoundEnd {
     first: usize,
     waits: bool,
 }
 
 /// The received messages, as inputs of a batch.
 struct Messages<'m, 'r, D: Datapath + 'r> {
-    /// The datagrams that are yet to be looked at, with their numbers.
+    /// The datagrams that this batch has not read yet, with their positions.
     datagrams: Skip<Enumerate<D::Arrived<'r>>>,
-    speak: Speak,
+    speak: ProtocolMode,
     guard: &'m Guard,
     gather: &'m Gather,
     whole: &'m mut Whole,
     answers: &'m mut Answers<D::Peer>,
     outgoing: &'m mut Way<D::Outgoing<'r>>,
     counters: Arc<Counters>,
-    /// See `Rest::counted`.
+    /// See `Backlog::counted`.
     counted: usize,
-    /// See `Rest::put_off`.
-    put_off: Option<(usize, Added)>,
+    /// See `Backlog::put_off`.
+    put_off: Option<(usize, AddResult)>,
     open: [Option<Message<'r, D::Peer>>; OPEN_MAX],
     opened: usize,
     /// The sender that the guard admitted last.
@@ -214,7 +217,7 @@ struct Messages<'m, 'r, D: Datapath + 'r> {
     /// Start of the answer to the message that is being executed.
     from: Mark,
     special: Option<Special<'r, D::Peer>>,
-    left: Option<Left>,
+    left: Option<RoundEnd>,
     /// The datagram that has waited for too long: its requests are refused instead.
     cannot_wait: Option<usize>,
     /// Bytes of messages executed, and the costs of their requests.
@@ -230,7 +233,7 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
         number: usize,
         datagram: Datagram<'r, D::Peer>,
     ) -> Option<Message<'r, D::Peer>> {
-        // A datagram that is looked at again, because one before it had to wait, counts once.
+        // A datagram that is read again, because an earlier one had to wait, is not counted again.
         let count = u64::from(number >= self.counted);
         self.counted = self.counted.max(number + 1);
         self.counters.bytes_read.add(count * datagram.len() as u64);
@@ -254,19 +257,19 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
             }
             return Some(message);
         }
-        let whose = Whose { from: peer.address()?, id: header.id };
-        // A part that is looked at again is not added again: what adding it came to is in
-        // `put_off`, if it is still to be acted on.
+        let whose = RequestId { from: peer.address()?, id: header.id };
+        // A part that is read again is not added again. If its result still needs an action,
+        // `put_off` holds that result.
         let added = match self.put_off {
             _ if count > 0 => self.gather(whose, header, (bytes, datagram.more)),
             Some((at, added)) if at == number => added,
             _ => return None,
         };
         match added {
-            Added::Waits => {}
-            Added::Ignored => self.counters.udp_dropped_frame.add(count),
-            Added::Whole => self.special = Some(Special::Whole(message)),
-            Added::TooLong => {
+            AddResult::Waits => {}
+            AddResult::Ignored => self.counters.udp_dropped_frame.add(count),
+            AddResult::Whole => self.special = Some(Special::Whole(message)),
+            AddResult::TooLong => {
                 self.counters.udp_dropped_length.add(count);
                 self.special = Some(Special::TooLong(message));
             }
@@ -279,13 +282,13 @@ impl<'r, D: Datapath> Messages<'_, 'r, D> {
     /// Adds one part of a request. A request in one datagram of several pieces is whole at once.
     fn gather(
         &mut self,
-        whose: Whose,
+        whose: RequestId,
         header: Header,
         (bytes, more): (&[u8], Option<&Pieces>),
-    ) -> Added {
+    ) -> AddResult {
         if let (1, Some(more)) = (header.total, more) {
             self.gather.join(bytes, more, self.whole);
-            return Added::Whole;
+            return AddResult::Whole;
         }
         let (added, gone) = self.gather.add(whose, header, (bytes, more), self.now_ms, self.whole);
         self.counters.udp_dropped_incomplete.add(gone);
@@ -325,7 +328,7 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
     fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget {
         let Some(message) = self.open[number % OPEN_MAX] else { return Budget::none() };
         if self.left.is_none() && self.executed_bytes >= MESSAGES_TURN_BYTES {
-            self.left = Some(Left { first: message.datagram, waits: false });
+            self.left = Some(RoundEnd { first: message.datagram, waits: false });
         }
         if self.left.is_some() {
             return Budget::none();
@@ -344,7 +347,7 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
         let Some(Done { bytes, cost_bytes }) =
             message.end(end, turn, self.from, self.answers.reply_bytes_max())
         else {
-            self.left = Some(Left { first: message.datagram, waits: true });
+            self.left = Some(RoundEnd { first: message.datagram, waits: true });
             return;
         };
         self.executed_bytes += cost_bytes;
@@ -356,7 +359,8 @@ impl<'r, D: Datapath> Inputs<'r> for Messages<'_, 'r, D> {
 }
 
 impl<P: Sender> Message<'_, P> {
-    /// Adds the `bytes` bytes since `from` to the answers, or drops them if the guard says no.
+    /// Adds the reply, the `bytes` bytes since `from`, to the answers, or drops it if the guard
+    /// refuses it.
     #[inline]
     fn answer<O>(
         &self,
@@ -377,7 +381,7 @@ impl<P: Sender> Message<'_, P> {
     /// Executes the message, which is a whole request. Returns as `end` does.
     fn run(
         &self,
-        speak: Speak,
+        speak: ProtocolMode,
         turn: &mut TurnState,
         from: Mark,
         answers: &Answers<P>,
@@ -403,7 +407,7 @@ impl<P: Sender> Message<'_, P> {
     }
 
     /// Ends the message, whose requests have been executed up to `end` with replies since `from`.
-    /// Returns `None` if its first request waits for room: nothing was done.
+    /// Returns `None` if its first request waits for room; nothing has been executed then.
     #[inline]
     fn end(
         &self,
@@ -426,14 +430,15 @@ impl<P: Sender> Message<'_, P> {
             take_back(from, &mut turn.out);
             return None;
         }
-        // Requests before `at` must not be executed again, so that the rest may not wait.
+        // Requests before `at` must not be executed again, so the rest must not wait.
         turn.context.may_wait = false;
         let mut session = session.clone();
         let rest = turn::run(turn, &mut session, (self.bytes, at), budget);
         Some(self.finish(rest, (&session, budget), turn, from, reply_bytes_max))
     }
 
-    /// Ends the message, whose execution `stopped`: refuses too long an answer, or too much work.
+    /// Ends the message, whose execution `stopped`. Refuses it if its answer is too long or its
+    /// requests take too much work.
     #[inline]
     fn finish(
         &self,

@@ -1,13 +1,14 @@
 //! Datagrams of one column that another one receives.
 //!
 //! Where: two columns over one store in one thread, sockets on loopback.
-//! Invariant: whoever receives, the answer comes from the socket that was asked, once.
+//! Invariant: whichever column receives a request, one answer comes from the socket to which the
+//! request was sent.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
 
 use net::{Sizes, bind_ports};
-use protocol::Speak;
+use protocol::ProtocolMode;
 use protocol::udp::{HEADER_BYTES, Header};
 use store::{Config, Store};
 
@@ -59,7 +60,7 @@ fn site() -> ([Column; 2], UdpSocket) {
     client.set_nonblocking(true).unwrap();
     let socket = |socket| ColumnSocket {
         socket: Arc::new(socket),
-        speak: Speak::Auto,
+        speak: ProtocolMode::Auto,
         datagram_bytes_max: 1400,
     };
     let sockets: Arc<[_]> = sockets.into_iter().map(|it| vec![socket(it)]).collect();
@@ -92,7 +93,7 @@ fn send_part(client: &UdpSocket, id: u16, (number, total): (u16, u16), part: &st
     client.send(&[&header.bytes()[..], part.as_bytes()].concat()).unwrap();
 }
 
-/// Receives all answers: ids and texts. The client is connected, so it hears one address only.
+/// Receives all answers: ids and texts. The connected client receives from one address only.
 fn answers(client: &UdpSocket) -> Vec<(u16, String)> {
     let mut buffer = [0; 2000];
     let mut all = Vec::new();
@@ -179,7 +180,7 @@ fn a_thief_whose_request_waits_takes_no_more() {
     let ([_, mut thief], client) = site();
     send(&client, 1, &["get k\r\n"]);
     // Pretends that an earlier request waits for room.
-    thief.datagrams.rest = Some(super::Rest::default());
+    thief.datagrams.rest = Some(super::Backlog::default());
     assert_eq!(thief.steal(), 0);
     assert_eq!(answers(&client), []);
     thief.datagrams.rest = None;

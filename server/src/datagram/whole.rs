@@ -1,4 +1,4 @@
-//! A request that has come in several pieces, of one datagram or of several.
+//! A request that arrived in several pieces, of one datagram or of several.
 //!
 //! ```text
 //! kept     | set k 0 0 3000\r\n value ... |  | ... of it ... |  | ... of it\r\n |
@@ -7,13 +7,14 @@
 //!
 //! Where: between the parts of requests, and their execution.
 //! Invariant: a request that stores one long value, and all of whose pieces are kept in chunks, is
-//! executed without a copy of the value; the pieces of any other request are put together first.
+//! executed without a copy of the value; the pieces of any other request are first copied into one
+//! buffer.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).
 
 use arrayvec::ArrayVec;
-use memory::arena::Kept;
+use memory::arena::KeptBytes;
 use protocol::step::is_value_end;
-use protocol::{Request, Session, Speak, Step};
+use protocol::{ProtocolMode, Request, Session, Step};
 use store::{Column, Draft};
 
 /// A whole request.
@@ -21,12 +22,12 @@ use store::{Column, Draft};
 pub struct Whole {
     /// The whole request, or its header if the value is a draft.
     bytes: Vec<u8>,
-    /// The pieces of the request, until `settle`.
-    kept: Vec<Kept>,
+    /// The pieces of the request in chunks, until `settle` takes them.
+    kept: Vec<KeptBytes>,
     value: Option<Value>,
 }
 
-/// A value that stays in the chunks where it came.
+/// A value that stays in the chunks in which it was received.
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) draft: Draft,
@@ -36,7 +37,7 @@ pub(super) struct Value {
 
 /// The lengths of a request that stores a value and ends with it.
 #[derive(Clone, Copy)]
-struct Said {
+struct Lengths {
     header_bytes: usize,
     value_bytes: u32,
 }
@@ -51,7 +52,7 @@ impl Whole {
     }
 
     /// Clears everything and keeps these pieces as the request.
-    pub fn keep(&mut self, pieces: impl IntoIterator<Item = Kept>) {
+    pub fn keep(&mut self, pieces: impl IntoIterator<Item = KeptBytes>) {
         self.begin();
         self.kept.extend(pieces);
     }
@@ -63,17 +64,22 @@ impl Whole {
     }
 
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes.capacity() + self.kept.capacity() * size_of::<Kept>()
+        self.bytes.capacity() + self.kept.capacity() * size_of::<KeptBytes>()
     }
 
-    /// Puts the request together. Returns its bytes, and its value if that stays in chunks.
-    pub(super) fn settle(&mut self, speak: Speak, store: &Column) -> (&[u8], &mut Option<Value>) {
+    /// Joins the pieces. Returns the request's bytes without a value that stays in chunks, and that
+    /// value.
+    pub(super) fn settle(
+        &mut self,
+        speak: ProtocolMode,
+        store: &Column,
+    ) -> (&[u8], &mut Option<Value>) {
         if let Some(first) = self.kept.first() {
             let all_bytes = self.kept.iter().map(|piece| piece.len()).sum();
-            let said =
-                said(speak, first, all_bytes).filter(|it| store.keeps(it.value_bytes as usize));
-            match said {
-                Some(said) => self.part(said, store),
+            let lengths = stored_lengths(speak, first, all_bytes)
+                .filter(|it| store.keeps(it.value_bytes as usize));
+            match lengths {
+                Some(lengths) => self.part(lengths, store),
                 None => self.kept.drain(..).for_each(|it| self.bytes.extend_from_slice(&it)),
             }
         }
@@ -81,7 +87,7 @@ impl Whole {
     }
 
     /// Splits the kept pieces into the header and a draft of the value.
-    fn part(&mut self, Said { header_bytes, value_bytes }: Said, store: &Column) {
+    fn part(&mut self, Lengths { header_bytes, value_bytes }: Lengths, store: &Column) {
         let value_end = header_bytes + value_bytes as usize;
         self.bytes.extend_from_slice(&self.kept[0][..header_bytes]);
         let (mut end, mut at) = (ArrayVec::<u8, 2>::new(), 0);
@@ -98,8 +104,9 @@ impl Whole {
     }
 }
 
-/// Returns the lengths in a request of `all_bytes` bytes that only stores, from its first piece.
-fn said(speak: Speak, first: &[u8], all_bytes: usize) -> Option<Said> {
+/// Returns the lengths of a request of `all_bytes` bytes whose first piece is `first`, or `None`
+/// if the request is not a single command that stores a value.
+fn stored_lengths(speak: ProtocolMode, first: &[u8], all_bytes: usize) -> Option<Lengths> {
     let step = Session::of_message(speak, first).next(first);
     let Step::Body { request, header_bytes, value_bytes, end_bytes } = step else { return None };
     let is_all = header_bytes + value_bytes as usize + end_bytes as usize == all_bytes;
@@ -108,5 +115,5 @@ fn said(speak: Speak, first: &[u8], all_bytes: usize) -> Option<Said> {
         Request::Meta(_) => true,
         _ => false,
     };
-    (is_all && stores).then_some(Said { header_bytes, value_bytes })
+    (is_all && stores).then_some(Lengths { header_bytes, value_bytes })
 }

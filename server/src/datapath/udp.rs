@@ -1,20 +1,20 @@
 //! UDP sockets of the kernel.
 //!
-//! Where: a datapath; a column has one, with a socket for each address of `-U`. An idle column
+//! Where: a datapath. Each column has one, with a socket for each address of `-U`. An idle column
 //! receives from another column's sockets.
-//! Invariant: there is at least one socket, and `inbox` holds what `current` received. A socket
-//! that is always ready keeps no other one waiting. A datagram is answered through the socket that
-//! received it.
+//! Invariant: there is at least one socket, and `inbox` holds the datagrams that `current`
+//! received. Ready sockets take turns, so a busy one does not starve the others. A datagram is
+//! answered through the socket that received it.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use net::{Arrived, Calls, Inbox, Outbox, Peer, Received, SLOT_BYTES_MAX, Tally};
-use protocol::Speak;
+use net::{Calls, DatagramIter, Inbox, Outbox, Peer, Received, SLOT_BYTES_MAX, Tally};
+use protocol::ProtocolMode;
 
-use super::{Datapath, Letters, Outgoing, Sender};
-use crate::limits::{DATAGRAMS_RECEIVED_MAX, LETTER_PIECES_MAX, LETTERS_MAX};
+use super::{Datapath, Outgoing, SendBatch, Sender};
+use crate::limits::{DATAGRAM_PIECES_SENT_MAX, DATAGRAMS_RECEIVED_MAX, DATAGRAMS_SENT_MAX};
 
 /// A UDP socket as its column sees it.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct ColumnSocket {
     /// The socket.
     pub socket: Arc<net::Datagrams>,
     /// The protocols that may be spoken to it.
-    pub speak: Speak,
+    pub speak: ProtocolMode,
     /// Most bytes that a datagram to its peers carries, the memcached UDP header included.
     pub datagram_bytes_max: usize,
 }
@@ -37,7 +37,7 @@ pub struct Udp {
     current: (usize, usize),
     /// One bit for each own socket where something has arrived.
     ready: u64,
-    /// The first socket to look at when the next turn receives.
+    /// The next receive looks for a ready socket from this number on.
     next: u32,
     inbox: Inbox,
     outbox: Outbox,
@@ -56,7 +56,7 @@ impl Udp {
             ready: 0,
             next: 0,
             inbox: Inbox::new(DATAGRAMS_RECEIVED_MAX, SLOT_BYTES_MAX),
-            outbox: Outbox::new(LETTERS_MAX, LETTER_PIECES_MAX, true),
+            outbox: Outbox::new(DATAGRAMS_SENT_MAX, DATAGRAM_PIECES_SENT_MAX, true),
         })
     }
 
@@ -77,7 +77,7 @@ impl Udp {
 
 impl Datapath for Udp {
     type Peer = Peer;
-    type Arrived<'a> = Arrived<'a>;
+    type Arrived<'a> = DatagramIter<'a>;
     type Outgoing<'a> = UdpOutgoing<'a>;
 
     fn column(&self) -> usize {
@@ -105,7 +105,7 @@ impl Datapath for Udp {
     }
 
     fn has_unsent(&mut self) -> bool {
-        false // what the kernel has taken is its own to send
+        false // the kernel sends what it has accepted
     }
 
     fn limit(&mut self, at_once: usize) {
@@ -113,7 +113,7 @@ impl Datapath for Udp {
     }
 
     fn receive(&mut self, calls: &Calls) -> Received {
-        // Begins at the socket behind the last one.
+        // The search begins behind the socket that received last, and wraps around.
         let ahead = self.ready.rotate_right(self.next).trailing_zeros();
         let number = (self.next + ahead) % u64::BITS;
         self.next = (number + 1) % u64::BITS;
@@ -128,7 +128,7 @@ impl Datapath for Udp {
         self.receive_from(column, socket, calls)
     }
 
-    fn speak(&self) -> Speak {
+    fn speak(&self) -> ProtocolMode {
         self.current().speak
     }
 
@@ -136,7 +136,7 @@ impl Datapath for Udp {
         self.current().datagram_bytes_max
     }
 
-    fn halves(&mut self) -> (Arrived<'_>, UdpOutgoing<'_>) {
+    fn halves(&mut self) -> (DatagramIter<'_>, UdpOutgoing<'_>) {
         let socket = &*self.sockets[self.current.0][self.current.1].socket;
         let outgoing = UdpOutgoing { outbox: &mut self.outbox, socket };
         (self.inbox.datagrams(), outgoing)
@@ -161,39 +161,39 @@ impl Sender for Peer {
     }
 }
 
-/// The way out by one socket.
+/// Opens batches of answers that one socket sends.
 #[derive(Debug)]
 pub struct UdpOutgoing<'a> {
     outbox: &'a mut Outbox,
     socket: &'a net::Datagrams,
 }
 
-/// Datagrams to be sent by that socket.
+/// A batch of datagrams, and the socket that sends it.
 #[derive(Debug)]
-pub struct UdpLetters<'a> {
-    letters: net::Letters<'a>,
+pub struct UdpSendBatch<'a> {
+    batch: net::SendBatch<'a>,
     socket: &'a net::Datagrams,
 }
 
 impl Outgoing for UdpOutgoing<'_> {
     type Peer = Peer;
-    type Letters<'a>
-        = UdpLetters<'a>
+    type SendBatch<'a>
+        = UdpSendBatch<'a>
     where
         Self: 'a;
 
-    fn open(&mut self) -> UdpLetters<'_> {
-        UdpLetters { letters: self.outbox.open(), socket: self.socket }
+    fn open(&mut self) -> UdpSendBatch<'_> {
+        UdpSendBatch { batch: self.outbox.open(), socket: self.socket }
     }
 }
 
-impl<'a> Letters<'a, Peer> for UdpLetters<'a> {
+impl<'a> SendBatch<'a, Peer> for UdpSendBatch<'a> {
     #[inline]
     fn add(&mut self, to: &'a Peer, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool {
-        self.letters.add(Some(to), head, pieces)
+        self.batch.add(Some(to), head, pieces)
     }
 
     fn post_or_drop(&mut self, calls: &Calls) -> Tally {
-        self.letters.post_or_drop(self.socket, calls)
+        self.batch.post_or_drop(self.socket, calls)
     }
 }

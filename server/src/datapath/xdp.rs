@@ -1,41 +1,43 @@
-//! A queue of an interface, past the kernel's network stack.
+//! AF_XDP: an interface's queue that bypasses the kernel's network stack.
 //!
-//! Where: a datapath. With `--xdp` each of the first columns has one, beside its UDP sockets, which
-//! receive the packets that pass to the kernel. If columns steal, the other columns have one
-//! without a queue.
-//! Invariant: requests are executed where they lie: in the chunks of packets, or, if stolen, in the
-//! room to which they were copied. Answers are copied into chunks once, and leave by the queue at
-//! which the request came. Chunks are released when all requests received with them are executed.
+//! Where: a datapath. With `--xdp` each of the first columns has one, in addition to its UDP
+//! sockets, which receive the packets that the interface passes to the kernel. If columns steal,
+//! the other columns have a datapath without a queue.
+//! Invariant: requests are executed in place: in the chunks of packets, or, if stolen, in the
+//! buffer to which they were copied. An answer is copied into chunks once, and is sent by the queue
+//! that received its request. The chunks of one receive are released when all of its requests have
+//! been executed.
 //! Source: the KV-Cache paper, section 4.1.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use net::xdp::{Arrived, Peer, Port, Queue, Stolen};
+use net::xdp::{DatagramIter, Peer, Port, Queue, StolenBatch};
 use net::{Calls, Datagram, Received, Tally};
-use protocol::Speak;
+use protocol::ProtocolMode;
 
-use super::{Datapath, Letters, Outgoing, Sender};
+use super::{Datapath, Outgoing, SendBatch, Sender};
 
 /// A column's queue, and its inbox for packets of other columns' queues.
 #[derive(Debug)]
 pub struct Xdp {
     port: Option<Port>,
     /// Present if columns steal.
-    stolen: Option<Stolen>,
-    /// A queue at which answers to stolen requests have not left yet, if it still exists.
+    stolen: Option<StolenBatch>,
+    /// A queue that has not sent all answers to stolen requests yet, if the queue still exists.
     owed: Weak<Queue>,
     /// The queues of all columns, as long as they exist.
     queues: Arc<[Weak<Queue>]>,
     column: usize,
     /// The column whose queue the last receive read.
     home: usize,
-    speak: Speak,
+    speak: ProtocolMode,
     datagram_bytes_max: Arc<AtomicUsize>,
     /// Packets may have arrived.
     is_ready: bool,
-    /// The last receive brought packets: more are looked for without a system call.
+    /// The last receive brought packets, so the column checks the ring for more without a system
+    /// call.
     is_flowing: bool,
 }
 
@@ -43,13 +45,14 @@ pub struct Xdp {
 const NOTHING: Received = Received { datagrams: 0, cut: 0, damaged: 0, is_drained: true };
 
 impl Xdp {
-    /// Makes the datapaths of the first columns, which get these ports, and, if columns steal, of
-    /// all `thieves` columns. `datagram_bytes_max` may change.
+    /// Makes the datapaths of the first columns, which get these ports. If columns steal, `thieves`
+    /// is the number of all columns, and each gets a datapath. `datagram_bytes_max` may change
+    /// while the server runs.
     #[must_use]
     pub fn of_columns(
         ports: Vec<Port>,
         thieves: usize,
-        speak: Speak,
+        speak: ProtocolMode,
         datagram_bytes_max: &Arc<AtomicUsize>,
     ) -> Vec<Xdp> {
         let columns = thieves.max(ports.len());
@@ -61,7 +64,7 @@ impl Xdp {
             Xdp {
                 is_ready: port.is_some(),
                 port,
-                stolen: like.as_deref().filter(|_| thieves > 1).map(Stolen::new),
+                stolen: like.as_deref().filter(|_| thieves > 1).map(StolenBatch::new),
                 owed: Weak::new(),
                 queues: Arc::clone(&queues),
                 column,
@@ -153,17 +156,17 @@ impl Datapath for Xdp {
         }
     }
 
-    fn speak(&self) -> Speak {
+    fn speak(&self) -> ProtocolMode {
         self.speak
     }
 
     fn datagram_bytes_max(&self) -> usize {
-        // Relaxed: pairs with the store of `Bypass::look`; a number by itself.
+        // Relaxed: pairs with the store of `Bypass::look`; the number orders nothing.
         self.datagram_bytes_max.load(Ordering::Relaxed)
     }
 
     fn halves(&mut self) -> (XdpArrived<'_>, XdpOutgoing<'_>) {
-        let stolen = self.stolen.as_ref().and_then(Stolen::halves);
+        let stolen = self.stolen.as_ref().and_then(StolenBatch::halves);
         let own = || self.port.as_ref().map(|it| (it.inbox.datagrams(), &**it.inbox.queue()));
         let (arrived, queue) = stolen.or_else(own).unzip();
         (XdpArrived(arrived), XdpOutgoing(queue))
@@ -171,19 +174,20 @@ impl Datapath for Xdp {
 
     fn release(&mut self) {
         self.port.iter_mut().for_each(|port| port.inbox.release());
-        if let Some(queue) = self.stolen.as_mut().and_then(Stolen::release) {
+        if let Some(queue) = self.stolen.as_mut().and_then(StolenBatch::release) {
             self.owe(&queue);
         }
     }
 
     /// The chunks are not included: they are a part of `-m`.
     fn held_bytes(&self) -> usize {
-        self.stolen.as_ref().map_or(0, Stolen::held_bytes)
+        self.stolen.as_ref().map_or(0, StolenBatch::held_bytes)
     }
 }
 
 impl Xdp {
-    /// Has the next receive post what has not left by `queue`, because its owner may sleep.
+    /// If `queue` has unsent answers, makes the next receive post them: the column that owns the
+    /// queue may sleep.
     fn owe(&mut self, queue: &Arc<Queue>) {
         if queue.is_unsettled() {
             self.owed = Arc::downgrade(queue);
@@ -193,7 +197,7 @@ impl Xdp {
 
 /// The packets that a queue has received, if there is a queue.
 #[derive(Clone, Debug)]
-pub struct XdpArrived<'a>(Option<Arrived<'a>>);
+pub struct XdpArrived<'a>(Option<DatagramIter<'a>>);
 
 impl<'a> Iterator for XdpArrived<'a> {
     type Item = Datagram<'a, Peer>;
@@ -216,33 +220,34 @@ impl Sender for Peer {
     }
 }
 
-/// The way out by a queue; empty on a column that has none and has stolen nothing.
+/// Opens batches of answers that a queue sends. `None` if the column has no queue and has stolen
+/// nothing.
 #[derive(Debug)]
 pub struct XdpOutgoing<'a>(Option<&'a Queue>);
 
-/// Datagrams to be sent by the queue.
+/// A batch of datagrams that the queue sends.
 #[derive(Debug)]
-pub struct XdpLetters<'a>(Option<net::xdp::Letters<'a>>);
+pub struct XdpSendBatch<'a>(Option<net::xdp::SendBatch<'a>>);
 
 impl Outgoing for XdpOutgoing<'_> {
     type Peer = Peer;
-    type Letters<'a>
-        = XdpLetters<'a>
+    type SendBatch<'a>
+        = XdpSendBatch<'a>
     where
         Self: 'a;
 
-    fn open(&mut self) -> XdpLetters<'_> {
-        XdpLetters(self.0.map(net::xdp::Letters::of))
+    fn open(&mut self) -> XdpSendBatch<'_> {
+        XdpSendBatch(self.0.map(net::xdp::SendBatch::of))
     }
 }
 
-impl<'a> Letters<'a, Peer> for XdpLetters<'a> {
+impl<'a> SendBatch<'a, Peer> for XdpSendBatch<'a> {
     #[inline]
     fn add(&mut self, to: &'a Peer, head: &[u8], pieces: impl Iterator<Item = &'a [u8]>) -> bool {
-        self.0.as_mut().is_some_and(|letters| letters.add(to, head, pieces))
+        self.0.as_mut().is_some_and(|batch| batch.add(to, head, pieces))
     }
 
     fn post_or_drop(&mut self, calls: &Calls) -> Tally {
-        self.0.as_mut().map_or_else(Tally::default, |letters| letters.post_or_drop(calls))
+        self.0.as_mut().map_or_else(Tally::default, |batch| batch.post_or_drop(calls))
     }
 }

@@ -1,8 +1,8 @@
-//! A count of all items, by their sizes or by the prefixes of their keys.
+//! A count of all items by their sizes, or by the prefixes of their keys.
 //!
-//! Where: the errand of `stats sizes` and `stats prefixes`: nothing is counted until a client asks.
-//! Invariant: it holds one of the places for dumps. Its memory is bounded: `PREFIXES_TOLD_MAX`
-//! prefixes, or a row for each of the sizes that `row_of` returns.
+//! Where: the errand of `stats sizes` and `stats prefixes`, which counts on demand.
+//! Invariant: a count holds one of the places for dumps. Its memory is bounded by
+//! `PREFIXES_TOLD_MAX` prefixes, or by a row for each size that `row_of` returns.
 //! Source: memcached 1.6.45 `item_stats_sizes`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,10 +22,10 @@ use crate::limits::{
 };
 use crate::prefixes::Prefixes;
 
-/// Bytes of one row of sizes, as memcached's.
+/// Bytes that one row of sizes covers, as in memcached.
 const ROW_BYTES: u64 = 32;
 
-/// Bytes of one row of sizes above `SIZES_FINE_BYTES`.
+/// Bytes that one row of sizes above `SIZES_FINE_BYTES` covers.
 const COARSE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -33,8 +33,8 @@ pub(crate) struct Census {
     form: Form,
     place: Place,
     at: Option<Dumped>,
-    counted: Counted,
-    /// The rows that are yet to be written, once all is counted.
+    counted: Tally,
+    /// After all items are counted: the rows that are yet to be written.
     rows: vec::IntoIter<Row>,
 }
 
@@ -42,37 +42,38 @@ pub(crate) struct Census {
 #[derive(Debug)]
 enum Row {
     Size(u64, u64),
-    Prefix(Box<[u8]>, Taken),
-    Sum(&'static str, Taken),
+    Prefix(Box<[u8]>, Usage),
+    Sum(&'static str, Usage),
 }
 
 /// Items, and the bytes that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Taken {
+struct Usage {
     items: u64,
     bytes: u64,
 }
 
 #[derive(Debug)]
-enum Counted {
+enum Tally {
     /// Items of each size.
     Sizes(BTreeMap<u64, u64>),
-    /// Items and bytes of each prefix, of prefixes for which there is no room, and of none.
-    Prefixes { each: HashMap<Box<[u8]>, Taken>, others: Taken, without: Taken },
+    /// Items and bytes of each prefix, of all prefixes for which there is no room (`others`), and
+    /// of keys without a prefix (`without`).
+    Prefixes { each: HashMap<Box<[u8]>, Usage>, others: Usage, without: Usage },
 }
 
 impl Census {
     pub(crate) fn of_sizes(place: Place, form: Form) -> Census {
-        Census::of(place, form, Counted::Sizes(BTreeMap::new()))
+        Census::of(place, form, Tally::Sizes(BTreeMap::new()))
     }
 
     pub(crate) fn of_prefixes(place: Place, form: Form) -> Census {
-        let (others, without) = (Taken::default(), Taken::default());
-        let counted = Counted::Prefixes { each: HashMap::new(), others, without };
+        let (others, without) = (Usage::default(), Usage::default());
+        let counted = Tally::Prefixes { each: HashMap::new(), others, without };
         Census::of(place, form, counted)
     }
 
-    fn of(place: Place, form: Form, counted: Counted) -> Census {
+    fn of(place: Place, form: Form, counted: Tally) -> Census {
         let rows = Vec::new().into_iter();
         Census { form, place, at: Some(Dumped::default()), counted, rows }
     }
@@ -113,7 +114,7 @@ impl Census {
                 return Progress::More;
             }
         }
-        self.form.say(Outcome::StatsEnd, out);
+        self.form.write_outcome(Outcome::StatsEnd, out);
         Progress::Done
     }
 }
@@ -124,11 +125,11 @@ fn row_of(bytes: u64) -> u64 {
     bytes.next_multiple_of(row_bytes)
 }
 
-impl Counted {
+impl Tally {
     fn count(&mut self, item: &Listed<'_>, prefixes: &Prefixes) {
         match self {
-            Counted::Sizes(sizes) => *sizes.entry(row_of(item.item_bytes)).or_default() += 1,
-            Counted::Prefixes { each, others, without } => {
+            Tally::Sizes(sizes) => *sizes.entry(row_of(item.item_bytes)).or_default() += 1,
+            Tally::Prefixes { each, others, without } => {
                 let taken = match prefixes.of(item.key) {
                     None => without,
                     Some(prefix) if each.contains_key(prefix) || each.len() < PREFIXES_TOLD_MAX => {
@@ -142,13 +143,13 @@ impl Counted {
         }
     }
 
-    /// Returns the rows, with the prefixes that take most bytes first.
+    /// Returns the rows. The prefixes with the most bytes come first.
     fn take_rows(&mut self) -> Vec<Row> {
         let (each, sums) = match self {
-            Counted::Sizes(sizes) => {
+            Tally::Sizes(sizes) => {
                 return sizes.iter().map(|(row, items)| Row::Size(*row, *items)).collect();
             }
-            Counted::Prefixes { each, others, without } => {
+            Tally::Prefixes { each, others, without } => {
                 (mem::take(each), [Row::Sum("others", *others), Row::Sum("without", *without)])
             }
         };
@@ -162,7 +163,7 @@ impl Counted {
 }
 
 impl Row {
-    /// Appends the row's lines. Those of a prefix include its evictions, if counted.
+    /// Appends the row's lines. A prefix always has a line with its evictions.
     fn write(&self, form: Form, prefixes: &Prefixes, out: &mut Vec<u8>) {
         let mut line = |name: &str, number: u64| form.stat(name, format_args!("{number}"), out);
         match self {

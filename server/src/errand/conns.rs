@@ -1,9 +1,10 @@
 //! `stats conns`: a list of all columns' sockets.
 //!
-//! Where: the errand asks one column after the other, and each answers in its own loop.
-//! Invariant: a column lists at most `CONNECTIONS_TOLD_MAX` connections at a time, and is asked
-//! again once these are sent. A socket that stays open is listed once. At most `ASKS_MAX` errands
-//! ask at a time, and one that has ended costs no column anything.
+//! Where: the errand requests a page from one column after another, and each column answers in its
+//! own loop.
+//! Invariant: a page lists at most `CONNECTIONS_TOLD_MAX` sockets, and the next page is requested
+//! once the page is sent. A socket that stays open is listed once. At most `PAGE_REQUESTS_MAX`
+//! requests are open at a time, and the request of an errand that has ended costs no column work.
 //! Source: memcached 1.6.45 `process_stats_conns`, `conn_to_str`, `get_conn_text`.
 
 use std::net::SocketAddr;
@@ -16,24 +17,24 @@ use protocol::{Form, Outcome};
 
 use super::Progress;
 use crate::execute::Context;
-use crate::limits::{ASKS_ANSWERED_MAX, ASKS_MAX};
+use crate::limits::{PAGE_REQUESTS_MAX, PAGES_ANSWERED_MAX};
 use crate::shared::Shared;
-use crate::watch::ASKED;
+use crate::watch::PAGES_REQUESTED;
 
-/// The open asks of all errands, and the columns' wakers.
+/// The open page requests of all errands, and the columns' wakers.
 #[derive(Debug, Default)]
-pub(crate) struct Asks {
-    waiting: Mutex<Vec<Arc<Ask>>>,
+pub(crate) struct PageRequests {
+    waiting: Mutex<Vec<Arc<PageRequest>>>,
     wakers: Mutex<Vec<Arc<Waker>>>,
 }
 
-/// A question to one column.
+/// A request to one column for a page of its list of sockets.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PageRequest {
     column: usize,
-    /// The entry of the column's connections from which on to list them.
+    /// The entry of the column's connections at which the page begins.
     pub(crate) from: usize,
-    asker: usize,
+    requester: usize,
     answer: Mutex<Option<Page>>,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Ask {
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
-    /// The entry to go on from, if there are more.
+    /// The entry at which the next page begins, if there are more connections.
     pub(crate) next: Option<usize>,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Row {
     pub(crate) descriptor: i32,
     pub(crate) is_udp: bool,
     pub(crate) address: String,
-    /// The address where the connection was accepted.
+    /// The address at which the connection was accepted.
     pub(crate) listens_at: Option<String>,
     pub(crate) state: &'static str,
     pub(crate) idle_seconds: u64,
@@ -59,19 +60,19 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) struct Conns {
     form: Form,
-    /// The column to ask next, and the entry to begin from.
+    /// The column that lists the next page, and the entry at which that page begins.
     next: (usize, usize),
-    /// The open ask; `None` if there was no room for it.
-    ask: Option<Arc<Ask>>,
+    /// The open request, or `None` if too many requests were open.
+    request: Option<Arc<PageRequest>>,
 }
 
-impl Asks {
+impl PageRequests {
     /// Sets the wakers of the columns.
     pub(crate) fn set_wakers(&self, wakers: &[Arc<Waker>]) {
         *self.wakers.lock().unwrap_or_else(PoisonError::into_inner) = wakers.to_vec();
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<Ask>>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<PageRequest>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,75 +81,81 @@ impl Asks {
         wakers.get(column).into_iter().for_each(|waker| waker.wake());
     }
 
-    /// Takes some of the asks to `column`. If there are more, wakes the column for them.
-    pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<Ask>> {
-        let asks = &shared.asks;
-        let mut waiting = asks.waiting();
-        let is_own = |ask: &Arc<Ask>| ask.column == column;
-        // An ask that only this list holds belongs to an errand that has ended.
-        waiting.retain(|ask| Arc::strong_count(ask) > 1);
-        let own = waiting.extract_if(.., |ask| is_own(ask)).take(ASKS_ANSWERED_MAX).collect();
-        if waiting.iter().any(is_own) && !is(Fault::AsksBehindForgotten) {
-            asks.wake(column);
+    /// Takes some of the requests to `column`. If more are left, wakes the column again.
+    pub(crate) fn take(shared: &Shared, column: usize) -> Vec<Arc<PageRequest>> {
+        let requests = &shared.page_requests;
+        let mut waiting = requests.waiting();
+        let is_own = |request: &Arc<PageRequest>| request.column == column;
+        // A request that only this list holds belongs to an errand that has ended.
+        waiting.retain(|request| Arc::strong_count(request) > 1);
+        let own =
+            waiting.extract_if(.., |request| is_own(request)).take(PAGES_ANSWERED_MAX).collect();
+        if waiting.iter().any(is_own) && !is(Fault::LaterRequestsForgotten) {
+            requests.wake(column);
         }
-        shared.watch.set(ASKED, !waiting.is_empty());
+        shared.watch.set(PAGES_REQUESTED, !waiting.is_empty());
         own
     }
 }
 
-impl Ask {
-    /// Asks a column for its connections from an entry on. Returns `None` if too many ask.
-    fn post(shared: &Shared, (column, from): (usize, usize), asker: usize) -> Option<Arc<Ask>> {
-        let ask = Arc::new(Ask { column, from, asker, answer: Mutex::default() });
-        let mut waiting = shared.asks.waiting();
-        if waiting.len() >= ASKS_MAX {
+impl PageRequest {
+    /// Requests a page that begins at an entry of a column's connections. Returns `None` if too
+    /// many requests are open.
+    fn post(
+        shared: &Shared,
+        (column, from): (usize, usize),
+        requester: usize,
+    ) -> Option<Arc<PageRequest>> {
+        let request = Arc::new(PageRequest { column, from, requester, answer: Mutex::default() });
+        let mut waiting = shared.page_requests.waiting();
+        if waiting.len() >= PAGE_REQUESTS_MAX {
             return None;
         }
-        waiting.push(Arc::clone(&ask));
-        shared.watch.set(ASKED, true);
+        waiting.push(Arc::clone(&request));
+        shared.watch.set(PAGES_REQUESTED, true);
         drop(waiting);
-        shared.asks.wake(column);
-        Some(ask)
+        shared.page_requests.wake(column);
+        Some(request)
     }
 
-    /// Answers the ask, and wakes the column that asked.
+    /// Answers the request, and wakes the requester's column.
     pub(crate) fn answer(&self, shared: &Shared, page: Page) {
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
-        if !is(Fault::AskerNotWoken) {
-            shared.asks.wake(self.asker);
+        if !is(Fault::RequesterNotWoken) {
+            shared.page_requests.wake(self.requester);
         }
     }
 }
 
 impl Conns {
     pub(crate) fn begin(context: &Context, form: Form) -> Conns {
-        let mut conns = Conns { form, next: (0, 0), ask: None };
+        let mut conns = Conns { form, next: (0, 0), request: None };
         conns.post(context);
         conns
     }
 
-    /// Asks the next column; without room for the ask, the next step tries again.
+    /// Requests the next page. If too many requests are open, the next step tries again.
     fn post(&mut self, context: &Context) {
-        self.ask = Ask::post(&context.shared, self.next, context.column);
+        self.request = PageRequest::post(&context.shared, self.next, context.column);
     }
 
-    /// Writes the answer of the column that was asked, and asks on.
+    /// Writes the page if the column has answered, and requests the next page.
     pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
-        let Some(ask) = &self.ask else {
+        let Some(request) = &self.request else {
             self.post(context);
             return Progress::Idle;
         };
-        let answer = ask.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let answer = request.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Page { rows, next }) = answer else { return Progress::Idle };
         for row in &rows {
             row.write(self.form, out);
         }
         self.next = match next {
-            Some(from) => (ask.column, from),
-            None => (ask.column + 1, 0),
+            Some(from) => (request.column, from),
+            None => (request.column + 1, 0),
         };
         if self.next.0 >= context.shared.columns.len() {
-            self.form.say(Outcome::StatsEnd, out);
+            self.form.write_outcome(Outcome::StatsEnd, out);
             return Progress::Done;
         }
         self.post(context);

@@ -1,9 +1,9 @@
 //! `stats detail dump`: requests by the prefixes of their keys.
 //!
-//! Where: an errand. In text the answer is lines; in binary it is one value, whose length comes
-//! first.
-//! Invariant: a step shows the prefixes of a few shelves, or sends `DUMP_STEP_BYTES` of the value.
-//! A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and the errand that makes one holds a place.
+//! Where: an errand. In the text protocol the answer is lines; in the binary protocol it is one
+//! value, preceded by its length.
+//! Invariant: a step formats the prefixes of a few shelves, or sends `DUMP_STEP_BYTES` of the
+//! value. A value has at most `DETAIL_VALUE_BYTES_MAX` bytes, and its errand holds a place.
 //! Source: memcached 1.6.45 `stats_prefix_dump`.
 
 use protocol::text::list;
@@ -21,30 +21,30 @@ pub(crate) struct Detail {
     value: Option<Value>,
 }
 
-/// A list that is one value.
+/// A list that is sent as one value.
 #[derive(Debug)]
 struct Value {
     place: Place,
     form: Form,
-    /// The lines; once they are complete, the answer.
+    /// The lines formatted so far; once all are formatted, the whole answer.
     bytes: Vec<u8>,
-    /// Bytes of the answer that are sent; `None` until the answer is made.
+    /// Bytes of the answer that have been sent; `None` until the answer is complete.
     sent: Option<usize>,
 }
 
 impl Detail {
-    /// Begins a list of lines, which are sent as they are made.
+    /// Begins a list of lines, which are sent as soon as they are formatted.
     pub(crate) fn of_lines() -> Detail {
         Detail { shelf: 0, value: None }
     }
 
-    /// Begins a list that is one value, in this form.
+    /// Begins a list that is sent as one value, in this form.
     pub(crate) fn of_value(place: Place, form: Form) -> Detail {
         let value = Value { place, form, bytes: Vec::new(), sent: None };
         Detail { shelf: 0, value: Some(value) }
     }
 
-    /// Shows the prefixes of some shelves, or sends some bytes of the value.
+    /// Formats the prefixes of some shelves, or sends some bytes of the value.
     pub(crate) fn step(&mut self, context: &Context, out: &mut Vec<u8>) -> Progress {
         let prefixes = &context.shared.prefixes;
         let Some(value) = &mut self.value else {
@@ -62,7 +62,7 @@ impl Detail {
 }
 
 impl Value {
-    /// Shows the prefixes of some shelves. Refuses if they are more than one value may hold.
+    /// Formats the prefixes of some shelves. Refuses if the list exceeds the length of one value.
     fn gather(&mut self, prefixes: &Prefixes, shelf: &mut usize, out: &mut Vec<u8>) -> Progress {
         let end = self.bytes.len() + DUMP_STEP_BYTES;
         let progress = show(prefixes, shelf, &mut self.bytes, end);
@@ -74,7 +74,7 @@ impl Value {
             let mut answer = Vec::with_capacity(self.bytes.len() + DUMP_STEP_BYTES);
             let lines = String::from_utf8_lossy(&self.bytes);
             self.form.stat("detailed", format_args!("{lines}"), &mut answer);
-            self.form.say(Outcome::StatsEnd, &mut answer);
+            self.form.write_outcome(Outcome::StatsEnd, &mut answer);
             self.bytes = answer;
             self.sent = Some(0);
         }
@@ -93,7 +93,7 @@ impl Value {
 /// Appends the prefixes of shelves from `shelf` on, until `out` has `end` bytes.
 fn show(prefixes: &Prefixes, shelf: &mut usize, out: &mut Vec<u8>, end: usize) -> Progress {
     while out.len() < end {
-        let show = |prefix: &[u8], asked: &list::Asked| list::prefix(prefix, asked, out);
+        let show = |prefix: &[u8], asked: &list::PrefixCounts| list::prefix(prefix, asked, out);
         if !prefixes.show(*shelf, show) {
             list::end(false, out);
             return Progress::Done;

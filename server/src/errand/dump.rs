@@ -1,8 +1,8 @@
 //! A dump: a line for each item.
 //!
 //! Where: the errand of `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
-//! Invariant: it holds a place, so that few dumps are under way at a time. An item that exists for
-//! the whole time is listed exactly once, whatever happens beside the dump.
+//! Invariant: a dump holds a place, which limits how many dumps are under way at a time. An item
+//! that exists during the whole dump is listed exactly once, whatever other requests do meanwhile.
 //! Source: memcached 1.6.45 `item_crawler_thread`, `item_cachedump`.
 
 use protocol::text::list::{self, Line};
@@ -17,16 +17,16 @@ use crate::limits::{CACHEDUMP_BYTES_MAX, DUMP_STEP_BYTES, DUMP_STEP_GROUPS};
 /// The form in which items are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lines {
-    /// All properties of each item.
+    /// All properties of each item, for `metadump`.
     Metadata,
-    /// A request for each item.
+    /// For each item, the text of a request that retrieves it, for `mgdump`.
     Requests,
-    /// Keys, sizes and exptimes of at most `left` more items, in at most `left_bytes` more bytes.
+    /// Keys, sizes and exptimes of at most `left` more items, in at most `left_bytes` bytes.
     Items { left: u64, left_bytes: usize },
 }
 
 impl Lines {
-    /// The form of `stats cachedump` for `limit` items; 0: all.
+    /// The form of `stats cachedump` for `limit` items. 0 means all items.
     pub(crate) fn items(limit: u32) -> Lines {
         let left = if limit == 0 { u64::MAX } else { limit.into() };
         Lines::Items { left, left_bytes: CACHEDUMP_BYTES_MAX }
@@ -35,14 +35,14 @@ impl Lines {
 
 #[derive(Debug)]
 pub(crate) struct Dump {
-    /// The position in the index; `None` at the end.
+    /// The position in the index, or `None` at its end.
     at: Option<Dumped>,
     lines: Lines,
     place: Place,
 }
 
 impl Dump {
-    /// Begins a dump of all items, or of none. `None` if as many as possible are under way.
+    /// Begins a dump of all items, or an empty one. Returns `None` if all places are taken.
     pub(crate) fn begin(context: &Context, lines: Lines, all: bool) -> Option<Dump> {
         let place = Place::take(context)?;
         context.counters.dumps.add(1);

@@ -3,8 +3,8 @@
 //! Where: a dump or a count of all items takes a place, and gives it back when it is dropped.
 //! Invariant: at most `DUMPS_MAX` errands have a place. An errand that has not taken
 //! `DUMP_STEPS_MIN` steps for `DUMP_STALLED_SECONDS`, because its client reads little or nothing,
-//! keeps its place only until another errand asks.
-//! Source: none; memcached has one crawler, and a client that does not read holds it.
+//! keeps its place only until another errand needs one.
+//! Source: none. memcached has one crawler, which a client that does not read blocks.
 
 use std::sync::{Arc, PoisonError};
 
@@ -20,9 +20,9 @@ pub(crate) struct Places(Mutex<Vec<Arc<Holder>>>);
 
 #[derive(Debug)]
 struct Holder {
-    /// The second in which the holder began, or last completed `DUMP_STEPS_MIN` steps.
+    /// The second in which the holder began, or in which it last completed `DUMP_STEPS_MIN` steps.
     moved: AtomicU32,
-    /// The place was given to another.
+    /// True if the place was given to another errand.
     ended: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ struct Holder {
 pub(crate) struct Place {
     holder: Arc<Holder>,
     places: Arc<Places>,
-    /// Steps since the holder moved.
+    /// Steps since `Holder::moved` was last set.
     steps: u32,
 }
 
@@ -46,14 +46,14 @@ impl Places {
 }
 
 impl Place {
-    /// Takes a place. Returns `None` if none is free and none is stalled.
+    /// Takes a free place, or that of a stalled holder. Returns `None` if there is no such place.
     pub(crate) fn take(context: &Context) -> Option<Place> {
         let (place, ended) = Place::of(&context.shared.places, context.clock.now)?;
         context.counters.dumps_stalled.add(u64::from(ended));
         Some(place)
     }
 
-    /// Like `take`, but also returns true if a stalled holder lost its place.
+    /// Like `take`, but also returns whether a stalled holder lost its place.
     fn of(places: &Arc<Places>, now: u32) -> Option<(Place, bool)> {
         let mut holders = places.lock();
         let ends = holders.len() >= DUMPS_MAX;
@@ -68,7 +68,7 @@ impl Place {
         Some((Place { holder, places: Arc::clone(places), steps: 0 }, ends))
     }
 
-    /// Counts a step. Returns false if the place was given to another.
+    /// Counts a step. Returns false if the place was given to another errand.
     pub(crate) fn keep(&mut self, now: u32) -> bool {
         self.steps += 1;
         if self.steps == DUMP_STEPS_MIN {
@@ -99,7 +99,7 @@ mod tests {
 
     fn taken(places: &Arc<Places>, now: u32) -> Option<bool> {
         let (place, ended) = Place::of(places, now)?;
-        // Dropping it would give the place back.
+        // Dropping the place would give it back.
         std::mem::forget(place);
         Some(ended)
     }
@@ -112,7 +112,7 @@ mod tests {
         let (slow, fast) = held.split_at_mut(1);
         for second in 1..=DUMP_STALLED_SECONDS {
             assert_eq!(taken(&places, second), None, "second {second}");
-            // The slow one takes a step every nine seconds, the others enough.
+            // The slow holder takes a step every nine seconds, the others enough steps.
             assert!(second % 9 > 0 || slow[0].keep(second));
             assert!(fast.iter_mut().all(|it| (0..DUMP_STEPS_MIN).all(|_| it.keep(second))));
         }

@@ -1,10 +1,10 @@
 //! `incr`, `decr` and `ma`.
 //!
 //! Where: called by `execute`.
-//! Invariant: a hit and a miss are counted once each; a number made on a miss counts as neither.
+//! Invariant: a hit or a miss is counted once; a number created on a miss counts as neither.
 //! Source: memcached 1.6.45 `process_arithmetic_cmd`, `process_marithmetic_cmd`, `do_add_delta`.
 
-use protocol::meta::write::{Asked, Number};
+use protocol::meta::write::{Number, RequestFields};
 use protocol::meta::{Change, Flags};
 use protocol::{Delta, Meta, Outcome, Refusal};
 use store::{Counted, Vivify};
@@ -33,18 +33,18 @@ pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> 
     After::Continue
 }
 
-/// The number that `incr`, `decr` or `ma` came to.
-struct Now {
+/// The number that `incr`, `decr` or `ma` results in.
+struct NumberResult {
     value: u64,
     cas: u64,
     /// The exptime before the request changed it; 0 for never.
     exptime: u32,
-    /// True if the request made the number.
+    /// True if the request created the number.
     vivified: bool,
 }
 
 /// Does the arithmetic and counts it. Returns `None` if the request must wait.
-fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Now, Refusal>> {
+fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<NumberResult, Refusal>> {
     let counted = context.store.delta(delta);
     let counters = &context.counters;
     Some(match counted {
@@ -54,7 +54,7 @@ fn count(context: &mut Context, delta: &store::Delta<'_>) -> Option<Result<Now, 
                 (false, true) => counters.incr_hits.add(1),
                 (false, false) => counters.decr_hits.add(1),
             }
-            Ok(Now { value, cas, exptime, vivified })
+            Ok(NumberResult { value, cas, exptime, vivified })
         }
         Ok(Counted::NotFound) => {
             if delta.incr {
@@ -87,18 +87,18 @@ pub(super) fn execute(context: &mut Context, request: &Meta<'_>, out: &mut Out) 
     let Some(counted) = count(context, &delta) else { return After::Wait };
     let missed = matches!(counted, Err(Refusal::NotFound | Refusal::Exists));
     if flags.opaque_too_long && (missed || counted.is_ok()) {
-        // memcached has done the arithmetic by then, too.
+        // memcached, too, does the arithmetic before it refuses the opaque.
         return refuse(out, Refusal::OpaqueTooLong);
     }
-    let asked = Asked::new(request, &flags, key);
+    let fields = RequestFields::new(request, &flags, key);
     match counted {
-        Err(refusal) => asked.say(Outcome::Refused(refusal), None, &mut out.buf),
-        Ok(Now { value, cas, exptime, vivified }) => {
+        Err(refusal) => fields.say(Outcome::Refused(refusal), None, &mut out.buf),
+        Ok(NumberResult { value, cas, exptime, vivified }) => {
             let realtime = |exptime| context.clock.realtime(exptime);
             let touched = flags.exptime.map(realtime);
             let vivified = flags.vivify.filter(|_| vivified).map(realtime);
             let number = Number { value, cas, exptime, touched, vivified };
-            asked.number(&number, flags.value, context.clock.now, &mut out.buf);
+            fields.number(&number, flags.value, context.clock.now, &mut out.buf);
         }
     }
     After::Continue
@@ -111,7 +111,7 @@ fn delta_of<'k>(
     flags: &Flags,
     (key, incr): (&'k [u8], bool),
 ) -> store::Delta<'k> {
-    // A number that is made gets the exptime that comes last in the request.
+    // A number that is created gets the last exptime in the request.
     let (mut exptime, mut last) = (None, 0);
     for change in flags.changes(request) {
         match change {

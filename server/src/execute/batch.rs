@@ -2,11 +2,11 @@
 //!
 //! Where: between the bytes that a loop has received, by connections or in datagrams, and the
 //! replies.
-//! Invariant: each input is executed from the byte on at which it stopped last, each request once;
-//! an input ends before the next one begins. Reading ahead changes only when memory is fetched: all
-//! requests of a window are read and the index lines of their keys prefetched; then their items;
-//! then the requests are executed one by one. So a window waits for memory about twice, not twice
-//! for each key. Requests of one input and of several are treated alike.
+//! Invariant: each input is executed from the byte at which it stopped last, each request once; an
+//! input ends before the next one begins. Reading ahead changes only when memory is fetched. First
+//! all requests of a window are read, and the index lines of their keys prefetched; then their
+//! items are prefetched; then the requests are executed one by one. So a window waits for memory
+//! about twice, not twice for each key. It makes no difference how many inputs a window has.
 
 use arrayvec::ArrayVec;
 use protocol::{Request, Session, Step};
@@ -17,18 +17,18 @@ use super::{After, Context, execute_hashed};
 use crate::limits::REQUESTS_AHEAD;
 use crate::turn::TurnState;
 
-/// Bytes that have come by one connection or in one datagram.
+/// Bytes received by one connection or in one datagram.
 #[derive(Debug)]
 pub struct Input<'i> {
-    /// The input's number, by which the other functions name it.
+    /// The input's number, by which `Inputs::begin` and `Inputs::end` name it.
     pub number: usize,
     /// All bytes of the input.
     pub bytes: &'i [u8],
-    /// Number of bytes that are executed.
+    /// Number of bytes whose requests have been executed.
     pub at: usize,
-    /// The parser behind these bytes.
+    /// The parser's state behind these bytes.
     pub session: Session,
-    /// The first request, if it has been read: the byte behind it, and the parser there.
+    /// The first request, if it has been read, the byte behind it, and the parser's state there.
     pub first: Option<(Request<'i>, usize, Session)>,
 }
 
@@ -40,24 +40,24 @@ pub trait Inputs<'i> {
     /// Begins the execution of an input. Returns its budget.
     fn begin(&mut self, number: usize, turn: &mut TurnState) -> Budget;
 
-    /// Ends an input. The replies are to be sent now, or marked.
+    /// Ends an input. The implementation sends the input's replies now, or marks where they end.
     fn end(&mut self, number: usize, end: End<'_>, turn: &mut TurnState);
 }
 
 /// The end of an input's execution.
 #[derive(Debug)]
 pub struct End<'e> {
-    /// The reason.
+    /// The reason why execution stopped.
     pub stopped: Stopped,
-    /// Number of bytes that are executed.
+    /// Number of bytes whose requests have been executed.
     pub at: usize,
-    /// The parser behind these bytes.
+    /// The parser's state behind these bytes.
     pub session: &'e Session,
     /// The rest of the input's budget.
     pub budget: &'e mut Budget,
 }
 
-/// A request that has been read and is not executed.
+/// A request that has been read and not executed yet.
 struct Ahead<'i> {
     request: Request<'i>,
     hash: Option<Prefetched>,
@@ -67,16 +67,17 @@ struct Ahead<'i> {
 struct Part<'i> {
     number: usize,
     bytes: &'i [u8],
-    /// The byte at which they begin, and the parser there.
+    /// The byte at which these requests begin, and the parser's state there.
     from: usize,
     before: Session,
-    /// Some of the input's requests were in the window before.
+    /// True if earlier requests of the input were in the previous window.
     goes_on: bool,
     /// The position in the window behind the input's last request.
     behind: usize,
-    /// The reason why the input ends behind them, and the byte; `None` if the window was full.
+    /// The reason why the input ends behind these requests, and the byte at which it ends. `None`
+    /// if the window was full before the input ended.
     ends: Option<(Stopped, usize)>,
-    /// The parser behind them.
+    /// The parser's state behind these requests.
     session: Session,
 }
 
@@ -101,8 +102,8 @@ pub fn run<'i, I: Inputs<'i>>(turn: &mut TurnState, inputs: &mut I) {
 }
 
 impl<'i> Window<'i> {
-    /// Reads requests until the window is full or no input is left; first the rest of the input
-    /// that was `reading` when the last window was full.
+    /// Reads requests until the window is full or no input is left. Begins with the rest of
+    /// `reading`, the input that was being read when the last window was full.
     #[inline(always)]
     fn read<I: Inputs<'i>>(
         &mut self,
@@ -136,7 +137,7 @@ impl<'i> Window<'i> {
     }
 
     /// Reads requests of one input until the window is full. Returns the reason if the input ends
-    /// before; `None` if the window is full.
+    /// first, or `None` if the window is full.
     #[inline(always)]
     fn read_input(
         &mut self,
@@ -174,8 +175,8 @@ impl<'i> Window<'i> {
         self.ahead.push(Ahead { request, hash });
     }
 
-    /// Executes the requests of the window. `budget` is that of the first input, if the last window
-    /// began it; afterwards it is that of the last input.
+    /// Executes the requests of the window. If the previous window began the first input, `budget`
+    /// is that input's; afterwards `budget` is the last input's.
     #[inline(always)]
     fn execute<I: Inputs<'i>>(
         &mut self,
@@ -206,8 +207,8 @@ impl<'i> Window<'i> {
     }
 }
 
-/// Executes the requests of one part. Returns the reason if the input stops at one of them, and the
-/// number of requests before it; `None` if the input goes on.
+/// Executes the requests of one part. If the input stops at one of them, returns the reason and the
+/// number of requests executed before it; `None` if all are executed.
 #[inline(always)]
 fn execute_part(
     ahead: &[Ahead<'_>],
@@ -232,7 +233,8 @@ fn execute_part(
 }
 
 impl Part<'_> {
-    /// Sets the parser back, behind the first `executed` requests. Returns the byte there.
+    /// Sets the parser back to its state behind the first `executed` requests. Returns the number
+    /// of the byte there.
     #[cold]
     fn go_back(&mut self, executed: usize) -> usize {
         let mut at = self.from;
@@ -246,7 +248,7 @@ impl Part<'_> {
     }
 }
 
-/// Reads the next request from byte `at` on, if there is a whole one; else returns the reason.
+/// Reads the next request from byte `at` on. Returns the reason if there is no whole request.
 #[inline(always)]
 pub(super) fn read_one<'i>(
     bytes: &'i [u8],
@@ -264,7 +266,8 @@ pub(super) fn read_one<'i>(
     }
 }
 
-/// Like `read_one`, but for any request. Returns `None` if bytes were skipped: call again.
+/// Reads the next request of any kind. Returns `None` if it only skipped bytes: the caller calls
+/// again.
 #[inline(always)]
 fn read_other<'i>(
     bytes: &'i [u8],
@@ -294,7 +297,8 @@ fn key<'i>(request: &Request<'i>) -> Option<&'i [u8]> {
         Request::Delete(delete) => Some(delete.key),
         Request::Touch { key, .. } => Some(key),
         Request::Delta(delta) => Some(delta.key),
-        // A base64 key is looked up decoded: then the prefetch is wasted, and harmless.
+        // A base64 key is decoded before it is looked up: prefetching its text is useless, but
+        // harmless.
         Request::Meta(meta) => Some(meta.key),
         _ => None,
     }

@@ -1,9 +1,9 @@
 //! The limits of one turn's execution, and the reasons why it stops.
 //!
-//! Where: asked before each request.
+//! Where: checked before each request.
 //! Invariant: a connection's turn ends after `-R` requests, or when its replies are enough for one
 //! write. A message ends after `MESSAGE_REQUESTS_MAX` requests, or when its answer is longer than
-//! allowed. Either ends after `KEYS_TURN_MAX` keys.
+//! allowed. A turn or a message also ends after `KEYS_TURN_MAX` keys.
 
 use memory::plant::{Fault, is};
 use protocol::Request;
@@ -36,7 +36,7 @@ pub enum Stopped {
     Enough,
     /// The connection ends here.
     Close,
-    /// A storage command lacks a part of its value: the session returns it once more.
+    /// A storage command lacks a part of its value. Nothing of it is consumed.
     Body,
     /// The next request must wait for room in the store, and is executed again a little later.
     Wait,
@@ -57,7 +57,7 @@ impl Budget {
         }
     }
 
-    /// The budget of a message: `reply_bytes_max` bytes each of text and of pinned values.
+    /// The budget of a message: `reply_bytes_max` bytes of text, and as many of pinned values.
     pub(crate) fn of_message(from: Mark, pinned_bytes: usize, reply_bytes_max: usize) -> Budget {
         Budget {
             requests: MESSAGE_REQUESTS_MAX,
@@ -73,7 +73,8 @@ impl Budget {
         Budget { text_end: 0, ..Budget::new(u32::MAX, 0) }
     }
 
-    /// Spends one request. A retrieval line's keys are one request to `-R`, a `stats` is several.
+    /// Spends one request. For `-R`, all keys of a retrieval line are one request, and a `stats` is
+    /// `STATS_REQUESTS` requests.
     #[inline(always)]
     pub(super) fn spend(&mut self, request: &Request<'_>) {
         match request {
@@ -123,7 +124,7 @@ impl Budget {
         self.requests == 0
     }
 
-    /// True if nothing more may be executed, given the turn's replies.
+    /// True if no further request may be executed, given the turn's replies.
     #[inline(always)]
     pub(crate) fn is_spent(&self, out: &Out) -> bool {
         let pins = out.pins.len();

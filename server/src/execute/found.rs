@@ -1,20 +1,20 @@
-//! A found item, as the protocols show it.
+//! The properties of a found item for the protocols' answers.
 //!
 //! Where: between a lookup and the answer to it.
-//! Invariant: without the item's lock, only properties that cannot be changing meanwhile are
-//! returned.
+//! Invariant: without the item's lock, only properties that no other column can change during the
+//! lookup are returned.
 //! Source: memcached 1.6.45 `process_mget_cmd`.
 
 use protocol::meta::Flags;
-use protocol::show::Found;
+use protocol::show::FoundItem;
 use store::{Head, Hit, MetaHit};
 
 use crate::clock::Clock;
 
 /// A hit while its lookup is under way, without a lock.
-pub(super) struct Unlocked<'a, 's>(pub(super) &'a Head<'s>);
+pub(super) struct UnlockedItem<'a, 's>(pub(super) &'a Head<'s>);
 
-impl Found for Unlocked<'_, '_> {
+impl FoundItem for UnlockedItem<'_, '_> {
     #[inline(always)]
     fn client_flags(&self) -> u32 {
         self.0.client_flags()
@@ -53,15 +53,15 @@ impl Found for Unlocked<'_, '_> {
     }
     #[inline(always)]
     fn won(&self) -> Option<bool> {
-        // The first client that looks at a stale item wins, and to win takes the lock.
+        // The first client that looks at a stale item wins, and winning needs the lock.
         (!self.0.stale() || self.0.token_sent()).then_some(false)
     }
 }
 
 /// The item of `gat`, whose exptime has been set under its lock.
-pub(super) struct Touched<'a, 's>(pub(super) &'a Hit<'s>);
+pub(super) struct TouchedItem<'a, 's>(pub(super) &'a Hit<'s>);
 
-impl Found for Touched<'_, '_> {
+impl FoundItem for TouchedItem<'_, '_> {
     fn client_flags(&self) -> u32 {
         self.0.client_flags
     }
@@ -74,13 +74,13 @@ impl Found for Touched<'_, '_> {
 }
 
 /// The item of a meta command, looked up under its lock, and the flags that may have changed it.
-pub(super) struct Locked<'a> {
+pub(super) struct LockedItem<'a> {
     pub(super) hit: &'a MetaHit<'a>,
     pub(super) flags: &'a Flags,
     pub(super) clock: &'a Clock,
 }
 
-impl Found for Locked<'_> {
+impl FoundItem for LockedItem<'_> {
     fn client_flags(&self) -> u32 {
         self.hit.hit.client_flags
     }

@@ -6,10 +6,10 @@
 //! Source: memcached 1.6.45 `process_get_command`, `process_bin_get_or_touch`.
 
 use protocol::show::{Show, Surround};
-use protocol::{Get, Short, shown_by};
+use protocol::{Get, ShortText, shown_by};
 use store::{Appended, Around, Head, Looked, Prefetched, Value, Wants, Word};
 
-use super::found::{Touched, Unlocked};
+use super::found::{TouchedItem, UnlockedItem};
 use super::{After, Context, note};
 use crate::out::Out;
 use crate::sampled::Kind;
@@ -29,8 +29,8 @@ pub(super) fn get(
     After::Continue
 }
 
-/// Looks the key up without a lock, and answers it. Returns false if the answer needs the item's
-/// lock: then nothing is appended or counted.
+/// Looks the key up without a lock, and appends the answer. If the answer needs the item's lock,
+/// appends and counts nothing, and returns false.
 #[inline(never)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,
@@ -38,13 +38,13 @@ pub(super) fn look_up<S: Show>(
     show: S,
     out: &mut Out,
 ) -> bool {
-    if context.noted.watched.meet(note::LOOKUPS) {
+    if context.noted.watched.intersects(note::LOOKUPS) {
         return note::look_up(context, hash, show, out);
     }
     let hash = hash.unwrap_or_else(|| context.store.hashed(show.key()));
-    let around = |head: &Head<'_>| show.around(&Unlocked(head)).map(around_of);
+    let around = |head: &Head<'_>| show.surround(&UnlockedItem(head)).map(around_of);
     let looked = context.store.get_around(show.key(), hash, &mut out.buf, around, |buf, head| {
-        match show.head(&Unlocked(head), buf) {
+        match show.head(&UnlockedItem(head), buf) {
             Some(true) => Wants::Value,
             Some(false) => Wants::NoValue,
             None => Wants::CallOff,
@@ -57,7 +57,7 @@ pub(super) fn look_up<S: Show>(
     end(&context.counters, looked, show, out)
 }
 
-/// Appends what follows a value's head, or a miss.
+/// Appends the rest of a hit behind its head, or a miss, and counts it.
 fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out) -> bool {
     match looked {
         Looked::Left => return false,
@@ -82,7 +82,7 @@ fn end<S: Show>(counters: &Counters, looked: Looked<'_>, show: S, out: &mut Out)
 /// other, so each has its type; the copy compiles to nothing.
 #[inline(always)]
 fn around_of(surround: Surround) -> Around {
-    let word = |short: Short| Word::new(short.text(), short.bytes());
+    let word = |short: ShortText| Word::new(short.text(), short.bytes());
     let Surround { before, key, between, behind } = surround;
     Around { before: before.map(word), key, between: between.map(word), behind: word(behind) }
 }
@@ -99,7 +99,7 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
     let hits = found.is_some();
     if let Some(hit) = found {
         counters.touch_hits.add(1);
-        if show.head(&Touched(&hit), &mut out.buf) == Some(true) {
+        if show.head(&TouchedItem(&hit), &mut out.buf) == Some(true) {
             append_value(out, hit.value);
         }
         show.end(&mut out.buf);
@@ -107,13 +107,13 @@ fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mu
         counters.touch_misses.add(1);
         show.miss(&mut out.buf);
     }
-    note::sample(context, (Kind::Touch, Some(show.key())), note::took(begun));
+    note::sample(context, (Kind::Touch, Some(show.key())), note::elapsed_ns(begun));
     note::fetched(context, show.key());
-    note::asked_get(context, show.key(), u64::from(hits));
+    note::count_get_for_prefix(context, show.key(), u64::from(hits));
     After::Continue
 }
 
-/// Appends a value; the part of it that is in frames by reference.
+/// Appends a value. The part that is in frames is appended by reference.
 pub(super) fn append_value(out: &mut Out, value: Value<'_>) {
     let tail = match value {
         Value::Log(bytes) => bytes,

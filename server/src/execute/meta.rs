@@ -1,17 +1,17 @@
 //! `mg`, `md` and `me`; `ms` is in `put`, `ma` in `arithmetic`.
 //!
 //! Where: called by `execute` and, for an `mg` that is all of a connection's input, by `turn`.
-//! Invariant: an `mg` that only looks takes the item's lock only if its answer is certain only
-//! under the lock.
+//! Invariant: an `mg` that changes nothing takes the item's lock only if its answer needs
+//! properties that are certain only under the lock.
 //! Source: memcached 1.6.45 `process_mget_cmd`, `process_mdelete_cmd`, `process_meta_command`.
 
-use protocol::meta::write::{self, Asked, GetValue};
-use protocol::meta::{Change, Flags, Looks};
+use protocol::meta::write::{self, GetValue, RequestFields};
+use protocol::meta::{Change, Flags, LookupFlags};
 use protocol::show::Show;
 use protocol::{Meta, Outcome, Refusal};
 use store::{Deleted, MetaDelete, MetaGet, MetaStep, Prefetched};
 
-use super::found::Locked;
+use super::found::LockedItem;
 use super::get::{append_value, look_up};
 use super::{After, Context, note, refuse};
 use crate::clock::Clock;
@@ -39,11 +39,12 @@ fn get_by_looks(
     hash: Option<Prefetched>,
     out: &mut Out,
 ) -> After {
-    let Some(Looks { value, quiet }) = Looks::of(request) else {
+    let Some(LookupFlags { value, quiet }) = LookupFlags::parse(request) else {
         return get_by_flags(context, request, out);
     };
-    let asked = Asked { flags: request.flags, key: request.key, key_binary: false, quiet };
-    match look_up(context, hash, write::Get { asked, value, now: context.clock.now }, out) {
+    let fields = RequestFields { flags: request.flags, key: request.key, key_binary: false, quiet };
+    match look_up(context, hash, write::Get { request: fields, value, now: context.clock.now }, out)
+    {
         true => After::Continue,
         false => get_by_flags(context, request, out),
     }
@@ -72,7 +73,7 @@ fn get_by_flags(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Aft
     let begun = note::begin(context.noted.watched);
     let after = get_locked(context, request, out);
     if after != After::Wait {
-        note::sample(context, (Kind::MetaGet, Some(request.key)), note::took(begun));
+        note::sample(context, (Kind::MetaGet, Some(request.key)), note::elapsed_ns(begun));
     }
     after
 }
@@ -89,11 +90,11 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
         *step = step_of(change, &context.clock);
         count += 1;
     }
-    // At an opaque that is too long memcached gives up, after doing what the flags before it ask.
+    // memcached carries out the flags before an opaque that is too long, then fails.
     let failed = flags.opaque_too_long;
     let wanted = MetaGet {
         key,
-        // memcached does not record it for an item made on a miss.
+        // memcached does not record this for an item that a miss creates.
         key_binary: false,
         cas_in: flags.cas_in,
         bump: !(flags.no_bump || failed && flags.locked),
@@ -105,7 +106,7 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
         Err(_) if may_wait => return After::Wait,
         found => found.unwrap_or(None),
     };
-    let asked = Asked::new(request, &flags, key);
+    let fields = RequestFields::new(request, &flags, key);
     match found {
         Some(_) if failed => return refuse(out, Refusal::OpaqueTooLong),
         Some(found) => {
@@ -116,8 +117,8 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
             }
             // With `C` and the item's own unique, the client has this value already.
             let value = flags.value && flags.cas != Some(found.hit.cas);
-            let show = write::Get { asked, value, now };
-            let locked = Locked { hit: &found, flags: &flags, clock: &context.clock };
+            let show = write::Get { request: fields, value, now };
+            let locked = LockedItem { hit: &found, flags: &flags, clock: &context.clock };
             if show.head(&locked, &mut out.buf) == Some(true) {
                 append_value(out, found.hit.value);
             }
@@ -128,14 +129,14 @@ fn get_locked(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> After
             if failed {
                 return refuse(out, Refusal::OpaqueTooLong);
             }
-            write::Get { asked, value: false, now }.miss(&mut out.buf);
+            write::Get { request: fields, value: false, now }.miss(&mut out.buf);
         }
     }
     note::fetched(context, key);
     After::Continue
 }
 
-/// Converts a change that a flag asks for to the store's clock.
+/// Converts a change that a flag requests to the store's clock.
 fn step_of(change: Change, clock: &Clock) -> MetaStep {
     match change {
         Change::Touch(exptime) => MetaStep::Touch(clock.realtime(exptime)),
@@ -187,7 +188,7 @@ pub(super) fn delete(context: &mut Context, request: &Meta<'_>, out: &mut Out) -
         Err(refused) if context.waits(refused) => return After::Wait,
         Err(_) => Outcome::Refused(Refusal::NoMemoryDelta),
     };
-    Asked::new(request, &flags, key).say(outcome, None, &mut out.buf);
+    RequestFields::new(request, &flags, key).say(outcome, None, &mut out.buf);
     After::Continue
 }
 
@@ -202,7 +203,7 @@ pub(super) fn debug(context: &mut Context, request: &Meta<'_>, out: &mut Out) ->
     context.counters.meta_cmds.add(1);
     let found = context.store.meta_get(&wanted).unwrap_or(None);
     let (flags, clock) = (&Flags::default(), &context.clock);
-    let locked = found.as_ref().map(|hit| Locked { hit, flags, clock });
+    let locked = found.as_ref().map(|hit| LockedItem { hit, flags, clock });
     let item_bytes = found.as_ref().map_or(0, |hit| hit.item_bytes);
     write::debug(key, locked.as_ref(), item_bytes, clock.now, &mut out.buf);
     After::Continue

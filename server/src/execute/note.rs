@@ -1,8 +1,8 @@
 //! Notes requests for watchers, for counts by prefixes, and for samples.
 //!
-//! Where: beside the executor's work, if any of these is on; otherwise it costs a comparison each.
-//! Invariant: nothing is noted of a request that must wait. Noting changes no item, and counts as
-//! no use of one.
+//! Where: called by the executor for each request. A purpose that is off costs one comparison.
+//! Invariant: a request that must wait leaves no note. Noting changes no item, and does not count
+//! as a use of an item.
 //! Source: memcached 1.6.45's calls of `LOGGER_LOG`.
 
 use std::mem;
@@ -12,7 +12,7 @@ use net::monotonic_ns;
 use protocol::meta::Flags;
 use protocol::show::Show;
 use protocol::text::event::Item;
-use protocol::text::list::Asked;
+use protocol::text::list::PrefixCounts;
 use protocol::text::operator::Streams;
 use protocol::{KEY_BYTES_MAX, MetaVerb, Request};
 use store::{MetaGet, MetaHit, Prefetched, Put, Refused, Stored, Verb};
@@ -28,18 +28,18 @@ pub(super) const LOOKUPS: Streams = Streams(Streams::FETCHERS.0 | DETAIL.0 | SAM
 /// The streams and bits for which each other request is noted.
 pub(super) const OTHERS: Streams = Streams(Streams::FETCHERS.0 | SAMPLED.0);
 
-/// Returns the length of the key's value; `None` if there is no such key.
+/// Returns the length of the key's value, or `None` if the key does not exist.
 pub(crate) fn value_bytes(context: &mut Context, key: &[u8]) -> Option<u32> {
-    seen(context, key).map(|found| found.hit.value_bytes)
+    peek(context, key).map(|found| found.hit.value_bytes)
 }
 
-/// Returns when the key's item expires; 0: it does not, or there is none.
+/// Returns when the key's item expires, or 0 if it never does or does not exist.
 fn exptime(context: &mut Context, key: &[u8]) -> u32 {
-    seen(context, key).map_or(0, |found| found.exptime)
+    peek(context, key).map_or(0, |found| found.exptime)
 }
 
-/// Looks at the key's item, if there is one, without counting a use.
-fn seen<'s>(context: &'s mut Context, key: &[u8]) -> Option<MetaHit<'s>> {
+/// Looks the key's item up without counting a use of it.
+fn peek<'s>(context: &'s mut Context, key: &[u8]) -> Option<MetaHit<'s>> {
     let get = MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
     context.store.meta_get(&get).ok()?
 }
@@ -62,16 +62,16 @@ pub(super) fn look_up<S: Show>(
     let (watched, hits) = (mem::take(&mut context.noted.watched), context.counters.get_hits.get());
     let begun = begin(watched);
     let is_answered = get::look_up(context, hash, show, out);
-    let took = took(begun);
+    let took_ns = elapsed_ns(begun);
     context.noted.watched = watched;
     if is_answered {
         out.settle(&context.store);
         let kind = if S::COUNTS_FOR_PREFIX { Kind::Get } else { Kind::MetaGet };
-        sample(context, (kind, Some(&key)), took);
+        sample(context, (kind, Some(&key)), took_ns);
         fetched(context, &key);
         if S::COUNTS_FOR_PREFIX {
             let found = context.counters.get_hits.get() - hits;
-            asked_get(context, &key, found);
+            count_get_for_prefix(context, &key, found);
         }
     }
     is_answered
@@ -79,37 +79,42 @@ pub(super) fn look_up<S: Show>(
 
 /// Counts a request for the prefix of `key`, if prefixes are counted.
 #[inline]
-pub(super) fn asked(context: &Context, key: &[u8], change: impl FnOnce(&mut Asked)) {
-    if context.noted.watched.meet(DETAIL) {
+pub(super) fn count_for_prefix(
+    context: &Context,
+    key: &[u8],
+    change: impl FnOnce(&mut PrefixCounts),
+) {
+    if context.noted.watched.intersects(DETAIL) {
         context.shared.prefixes.count(key, |counts| change(&mut counts.asked));
     }
 }
 
 /// Counts a lookup of `key` with `hits` hits for its prefix, if prefixes are counted.
 #[inline]
-pub(super) fn asked_get(context: &Context, key: &[u8], hits: u64) {
-    asked(context, key, |asked| {
-        asked.gets += 1;
-        asked.hits += hits;
+pub(super) fn count_get_for_prefix(context: &Context, key: &[u8], hits: u64) {
+    count_for_prefix(context, key, |counts| {
+        counts.gets += 1;
+        counts.hits += hits;
     });
 }
 
-/// Returns when a sampled request begins, in nanoseconds; `None` if it is not sampled.
+/// Returns the time at which a sampled request begins, in nanoseconds, or `None` if the request is
+/// not sampled.
 #[inline]
 pub(super) fn begin(watched: Streams) -> Option<u64> {
-    watched.meet(SAMPLED).then(monotonic_ns)
+    watched.intersects(SAMPLED).then(monotonic_ns)
 }
 
 /// Returns how long a sampled request took, in nanoseconds.
 #[inline]
-pub(super) fn took(begun: Option<u64>) -> Option<u64> {
+pub(super) fn elapsed_ns(begun: Option<u64>) -> Option<u64> {
     begun.map(|begun| monotonic_ns().saturating_sub(begun))
 }
 
 /// Records the kind, key and time of a request, if it is sampled.
 #[inline]
-pub(super) fn sample(context: &mut Context, of: (Kind, Option<&[u8]>), took: Option<u64>) {
-    if let Some(ns) = took {
+pub(super) fn sample(context: &mut Context, of: (Kind, Option<&[u8]>), took_ns: Option<u64>) {
+    if let Some(ns) = took_ns {
         take_sample(context, of, ns);
     }
 }
@@ -134,8 +139,8 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
     });
 }
 
-/// Like `execute_hashed`, but for a request other than a retrieval that is sampled, or whose lookup
-/// is watched.
+/// Like `execute_hashed`, but for a request, no retrieval, that is sampled or whose lookup is
+/// watched.
 #[cold]
 #[inline(never)]
 pub(super) fn execute(
@@ -154,13 +159,13 @@ pub(super) fn execute(
     context.noted.watched = watched.without(OTHERS);
     let begun = begin(watched);
     let after = super::execute_hashed(context, request, hash, out);
-    let took = took(begun);
-    // The request may have changed other bits, which are kept.
+    let took_ns = elapsed_ns(begun);
+    // Restores only the bits of `OTHERS`: the request may have changed the other bits.
     let others = Streams(watched.0 & OTHERS.0);
     context.noted.watched = context.noted.watched.without(OTHERS).with(others);
     match after {
         After::Wait => context.noted.take_back(mark),
-        _ => sample(context, Kind::of(request), took),
+        _ => sample(context, Kind::of(request), took_ns),
     }
     after
 }
@@ -169,7 +174,7 @@ pub(super) fn execute(
 /// whose value is not whole looks nothing up. Returns the position before the note.
 pub(super) fn looks_up(context: &mut Context, request: &Request<'_>, is_whole: bool) -> Mark {
     let (mark, mut place) = (context.noted.mark(), None);
-    if is_whole && context.noted.watched.meet(Streams::FETCHERS) {
+    if is_whole && context.noted.watched.intersects(Streams::FETCHERS) {
         let key = match request {
             Request::Meta(meta) => Flags::parse(meta).ok().map(|flags| flags.key(meta, &mut place)),
             _ => Kind::of(request).1,
@@ -191,7 +196,7 @@ pub(super) fn large(context: &Context, request: &Request<'_>, bytes: u32) {
 /// Notes that the item of `key` was looked up, if lookups are watched.
 #[inline]
 pub(super) fn fetched(context: &mut Context, key: &[u8]) {
-    if context.noted.watched.meet(Streams::FETCHERS) {
+    if context.noted.watched.intersects(Streams::FETCHERS) {
         looked_up(context, key);
     }
 }
@@ -203,8 +208,8 @@ fn looked_up(context: &mut Context, key: &[u8]) {
     item(context, Streams::FETCHERS, key, bytes.unwrap_or(0), what);
 }
 
-/// Notes the result of storing a value of `bytes` bytes, or its refusal before it came, if that is
-/// watched. With `counts`, counts it for the key's prefix.
+/// Notes, if watched, the result of storing a value of `bytes` bytes, or the refusal of a value
+/// before it arrived. With `counts`, also counts a set for the key's prefix.
 #[inline]
 pub(super) fn stored(
     context: &mut Context,
@@ -212,7 +217,7 @@ pub(super) fn stored(
     stored: Result<Stored, Refused>,
     counts: bool,
 ) {
-    if context.noted.watched.meet(Streams::MUTATIONS.with(DETAIL)) {
+    if context.noted.watched.intersects(Streams::MUTATIONS.with(DETAIL)) {
         note_stored(context, (put, bytes), stored, counts);
     }
 }
@@ -235,9 +240,9 @@ fn note_stored(
         Err(Refused::NoMemory | Refused::Later) => "no_memory",
     };
     if counts {
-        asked(context, put.key, |asked| asked.sets += 1);
+        count_for_prefix(context, put.key, |counts| counts.sets += 1);
     }
-    if !context.noted.watched.meet(Streams::MUTATIONS) {
+    if !context.noted.watched.intersects(Streams::MUTATIONS) {
         return;
     }
     let command = match put.verb {
@@ -264,10 +269,11 @@ fn note_stored(
     item(context, Streams::MUTATIONS, put.key, bytes, what);
 }
 
-/// Returns the length of a value that may be deleted now, if deletions are watched; else 0.
+/// Returns the length of the key's value, for the note of its deletion; 0 if deletions are not
+/// watched.
 #[inline]
 pub(super) fn bytes_to_delete(context: &mut Context, key: &[u8]) -> u32 {
-    match context.noted.watched.meet(Streams::DELETIONS) {
+    match context.noted.watched.intersects(Streams::DELETIONS) {
         true => value_bytes(context, key).unwrap_or(0),
         false => 0,
     }
@@ -276,7 +282,7 @@ pub(super) fn bytes_to_delete(context: &mut Context, key: &[u8]) -> u32 {
 /// Notes that the item of `key` was deleted, if deletions are watched.
 #[inline]
 pub(super) fn deleted(context: &mut Context, key: &[u8], bytes: u32, command: &str) {
-    if context.noted.watched.meet(Streams::DELETIONS) {
+    if context.noted.watched.intersects(Streams::DELETIONS) {
         item(context, Streams::DELETIONS, key, bytes, Item::Deleted { command });
     }
 }
@@ -287,7 +293,8 @@ pub(super) fn evictions(context: &mut Context) {
     let now = context.clock.now;
     let (evicted, lost) = context.store.take_evictions();
     let watched = context.noted.watched;
-    let (is_told, is_counted) = (watched.meet(Streams::EVICTIONS), watched.meet(DETAIL));
+    let (is_told, is_counted) =
+        (watched.intersects(Streams::EVICTIONS), watched.intersects(DETAIL));
     if is_told {
         context.counters.log_worker_dropped.add(lost);
     }

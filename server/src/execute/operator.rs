@@ -1,11 +1,11 @@
 //! Operators' commands that act on a running server.
 //!
 //! Where: called by `execute`.
-//! Invariant: an item stored in a later second than the flushed one stays. A new limit of memory is
-//! only set here; the store comes down to it slice by slice. A long command becomes an errand of
-//! the connection. Commands in datagrams are obeyed only with `-o udp_admin`, because anybody can
-//! forge a sender. A command for machinery that does not exist here is answered as memcached
-//! answers it.
+//! Invariant: `flush_all` spares items that are stored in a later second than the flushed one. A
+//! new memory limit is only set here; the store frees memory down to it slice by slice. A long
+//! command becomes an errand of the connection. Commands in datagrams are obeyed only with
+//! `-o udp_admin`, because anybody can forge a sender. A command for machinery that does not exist
+//! here is answered as memcached answers it.
 //! Source: memcached 1.6.45 `process_flush_all_command`, `item_flush_expired`, `item_is_flushed`,
 //! `process_memlimit_command`, `process_lru_crawler_command`, `process_slabs_command`,
 //! `process_shutdown_command`.
@@ -30,7 +30,7 @@ const MEMLIMIT_MAX: u32 = 1_000_000_000;
 /// Number of slab classes in memcached.
 const CLASSES: i32 = operator::SLAB_CLASSES as i32;
 
-/// Executes `flush_all`, now or at a time; `exptime` is `None` if it was no number.
+/// Executes `flush_all`, now or at a given time. `exptime` is `None` if it was no number.
 pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome {
     if let Some(refusal) = context.refuses_operators() {
         return Outcome::Refused(refusal);
@@ -41,7 +41,8 @@ pub(super) fn flush_all(context: &mut Context, exptime: Option<i64>) -> Outcome 
     }
     let Some(exptime) = exptime else { return Outcome::Refused(Refusal::BadExptime) };
     let oldest_live = match exptime {
-        // A time before the start becomes 0: nothing is flushed, a planned flush is called off.
+        // A time before the server's start becomes 0: nothing is flushed, and a planned flush is
+        // cancelled.
         1.. => Some(context.clock.realtime(exptime) - u32::from(!is(Fault::FlushTakesItsSecond))),
         _ => None,
     };
@@ -74,7 +75,7 @@ pub(super) fn obey(
         Ok(Control::Dump(listing, classes)) => match dump(context, listing, classes) {
             Ok(errand) => {
                 context.errand = Some(Box::new(errand));
-                form.say(Outcome::Done, &mut out.buf);
+                form.write_outcome(Outcome::Done, &mut out.buf);
                 return After::Errand;
             }
             Err(refusal) => Outcome::Refused(refusal),
@@ -90,13 +91,13 @@ pub(super) fn obey(
         Ok(Control::Watch(streams)) => match watch(context, streams) {
             Ok(seat) => {
                 context.errand = Some(Box::new(Errand::Watch(seat)));
-                form.say(Outcome::Done, &mut out.buf);
+                form.write_outcome(Outcome::Done, &mut out.buf);
                 return After::Errand;
             }
             Err(refusal) => Outcome::Refused(refusal),
         },
     };
-    form.say(outcome, &mut out.buf);
+    form.write_outcome(outcome, &mut out.buf);
     After::Continue
 }
 
@@ -112,7 +113,8 @@ fn crawler_is_on(context: &Context) -> bool {
     context.shared.store.expires_unasked()
 }
 
-/// Obeys `lru_crawler crawl`: expired items are removed in the background anyway.
+/// Obeys `lru_crawler crawl`, which has nothing to do: expired items are always removed in the
+/// background.
 fn crawl(context: &Context, classes: Option<Classes>) -> Outcome {
     Outcome::Refused(match classes {
         _ if !crawler_is_on(context) => Refusal::CrawlerOff,
@@ -154,7 +156,7 @@ fn watch(context: &Context, streams: Streams) -> Result<Seat, Refusal> {
     Seat::take(&context.shared, streams).ok_or(Refusal::WatchTooMany)
 }
 
-/// Refuses `slabs reassign`: there are no pages that one class could give to another.
+/// Refuses `slabs reassign`, because no slab class has pages to move.
 fn reassign(context: &Context, classes: Option<(i32, i32)>) -> Refusal {
     if !context.shared.settings.slab_reassign {
         return Refusal::SlabsOff;

@@ -1,41 +1,41 @@
 //! Storage commands: set, add, replace, append, prepend and cas in either protocol, and `ms`.
 //!
 //! Where: called by `execute`, with the value in the receive buffer or received into a draft.
-//! Invariant: a command that memcached refuses before the value has come is refused before the
-//! value is looked at; a refused set leaves no old value behind.
+//! Invariant: a command that memcached refuses before its value has arrived is refused before the
+//! value is looked at. A refused set leaves no old value behind.
 //! Source: memcached 1.6.45 `process_update_cmd_start`, `process_mset_cmd_start`,
 //! `complete_nread_ascii`, `_finalize_mset`, `process_bin_update`, `complete_update_bin`.
 
 use protocol::meta::Flags;
-use protocol::meta::write::Asked;
+use protocol::meta::write::RequestFields;
 use protocol::{Meta, Outcome, Refusal, Store, StoreVerb};
 use store::{Body, Prefetched, Put, Refused, Stored, Verb};
 
 use super::{After, Context, note, refuse};
 use crate::out::Out;
 
-/// A value that has come.
-pub(super) struct Arrived<'a> {
+/// A value that has arrived.
+pub(super) struct ArrivedValue<'a> {
     pub(super) body: Body<'a>,
     pub(super) bytes: usize,
     /// True if `\r\n` followed the value.
     pub(super) terminated: bool,
 }
 
-impl<'a> Arrived<'a> {
+impl<'a> ArrivedValue<'a> {
     /// Makes the description of a value in the receive buffer.
     #[inline]
-    pub(super) fn here(value: &'a [u8], terminated: bool) -> Arrived<'a> {
-        Arrived { body: Body::Bytes(value), bytes: value.len(), terminated }
+    pub(super) fn here(value: &'a [u8], terminated: bool) -> ArrivedValue<'a> {
+        ArrivedValue { body: Body::Bytes(value), bytes: value.len(), terminated }
     }
 
-    /// True if the store had been asked for room before the value came.
+    /// True if the store admitted the value before it arrived.
     fn is_admitted(&self) -> bool {
         matches!(self.body, Body::Draft(_))
     }
 }
 
-/// Asks the store whether it has room for the value of `request`.
+/// Checks that the store has room for the value of `request`.
 pub(super) fn begin(
     context: &mut Context,
     request: &Store<'_>,
@@ -50,7 +50,7 @@ pub(super) fn begin(
     })
 }
 
-/// A set that is refused leaves no old value behind; in binary not even if it is a cas.
+/// Deletes the old value of a refused set; in binary also if the set is a cas.
 #[cold]
 fn forget(context: &mut Context, request: &Store<'_>) {
     if request.verb == StoreVerb::Set {
@@ -71,12 +71,12 @@ pub(super) fn store(
     context: &mut Context,
     request: &Store<'_>,
     hash: Option<Prefetched>,
-    value: Arrived<'_>,
+    value: ArrivedValue<'_>,
     out: &mut Out,
 ) -> After {
     if !value.terminated {
         let refusal = refuse_chunk(context, request, &value);
-        note::asked(context, request.key, |asked| asked.sets += 1);
+        note::count_for_prefix(context, request.key, |counts| counts.sets += 1);
         request.form.refuse(refusal, &mut out.buf);
         return After::Continue;
     }
@@ -87,7 +87,7 @@ pub(super) fn store(
     match stored {
         Ok(stored) => {
             context.counters.set_cmds.add(1);
-            request.form.say(outcome_of(stored), &mut out.buf);
+            request.form.write_outcome(outcome_of(stored), &mut out.buf);
         }
         Err(refused) if context.waits(refused) => return After::Wait,
         Err(refused) => {
@@ -98,9 +98,10 @@ pub(super) fn store(
     After::Continue
 }
 
-/// Refuses a value without a line end. A refusal for lack of room comes before this one.
+/// Refuses a value without a line end. If the store has no room for the value, that refusal takes
+/// precedence.
 #[cold]
-fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &Arrived<'_>) -> Refusal {
+fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &ArrivedValue<'_>) -> Refusal {
     if !value.is_admitted()
         && let Err(refusal) = begin(context, request, value.bytes)
     {
@@ -169,7 +170,7 @@ fn count_refused(context: &Context, refused: Refused) -> Refusal {
     }
 }
 
-/// Asks the store whether it has room for the value of `request`. Refusals of the flags come first.
+/// Checks the flags of `request`, then that the store has room for its value.
 pub(super) fn meta_begin(
     context: &mut Context,
     request: &Meta<'_>,
@@ -212,7 +213,7 @@ pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Refusal
     count_refused(context, Refused::NoMemory)
 }
 
-/// Counts a refusal. The old item goes, in every mode of `ms`.
+/// Counts a refusal, and deletes the old item in every mode of `ms`.
 fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> Refusal {
     context.store.delete(put.key);
     count_refused(context, refused)
@@ -221,7 +222,7 @@ fn meta_refused(context: &mut Context, put: &Put<'_>, refused: Refused) -> Refus
 pub(super) fn meta_store(
     context: &mut Context,
     request: &Meta<'_>,
-    value: Arrived<'_>,
+    value: ArrivedValue<'_>,
     out: &mut Out,
 ) -> After {
     match meta_stored(context, request, value, out) {
@@ -233,7 +234,7 @@ pub(super) fn meta_store(
 fn meta_stored(
     context: &mut Context,
     request: &Meta<'_>,
-    value: Arrived<'_>,
+    value: ArrivedValue<'_>,
     out: &mut Out,
 ) -> Result<After, Refusal> {
     let flags = Flags::parse(request)?;
@@ -259,8 +260,8 @@ fn meta_stored(
         Stored::Stored { value_bytes, .. } => value_bytes,
         _ => u32::try_from(value.bytes).unwrap_or(u32::MAX),
     };
-    let asked = Asked::new(request, &flags, key);
-    asked.say(outcome_of(stored), Some(value_bytes), &mut out.buf);
+    let fields = RequestFields::new(request, &flags, key);
+    fields.say(outcome_of(stored), Some(value_bytes), &mut out.buf);
     Ok(After::Continue)
 }
 
@@ -277,7 +278,7 @@ fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Pu
         client_flags: flags.client_flags,
         exptime: context.clock.realtime(exptime),
         cas: flags.cas.filter(|_| context.shared.settings.cas).unwrap_or(0),
-        // `E0` asks for the store's own unique; only `ms` reads it that way.
+        // `E0` requests the store's own unique; only `ms` interprets it so.
         cas_in: flags.cas_in.filter(|&cas| cas != 0),
         stale: flags.stale && verb == Verb::Cas,
     })

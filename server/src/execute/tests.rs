@@ -1,13 +1,13 @@
 //! Whole commands in, whole replies out, in one process and under the test's own clock.
 //!
-//! Where: the executor with a session before it and a store behind it, no socket.
+//! Where: a session, the executor and a store, without a socket.
 //! Invariant: every reply here was first seen from memcached 1.6.45, except those to commands for
 //! machinery that this server does not have.
 //! Source: replies of memcached 1.6.45.
 
 use std::sync::Arc;
 
-use protocol::{LINE_BYTES_MAX, Session, Speak, Step};
+use protocol::{LINE_BYTES_MAX, ProtocolMode, Session, Step};
 use store::{Config, Store};
 
 use super::batch::{self, End, Input, Inputs};
@@ -45,7 +45,7 @@ impl Server {
         let counters = Arc::clone(&shared.columns[0]);
         let context = Context::new(store.column(), counters, shared, clock);
         let turn = TurnState::new(context, Arc::default());
-        Server { turn, session: Session::new(Speak::Ascii) }
+        Server { turn, session: Session::new(ProtocolMode::Ascii) }
     }
 
     fn ready() -> Server {
@@ -134,7 +134,7 @@ fn flush_all_takes_what_is_older_than_its_time() {
         ("get a\r\n", "END\r\n"),
         ("set a 0 0 1\r\n2\r\n", "STORED\r\n"),
         ("get a\r\n", "VALUE a 0 1\r\n2\r\nEND\r\n"),
-        // A time before the server started calls a planned flush off.
+        // A time before the server's start cancels a planned flush.
         ("flush_all 3\r\n", "OK\r\n"),
         ("flush_all 2592001\r\n", "OK\r\n"),
     ]);
@@ -403,7 +403,7 @@ fn the_limit_of_memory_is_changed_within_bounds() {
         ("cache_memlimit  000032 \r\n", "OK\r\n", 32),
         ("cache_memlimit 64 noreply\r\n", "", 64),
         ("cache_memlimit 1024\r\n", "OK\r\n", 1024),
-        // memcached has no such bound; the reply is the one it gives when it cannot adjust.
+        // memcached has no such bound; this is its reply when it cannot adjust the limit.
         ("cache_memlimit 1025\r\n", out_of_bounds, 1024),
     ] {
         server.says(&[(request, reply)]);
@@ -442,7 +442,7 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     let expected = [b"VALUE big 0 300000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     assert!(server.reply(b"get big\r\n") == expected);
 
-    // A value that runs on is refused, and the old value stays.
+    // A value that is longer than declared is refused, and the old value stays.
     let mut draft = server.turn.context.store.draft(0);
     let mut out = Out::default();
     let header = b"set big 0 0 200000\r\n";
@@ -450,7 +450,7 @@ fn a_large_value_comes_by_draft_and_goes_by_pin() {
     assert_eq!(bytes(&out), b"CLIENT_ERROR bad data chunk\r\n");
     assert!(server.reply(b"get big\r\n") == expected);
 
-    // A value over `-I` is refused before it comes, and the old value goes.
+    // A value over `-I` is refused before it arrives, and the old value is deleted.
     let Step::Body { request, value_bytes, .. } = server.session.next(b"set big 0 0 2000000\r\n")
     else {
         panic!("a storage command without its value");
@@ -528,8 +528,8 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
         (&keys, 9),
         ("mg k v\r\nmg k v\r\nget k", 1),
     ];
-    let session = || Session::new(Speak::Ascii);
-    // Each input alone, before the batch executes the same requests.
+    let session = || Session::new(ProtocolMode::Ascii);
+    // Executes each input by itself, before the batch executes the same requests.
     let mut alone = Vec::new();
     for (number, (text, requests)) in texts.iter().enumerate() {
         let (mut own, mut budget) = (session(), Budget::new(*requests, OUT_BYTES_MAX));
@@ -553,7 +553,7 @@ fn a_batch_executes_each_input_as_if_it_were_alone() {
     let expected = [Hungry, Hungry, Hungry, Hungry, Enough, Close, Body, Hungry, Enough];
     assert_eq!(stopped, expected);
     assert_eq!(alone[4].2, 17 * "get k\r\n".len(), "as many as the budget has");
-    // The parsers are where the inputs stopped: the rest of a value is not taken for a request.
+    // The parsers' states are those where the inputs stopped: the rest of a value is no request.
     let (text, own, _) = &mut several.inputs[8];
     let rest = &text.as_bytes()[alone[8].2..];
     assert!(matches!(own.next(rest), Step::Request(..)), "{rest:?}");

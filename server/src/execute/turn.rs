@@ -12,13 +12,13 @@ use super::budget::{Budget, Stopped};
 use super::{After, execute_hashed, get, meta};
 use crate::turn::TurnState;
 
-/// Executes a plain request that is all of `input`, the most frequent case: there is nothing to
-/// read ahead. Returns false if the request must wait, and `None`, with nothing done, for other
-/// input.
+/// If all of `input` is one plain request, the most frequent case, executes it without reading
+/// ahead. Returns `Some(false)` if the request must wait, and `None` for other input, of which
+/// nothing is executed.
 #[inline(always)]
 pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option<bool> {
     let TurnState { context, out, .. } = turn;
-    let after = match session.only(input)? {
+    let after = match session.single_request(input)? {
         Request::Get(request) => get::get(context, &request, None, out),
         Request::Meta(request) => meta::get_value(context, request.key, None, out),
         other => execute_hashed(context, &other, None, out),
@@ -26,7 +26,8 @@ pub fn run_only(turn: &mut TurnState, session: &Session, input: &[u8]) -> Option
     Some(after != After::Wait)
 }
 
-/// Executes the requests in `bytes` from byte `at` on. Returns why it stopped, and at which byte.
+/// Executes the requests in `bytes` from byte `at` on. Returns why execution stopped, and at which
+/// byte.
 #[inline(never)]
 pub fn run(
     turn: &mut TurnState,
@@ -53,20 +54,21 @@ pub fn run(
     }
     let first = Some((first, behind, session.clone()));
     let input = Input { number: 0, bytes, at, session: before, first };
-    let mut alone = Alone { input: Some(input), session, budget, stopped: (Stopped::Hungry, at) };
-    batch::run(turn, &mut alone);
-    alone.stopped
+    let mut single =
+        SingleInput { input: Some(input), session, budget, stopped: (Stopped::Hungry, at) };
+    batch::run(turn, &mut single);
+    single.stopped
 }
 
 /// A batch of one input.
-struct Alone<'i, 'b> {
+struct SingleInput<'i, 'b> {
     input: Option<Input<'i>>,
     session: &'b mut Session,
     budget: &'b mut Budget,
     stopped: (Stopped, usize),
 }
 
-impl<'i> Inputs<'i> for Alone<'i, '_> {
+impl<'i> Inputs<'i> for SingleInput<'i, '_> {
     #[inline]
     fn next(&mut self) -> Option<Input<'i>> {
         self.input.take()

@@ -13,7 +13,7 @@ use store::policy::Eviction;
 use super::{BadFlag, Choices, Does, Flag, Takes, meant, number};
 use crate::settings::{Migrate, ZeroCopy};
 
-/// The lines of `-h` for `-o eviction`: what it is, and a line about each policy.
+/// The lines of `-h` for `-o eviction`: an explanation, and a line about each policy.
 const EVICTION_HELP: [&str; 1 + Eviction::HELP.len()] = {
     let mut lines =
         ["which items stay when room is made (default: clock2q):"; 1 + Eviction::HELP.len()];
@@ -122,7 +122,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         takes: Takes::Value("<bytes>"),
         help: &[
             "most bytes of one reply over UDP (default: 1048576;",
-            "65536 where anybody may ask, see udp_allow)",
+            "65536 if all networks are answered, see udp_allow)",
         ],
         does: Does::Sets(|choices, value| {
             let wrong = format!(
@@ -153,7 +153,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "udp_port_per_column",
         takes: Takes::Nothing,
-        help: &["each thread has a UDP port of its own: -U and those", "behind it"],
+        help: &["each thread has its own UDP port: -U, -U + 1 and so on"],
         does: Does::Sets(|choices, _| {
             choices.settings.udp_port_per_column = true;
             Ok(())
@@ -299,8 +299,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "lru_crawler",
         takes: Takes::Nothing,
         help: &[
-            "allow lru_crawler to list items, and have items that have",
-            "expired go without being asked for (default: enabled)",
+            "allow lru_crawler to list items, and remove expired items",
+            "in the background (default: enabled)",
         ],
         does: Does::Sets(|choices, _| {
             choices.settings.crawler = true;
@@ -312,8 +312,8 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "no_lru_crawler",
         takes: Takes::Nothing,
         help: &[
-            "until it is enabled, lru_crawler lists no items, and items",
-            "that have expired go when somebody asks for them or for room",
+            "until it is enabled, lru_crawler lists no items, and expired",
+            "items are removed only when they are read or room is needed",
         ],
         does: Does::Sets(|choices, _| {
             choices.settings.crawler = false;
@@ -355,7 +355,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "watcher_logbuf_size",
         takes: Takes::Value("<kb>"),
-        help: &["kilobytes that wait for each connection that watches", "(default: 256)"],
+        help: &["kilobytes of lines that wait for each watcher", "(default: 256)"],
         does: Does::Sets(|choices, value| {
             choices.settings.watcher_log_bytes = kilobytes(value, "watcher_logbuf_size")?;
             Ok(())
@@ -365,10 +365,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         short: None,
         long: "worker_logbuf_size",
         takes: Takes::Value("<kb>"),
-        help: &[
-            "kilobytes that a thread keeps for those who watch, until",
-            "its turn ends (default: 64)",
-        ],
+        help: &["kilobytes of lines that a thread keeps for watchers in one", "loop (default: 64)"],
         does: Does::Sets(|choices, value| {
             choices.settings.worker_log_bytes = kilobytes(value, "worker_logbuf_size")?;
             Ok(())
@@ -457,7 +454,7 @@ const fn refused(name: &'static str, takes: Takes, why: &'static str) -> Flag {
 pub(super) fn apply(choices: &mut Choices, list: &str) -> Result<(), BadFlag> {
     let mut before = "";
     for option in list.split(',').filter(|option| !option.is_empty()) {
-        // A list of networks has commas as well.
+        // A list of networks contains commas too.
         let (name, value) = match option.split_once('=') {
             None if before == UDP_ALLOW && network(option).is_some() => (UDP_ALLOW, Some(option)),
             Some((name, value)) => (name, Some(value)),

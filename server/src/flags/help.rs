@@ -2,8 +2,8 @@
 //!
 //! Where: called by the rows of these flags in `lifecycle`.
 //! Invariant: the first line begins with `memcached 1.6.45 (hypostyle X.Y.Z)`, from which scripts
-//! read the version. `-h` lists every row but those that are refused, as memcached's leaves out
-//! what it was built without: scripts look there for what a server can do.
+//! read the version. `-h` lists every row but those that are refused, as memcached's `-h` leaves
+//! out features that it was built without: scripts read there which features a server has.
 //! Source: memcached 1.6.45 `usage`.
 
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Flags for the server's limits and for what it may do: -m -M -c -t -R -C -I -F.
+//! Flags for the server's limits and permitted actions: -m -M -c -t -R -C -I -F.
 //!
 //! Where: rows of `flags`.
 //! Invariant: `parse` returns no settings that `check_item_bytes` refuses.
@@ -99,8 +99,8 @@ pub(super) const FLAGS: &[Flag] = &[
     },
 ];
 
-/// Sets `-m`, a number of megabytes, or a part of the memory that this process may have. An `m` may
-/// follow the number, for memcached ignores it.
+/// Sets `-m`, a number of megabytes, or a part of the memory that this process may have. As in
+/// memcached, an `m` may follow the number.
 fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     let wrong = "-m takes a number of megabytes, 1 or greater, or a part such as 80%";
     let megabytes = match value.strip_suffix('%') {
@@ -121,7 +121,7 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     Ok(())
 }
 
-/// Notes that `-m` is more than this process may have: the system would end it.
+/// Adds a note if `-m` exceeds the memory that this process may have: the system would kill it.
 pub(super) fn compare_memory(choices: &mut Choices) {
     let Some((bytes, whose)) = choices.ram.least() else { return };
     let wanted = u64::try_from(choices.settings.memory_bytes).unwrap_or(u64::MAX);

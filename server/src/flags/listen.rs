@@ -1,12 +1,13 @@
-//! Flags that say where to listen, and with which protocol: -p -U -s -a -l -b -B.
+//! Flags for listening addresses and their protocols: -p -U -s -a -l -b -B.
 //!
-//! Where: rows of `flags`; `set_listeners` makes lists of -p, -U, -l and -B once all are read.
-//! Invariant: a server that has nothing to listen on serves nobody, as memcached, and is told so.
+//! Where: rows of `flags`; `set_listeners` makes lists of -p, -U, -l and -B when all are read.
+//! Invariant: a server without an address to listen on starts, as memcached does, but with a
+//! warning.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
 use super::{BadFlag, Choices, Does, Flag, Takes, number};
 use crate::settings::{Listen, Port};
-use protocol::Speak;
+use protocol::ProtocolMode;
 
 /// Bytes of the longest path of a Unix socket, by `sockaddr_un`.
 const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -144,9 +145,9 @@ fn add_address(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
 
 fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     choices.settings.protocol = match value {
-        "auto" => Speak::Auto,
-        "ascii" => Speak::Ascii,
-        "binary" => Speak::Binary,
+        "auto" => ProtocolMode::Auto,
+        "ascii" => ProtocolMode::Ascii,
+        "binary" => ProtocolMode::Binary,
         _ => {
             return Err(BadFlag::usage(format!(
                 "Invalid value for binding protocol: {value}\n \
@@ -157,7 +158,7 @@ fn set_protocol(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     Ok(())
 }
 
-/// Sets what -p, -U, -l, -s and -B together ask for.
+/// Sets the listeners that -p, -U, -l, -s and -B request together.
 pub(super) fn set_listeners(choices: &mut Choices) -> Result<(), BadFlag> {
     if !choices.inter.is_empty() {
         choices.settings.inter = Some(choices.inter.join(","));
@@ -197,9 +198,9 @@ pub(super) fn set_listeners(choices: &mut Choices) -> Result<(), BadFlag> {
 /// An address of `-l`, or that of all interfaces.
 struct Address {
     host: Option<String>,
-    /// `None`: that of -p or -U.
+    /// The port, or `None` for that of -p or -U.
     port: Option<Port>,
-    protocol: Speak,
+    protocol: ProtocolMode,
 }
 
 /// Listeners at all `addresses`, at `port` where an address names none.
@@ -258,15 +259,15 @@ fn address_of(choices: &mut Choices, whole: &str) -> Result<Address, BadFlag> {
 }
 
 /// Splits `proto[NAME]:` off an address.
-fn protocol_of(default: Speak, address: &str) -> Result<(Speak, &str), BadFlag> {
+fn protocol_of(default: ProtocolMode, address: &str) -> Result<(ProtocolMode, &str), BadFlag> {
     let Some(rest) = address.strip_prefix("proto[") else { return Ok((default, address)) };
     let (name, rest) = rest
         .split_once(']')
         .ok_or_else(|| BadFlag::usage(format!("Invalid protocol spec: \"{address}\"")))?;
     let protocol = match name {
-        "ascii" => Speak::Ascii,
-        "binary" => Speak::Binary,
-        "negotiating" | "auto" => Speak::Auto,
+        "ascii" => ProtocolMode::Ascii,
+        "binary" => ProtocolMode::Binary,
+        "negotiating" | "auto" => ProtocolMode::Auto,
         _ => {
             return Err(BadFlag::usage(format!(
                 "-l {address} is refused: there are proto[ascii], proto[binary] and \

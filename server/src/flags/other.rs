@@ -2,8 +2,8 @@
 //!
 //! Where: rows of `flags`.
 //! Invariant: a flag is refused if it promises security, a listener, durability or a command that
-//! this server does not have. A flag that tunes what this server does not have is checked and
-//! reported.
+//! this server does not have. A flag that tunes machinery that this server does not have is checked
+//! and reported.
 //! Source: memcached 1.6.45 `main`.
 
 use super::{BadFlag, Does, Flag, Takes, extended, number};
@@ -57,8 +57,8 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "enable-largepages",
         takes: Takes::Nothing,
         help: &[
-            "ask for huge pages under all memory; whether the system gives",
-            "them is told, and in stats memory (default: from -m 342 on)",
+            "request huge pages for all memory; stats memory shows whether",
+            "the system gives them (default: from -m 342 on)",
         ],
         does: Does::Sets(|choices, _| {
             choices.settings.huge_pages = true;

@@ -1,4 +1,4 @@
-//! The manual page and the shells' completions, made of the rows that the command line is read by.
+//! The manual page and the shells' completions, made from the rows of the command line.
 //!
 //! Where: `hypostyle man` and `hypostyle completions SHELL` print them; `examples/pages.rs` writes
 //! them to files.
@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
 
-use super::{Asked, BadFlag, Effect, Flag, Takes, extended, flags};
+use super::{Action, BadFlag, Effect, Flag, Takes, extended, flags};
 use crate::settings::{MEMCACHED_VERSION, VERSION};
 
 /// First words that are commands, not options.
@@ -25,9 +25,9 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
             ("SIGTERM, SIGINT", "Ends the server at once. A second one ends it in any case."),
             (
                 "SIGUSR1",
-                "Ends the server gracefully: it accepts nothing more, and answers what has been \
-                 asked, for five seconds at most. The command \"shutdown graceful\" does the same \
-                 (-A).",
+                "Ends the server gracefully: it accepts no more connections, and answers the \
+                 requests that have arrived, for five seconds at most. The command \"shutdown \
+                 graceful\" does the same (-A).",
             ),
             ("SIGHUP, SIGPIPE", "Are ignored: there is nothing to read again."),
         ],
@@ -36,31 +36,31 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
         "ENVIRONMENT",
         &[(
             crate::port_file::VARIABLE,
-            "Names a file to which the ports are written on which the server listens.",
+            "Names a file to which the server writes the ports on which it listens.",
         )],
     ),
     (
         "EXIT STATUS",
         &[
-            ("0", "It was asked to end, or has printed what it was asked for."),
+            ("0", "The server was stopped, or the requested text was printed."),
             ("1", "A value is out of range or an option unknown; there is no memory."),
             ("64", "A feature is refused, or options contradict each other."),
             ("67", "There is no such user (-u)."),
-            ("71", "The system refuses, as where a port is taken."),
+            ("71", "The system refuses an operation, for example because a port is taken."),
         ],
     ),
     ("SEE ALSO", &[("kvblaster(1), memcached(1)", "")]),
 ];
 
-/// The text of a command, which is the command line's only word but for those it takes.
+/// The text that a command prints. The command is the first word of the command line.
 ///
 /// # Errors
-/// There is no such command, or it takes other words.
-pub(super) fn asked(
+/// There is no such command, or its arguments are wrong.
+pub(super) fn text_of_command(
     word: &str,
     is_first: bool,
     parser: &mut lexopt::Parser,
-) -> Result<Asked, BadFlag> {
+) -> Result<Action, BadFlag> {
     let behind = parser.raw_args().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
     let behind: Vec<_> = behind.iter().map(|word| word.to_string_lossy()).collect();
     let behind: Vec<&str> = behind.iter().map(|word| &**word).collect();
@@ -79,7 +79,7 @@ pub(super) fn asked(
             Err(super::unknown(&format!("unexpected word '{word}'{meant}\n{known}")))
         }
     };
-    text.map(Asked::Print)
+    text.map(Action::Print)
 }
 
 const COMPLETIONS_TAKE: &str = "completions takes a shell: bash, elvish, fish, powershell or zsh";
@@ -88,8 +88,8 @@ fn plain(value: &str) -> String {
     value.replace(['<', '>'], "")
 }
 
-/// A flag's explanation: the lines of `-h`, and why it does nothing where that is so.
-fn told(flag: &Flag) -> String {
+/// A flag's explanation: the lines of `-h`, and the reason if the flag has no effect.
+fn explanation(flag: &Flag) -> String {
     let help = flag.help.join(" ");
     let effect = match flag.effect() {
         Effect::Works => String::new(),
@@ -122,7 +122,7 @@ pub fn command() -> Command {
 
 fn arg(flag: &Flag) -> Arg {
     let id = flag.short.map_or_else(|| flag.long.to_owned(), String::from);
-    let mut arg = Arg::new(id).help(told(flag));
+    let mut arg = Arg::new(id).help(explanation(flag));
     if let Some(short) = flag.short {
         arg = arg.short(short);
     }
@@ -148,7 +148,8 @@ fn arg(flag: &Flag) -> Arg {
 pub fn completions(shell: Shell) -> String {
     let values = extended().iter().map(|option| {
         let equals = if matches!(option.takes, Takes::Value(_)) { "=" } else { "" };
-        clap::builder::PossibleValue::new(format!("{}{equals}", option.long)).help(told(option))
+        clap::builder::PossibleValue::new(format!("{}{equals}", option.long))
+            .help(explanation(option))
     });
     let values: Vec<_> = values.collect();
     let mut command = command().mut_arg("o", |arg| arg.value_parser(values));
@@ -160,9 +161,10 @@ pub fn completions(shell: Shell) -> String {
 /// The manual page.
 ///
 /// # Errors
-/// None: it goes to memory.
+/// Never fails: the page is written to memory.
 pub fn man() -> io::Result<String> {
-    // Without the marks an empty date is no argument, and what follows takes its place.
+    // Without quotation marks an empty date would be no argument, and the next one would replace
+    // it.
     let page = Man::new(command()).date("\"\"").manual("Hypostyle");
     let mut out = Vec::new();
     page.render_title(&mut out)?;
@@ -184,7 +186,7 @@ pub fn man() -> io::Result<String> {
             Takes::Nothing => Vec::new(),
         };
         let header: Vec<_> = [bold(option.long)].into_iter().chain(value).collect();
-        roff.control("TP", []).text(header).text([roman(told(option))]);
+        roff.control("TP", []).text(header).text([roman(explanation(option))]);
     }
     for (heading, paragraphs) in SECTIONS {
         roff.control("SH", [heading]);

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 
 use net::xdp::Mode;
-use protocol::Speak;
+use protocol::ProtocolMode;
 use store::policy::Eviction;
 
 use super::extended::OPTIONS;
-use super::{Asked, BadFlag, flags, parse};
+use super::{Action, BadFlag, flags, parse};
 use crate::cpus::Cpus;
 use crate::ram::Ram;
 use crate::settings::{Listen, Migrate, Port, Settings, ZeroCopy};
@@ -19,17 +19,17 @@ fn cpus() -> Cpus {
     Cpus { list: (0..CPUS).collect(), quota: None }
 }
 
-fn asked(line: &str) -> Result<Asked, BadFlag> {
-    asked_with(line, Ram::default())
+fn parse_line(line: &str) -> Result<Action, BadFlag> {
+    parse_with(line, Ram::default())
 }
 
-fn asked_with(line: &str, ram: Ram) -> Result<Asked, BadFlag> {
+fn parse_with(line: &str, ram: Ram) -> Result<Action, BadFlag> {
     parse(line.split_whitespace().map(OsString::from), &cpus(), &ram)
 }
 
 fn served(line: &str) -> (Settings, Vec<String>) {
-    match asked(line) {
-        Ok(Asked::Serve(settings, notes)) => (*settings, notes),
+    match parse_line(line) {
+        Ok(Action::Serve(settings, notes)) => (*settings, notes),
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -43,7 +43,7 @@ fn settings(line: &str) -> Settings {
 
 #[track_caller]
 fn refused(line: &str, status: u8, word: &str) {
-    let refusal = asked(line).expect_err(line);
+    let refusal = parse_line(line).expect_err(line);
     assert!(refusal.text.contains(word), "{line}: {refusal}");
     assert_eq!(refusal.status, status, "{line}: {refusal}");
 }
@@ -56,7 +56,7 @@ fn without_effect(line: &str) {
 }
 
 fn listen(host: Option<&str>, port: Port) -> Listen {
-    Listen { host: host.map(str::to_owned), port, protocol: Speak::Auto }
+    Listen { host: host.map(str::to_owned), port, protocol: ProtocolMode::Auto }
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn every_extended_option_of_memcached_is_a_row() {
 
 #[test]
 fn help_names_every_row_but_those_that_are_refused() {
-    let Ok(Asked::Print(help)) = asked("-h") else { panic!("-h") };
+    let Ok(Action::Print(help)) = parse_line("-h") else { panic!("-h") };
     for flag in flags().filter(|flag| !matches!(flag.does, super::Does::Refused(_))) {
         let is_there = |short| help.contains(&format!("-{short}"));
         assert!(flag.short.is_none_or(is_there), "{}", flag.long);
@@ -176,7 +176,7 @@ fn what_is_unknown_is_told_what_is_near() {
     refused("-o maxconn_fast", 1, "\"maxconn_fast\"; do you mean maxconns_fast?");
     refused("-o hash_power=20", 1, "do you mean hashpower?");
     for far in ["-q", "--nonsense", "-o nonsense"] {
-        assert!(!asked(far).unwrap_err().text.contains("do you mean"), "{far}");
+        assert!(!parse_line(far).unwrap_err().text.contains("do you mean"), "{far}");
     }
 }
 
@@ -197,8 +197,8 @@ fn commands_print_the_manual_page_and_completions() {
     for (line, begins) in
         [("man", ".ie"), ("completions bash", "_hypostyle() {"), ("completions zsh", "#compdef ")]
     {
-        match asked(line) {
-            Ok(Asked::Print(text)) => assert!(text.starts_with(begins), "{line}: {text}"),
+        match parse_line(line) {
+            Ok(Action::Print(text)) => assert!(text.starts_with(begins), "{line}: {text}"),
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -373,11 +373,11 @@ fn l_listen() {
 #[test]
 fn l_listen_with_prefixes() {
     let ascii = &settings("-l proto[ascii]:127.0.0.1:5,127.0.0.1").listen;
-    assert_eq!(ascii[0].protocol, Speak::Ascii);
+    assert_eq!(ascii[0].protocol, ProtocolMode::Ascii);
     assert_eq!(ascii[0].port, Port::Number(5));
-    assert_eq!(ascii[1].protocol, Speak::Auto);
+    assert_eq!(ascii[1].protocol, ProtocolMode::Auto);
     let auto = &settings("-B ascii -l proto[negotiating]:127.0.0.1").listen;
-    assert_eq!(auto[0].protocol, Speak::Auto);
+    assert_eq!(auto[0].protocol, ProtocolMode::Auto);
     for tag in ["tag_web_:[::1]:5", "tag[web]:[::1]:5", "proto[auto]:tag_web_:[::1]:5"] {
         let (settings, notes) = served(&format!("-l {tag}"));
         assert_eq!(settings.listen, [listen(Some("::1"), Port::Number(5))], "{tag}");
@@ -385,7 +385,7 @@ fn l_listen_with_prefixes() {
     }
     refused("-l tag_muchtoolong_:127.0.0.1", 64, "between 1 and 8 characters");
     let binary = &settings("-l proto[binary]:127.0.0.1").listen;
-    assert_eq!(binary[0].protocol, Speak::Binary);
+    assert_eq!(binary[0].protocol, ProtocolMode::Binary);
     refused("-l proto[proxy]:127.0.0.1", 64, "is refused");
     refused("-l proto[ascii", 64, "Invalid protocol spec");
     for tls in ["notls", "btls", "mtls"] {
@@ -402,9 +402,9 @@ fn b_backlog() {
 
 #[test]
 fn b_protocol() {
-    assert_eq!(settings("-B ascii").listen[0].protocol, Speak::Ascii);
-    assert_eq!(settings("-B auto").protocol, Speak::Auto);
-    assert_eq!(settings("-B binary").listen[0].protocol, Speak::Binary);
+    assert_eq!(settings("-B ascii").listen[0].protocol, ProtocolMode::Ascii);
+    assert_eq!(settings("-B auto").protocol, ProtocolMode::Auto);
+    assert_eq!(settings("-B binary").listen[0].protocol, ProtocolMode::Binary);
     refused("-B foo", 64, "Invalid value for binding protocol: foo");
 }
 
@@ -425,8 +425,8 @@ fn m_memory() {
 fn m_is_compared_with_what_there_is_and_may_be_a_part_of_it() {
     let machine = Ram { machine: Some(1000 << 20), granted: None };
     let group = Ram { granted: Some(500 << 20), ..machine };
-    let served = |line: &str, ram| match asked_with(line, ram) {
-        Ok(Asked::Serve(settings, notes)) => (settings.memory_bytes >> 20, notes.join("\n")),
+    let served = |line: &str, ram| match parse_with(line, ram) {
+        Ok(Action::Serve(settings, notes)) => (settings.memory_bytes >> 20, notes.join("\n")),
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(served("-m 80%", machine), (800, String::new()));
@@ -565,8 +565,8 @@ fn v_verbose() {
 fn h_i_v_print_and_begin_alike() {
     let first = concat!("memcached 1.6.45 (hypostyle ", env!("CARGO_PKG_VERSION"), ")\n");
     for flag in ["-h", "-i", "-V", "--help", "--license", "--version", "-vV -q"] {
-        match asked(flag) {
-            Ok(Asked::Print(text)) => assert!(text.starts_with(first), "{flag}: {text}"),
+        match parse_line(flag) {
+            Ok(Action::Print(text)) => assert!(text.starts_with(first), "{flag}: {text}"),
             other => panic!("{flag}: {other:?}"),
         }
     }
@@ -645,14 +645,14 @@ fn o_extended_of_memcached() {
 fn every_extended_row_does_what_it_is_listed_for() {
     for option in OPTIONS {
         let line = format!("-o {}=20", option.long);
-        match (&option.does, asked(&line)) {
+        match (&option.does, parse_line(&line)) {
             (super::Does::Refused(why), Err(refusal)) => assert!(refusal.text.contains(why)),
-            (super::Does::Nothing { why, .. }, Ok(Asked::Serve(_, notes))) => {
+            (super::Does::Nothing { why, .. }, Ok(Action::Serve(_, notes))) => {
                 assert!(notes[0].contains(why), "{line}: {notes:?}");
             }
             // A value out of the option's range.
             (super::Does::Nothing { .. }, Err(refusal)) => assert_eq!(refusal.status, 1),
-            (super::Does::Sets(_), Ok(Asked::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
+            (super::Does::Sets(_), Ok(Action::Serve(_, notes))) => assert_eq!(notes, [""; 0]),
             // The option takes a name, not a number.
             (super::Does::Sets(_), Err(refusal)) => {
                 assert!(refusal.text.contains(option.long) && refusal.status == 1, "{refusal:?}");

@@ -1,7 +1,7 @@
 //! Flags of AF_XDP, which memcached does not have.
 //!
 //! Where: rows of `flags`.
-//! Invariant: without `--xdp` the others are refused, for they would promise what is not there.
+//! Invariant: without `--xdp` the other flags are refused, because they would have no effect.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(super) struct Beside {
     allow: Vec<IpNet>,
     mode: Mode,
     fallback: bool,
-    /// The last of them that was given.
+    /// The last of these flags that was given.
     given: Option<&'static str>,
 }
 
@@ -47,9 +47,9 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "xdp-allow",
         takes: Takes::Value("<networks>"),
         help: &[
-            "networks that are answered past the kernel, such as",
-            "10.0.0.0/8,2001:db8::/32 (default: all); what others send",
-            "passes to the kernel",
+            "networks that are answered by AF_XDP, such as",
+            "10.0.0.0/8,2001:db8::/32 (default: all); packets of others",
+            "pass to the kernel",
         ],
         does: Does::Sets(|choices, value| {
             for text in value.split(',') {
@@ -123,13 +123,13 @@ fn range(text: &str) -> Option<Range<u32>> {
     (first <= last && last < QUEUES_MAX).then_some(first..last + 1)
 }
 
-/// Puts the flags together, and refuses what the others do not allow.
+/// Combines the flags, and refuses combinations that contradict each other.
 pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
     let Settings { xdp, datagrams, udp_port_per_column, columns, zero_copy, .. } =
         &mut choices.settings;
     let Some(xdp) = xdp else {
         if *zero_copy != ZeroCopy::Off {
-            let needs = "is refused: what is sent without a copy goes past the kernel, which takes";
+            let needs = "is refused: only AF_XDP sends values without a copy, which takes";
             let name = zero_copy.name();
             return Err(BadFlag::usage(format!("-o zero_copy={name} {needs} --xdp")));
         }
@@ -142,7 +142,7 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
         return Err(BadFlag::usage("--xdp is refused: it serves UDP, which takes -U <num>"));
     }
     if *udp_port_per_column {
-        // Which queue a datagram arrives on is the interface's choice, and no column's port.
+        // The interface chooses the queue on which a datagram arrives, whatever the column's port.
         return Err(BadFlag::usage("--xdp is refused with -o udp_port_per_column"));
     }
     let queues = xdp.queues.as_ref().map_or(0, ExactSizeIterator::len);

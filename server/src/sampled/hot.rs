@@ -1,10 +1,10 @@
-//! The keys that are asked for most, and those with the longest values.
+//! The most requested keys, and those with the longest values.
 //!
 //! Where: a column adds each key that it samples.
 //! Invariant: at most `HOT_KEYS_MAX` and `BIG_KEYS_MAX` keys are kept, in memory allocated at the
-//! start. A key that has more than one in `HOT_KEYS_MAX` of the samples is among the first. The
-//! past counts half as much after each `HOT_SAMPLES` samples. With a probability of 99.9 %, every
-//! reported key had at least as many requests as reported.
+//! start. A key that has more than one in `HOT_KEYS_MAX` of the samples is among the hot keys.
+//! After each `HOT_SAMPLES` samples, all earlier ones count half as much. With a probability of
+//! 99.9 %, every reported key had at least as many requests as reported.
 //! Source: A. Metwally, D. Agrawal and A. El Abbadi, *Efficient Computation of Frequent and Top-k
 //! Elements in Data Streams* (Space-Saving); E. B. Wilson and M. M. Hilferty, *The Distribution of
 //! Chi-Square*, for the bound of a Poisson number.
@@ -18,7 +18,7 @@ use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_MAX, HOT_SAMPLES};
 /// A copy of a key.
 pub(crate) type Key = ArrayVec<u8, KEY_BYTES_MAX>;
 
-/// A key that was asked for.
+/// A requested key.
 #[derive(Clone, Debug)]
 pub(crate) struct HotKey {
     pub(crate) key: Key,
@@ -27,10 +27,10 @@ pub(crate) struct HotKey {
     pub(crate) error: u64,
     /// The requests that were sampled with a weight of 1, so that their number is certain.
     certain: u64,
-    /// The sum of the squares of what each loop with a larger weight added: the loops are the
-    /// samples, not the requests, so that requests of one loop count as one sample.
+    /// The sum, over all loops with a larger weight, of the square of the number that the loop
+    /// added: the statistical sample is the loop, not the request.
     squares: f64,
-    /// The last sampled loop in which the key was asked for, and what that loop has added so far.
+    /// The last sampled loop with requests for the key, and the number that it has added so far.
     last: (u64, u64),
 }
 
@@ -44,7 +44,7 @@ const BOUND_ERRORS: f64 = 5.41;
 pub(crate) struct BigKey {
     pub(crate) key: Key,
     pub(crate) value_bytes: u32,
-    /// The key was seen since the last halving.
+    /// True if the key was sampled since the last halving.
     is_new: bool,
 }
 
@@ -66,7 +66,7 @@ impl Default for Hot {
 }
 
 impl HotKey {
-    /// A key asked for once. It inherits `error` requests from the entry that it replaces.
+    /// A key that was requested once. It inherits `error` requests from the entry that it replaces.
     fn new(key: &[u8], error: u64, (weight, number): (u64, u64)) -> HotKey {
         let (requests, squares) = (error, 0.0);
         let mut new =
@@ -84,11 +84,11 @@ impl HotKey {
         }
         let before = if self.last.0 == number { self.last.1 } else { 0 };
         self.last = (number, before + weight);
-        // The growth of a square when its root grows from `before` by `weight`.
+        // The growth of the loop's square when the loop's sum grows from `before` by `weight`.
         self.squares += exact(weight) * exact(2 * before + weight);
     }
 
-    /// A lower bound of the key's requests; 0 if too few samples are surely the key's own.
+    /// A lower bound of the key's requests. 0 if too few samples are certainly the key's own.
     pub(crate) fn at_least(&self) -> u64 {
         let seen = self.requests - self.error;
         if seen <= self.error {
@@ -98,7 +98,7 @@ impl HotKey {
         if sampled <= 0.0 || self.squares <= 0.0 {
             return self.certain;
         }
-        // The number of equally weighted loops that would be as uncertain.
+        // The number of loops of equal weight whose sum would have the same relative error.
         let loops = sampled * sampled / self.squares;
         let root = 1.0 - 1.0 / (9.0 * loops) - BOUND_ERRORS / (3.0 * loops.sqrt());
         self.certain + whole(sampled * root.max(0.0).powi(3))
@@ -156,7 +156,7 @@ impl Hot {
         }
     }
 
-    /// Forgets a key whose item is gone.
+    /// Forgets a key that no longer has an item.
     pub(crate) fn gone(&mut self, key: &[u8]) {
         self.big.retain(|known| *known.key != *key);
     }
@@ -177,7 +177,7 @@ impl Hot {
         self.big.iter_mut().for_each(|known| known.is_new = false);
     }
 
-    /// The keys of all columns, those asked for most first, and the number of all requests.
+    /// The keys of all columns, the most requested first, and the number of all requests.
     pub(crate) fn hottest<'h>(all: impl IntoIterator<Item = &'h Hot>) -> (Vec<HotKey>, u64) {
         let (mut keys, mut requests) = (Vec::<HotKey>::new(), 0);
         for hot in all {

@@ -1,29 +1,29 @@
 //! `stats detail`: switches the counts of requests by the prefixes of their keys, and lists them.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: while it is off nothing is counted, and earlier counts stay until `stats reset`.
+//! Invariant: while counting is off, earlier counts stay until `stats reset`.
 //! Source: memcached 1.6.45 `process_stats_detail`, `process_bin_stat`.
 
 use protocol::{Args, Form, Outcome, Refusal};
 
-use super::{Act, Left};
+use super::{Listing, Order, Pending};
 
 /// Arguments, in the order in which memcached compares them with the beginning of a word.
 const ON: &[u8] = b"on";
 const OFF: &[u8] = b"off";
 const DUMP: &[u8] = b"dump";
 
-/// Returns the rest of the answer to `stats detail`.
-pub(super) fn asked(args: Args<'_>, form: Form) -> Left {
+/// Returns the step that answers `stats detail`.
+pub(super) fn pending(args: Args<'_>, form: Form) -> Pending {
     // In text a second word is needed; in binary the argument follows after one space.
-    let asked = match form.lists_items() {
+    let argument = match form.lists_items() {
         true => args.token(1),
         false => args.text.strip_prefix(super::DETAIL).and_then(|rest| rest.strip_prefix(b" ")),
     };
-    let asks_for = |name: &&[u8]| asked.is_some_and(|asked| form.asks_for(name, asked));
+    let asks_for = |name: &&[u8]| argument.is_some_and(|argument| form.asks_for(name, argument));
     match [ON, OFF, DUMP].into_iter().find(asks_for) {
-        Some(DUMP) => Left::Detail,
-        Some(switch) => Left::Act(Act::CountPrefixes(switch == ON)),
-        None => Left::Say(Outcome::Refused(Refusal::StatsDetailUsage)),
+        Some(DUMP) => Pending::Errand(Listing::Detail),
+        Some(switch) => Pending::Order(Order::CountPrefixes(switch == ON)),
+        None => Pending::Reply(Outcome::Refused(Refusal::StatsDetailUsage)),
     }
 }

@@ -14,7 +14,7 @@ use crate::process;
 use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Shared, Sums};
 
-/// memcached's `ITEM_UPDATE_INTERVAL`: memcached's uptime counts from 2.
+/// memcached's `ITEM_UPDATE_INTERVAL`. Our clock begins at `START`, the uptime at 2 as memcached's.
 const UPTIME_OFFSET: u32 = START - 2;
 
 pub(super) fn write(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
@@ -43,7 +43,7 @@ fn identity(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
 fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     let settings = &shared.settings;
     stat!(rows, "max_connections", settings.connections_max);
-    // Relaxed: a number to look at, ordered with nothing.
+    // Relaxed: a number for display; it orders nothing.
     stat!(rows, "curr_connections", shared.connections.load(Ordering::Relaxed));
     stat!(rows, "total_connections", sums.total_connections);
     if settings.connections_max_fast {

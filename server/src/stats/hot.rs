@@ -1,9 +1,9 @@
-//! `stats hot`: the keys that are asked for most, and those with the longest values.
+//! `stats hot`: the most requested keys, and those with the longest values.
 //!
 //! Where: `stats::answer` calls it; memcached has no such statistics.
-//! Invariant: at most `HOT_KEYS_TOLD` and `BIG_KEYS_MAX` keys. A hot key is listed only if the
-//! samples prove a number of requests. A listed key with a long value exists, and its value has the
-//! listed length.
+//! Invariant: at most `HOT_KEYS_TOLD` hot keys and `BIG_KEYS_MAX` keys with long values are listed.
+//! A hot key is listed only if the samples prove that it was requested. A listed key with a long
+//! value exists, and its value has the listed length.
 
 use std::cmp::Reverse;
 

@@ -2,8 +2,8 @@
 //! these statistics.
 //!
 //! Where: `stats::answer` calls it.
-//! Invariant: names and their order are memcached's. Numbers that need several queues in each class
-//! are 0. An empty store has no class, as in memcached.
+//! Invariant: names and their order are memcached's. Numbers that make sense only with several LRU
+//! queues in each class are 0. An empty store has no class, as in memcached.
 //! Source: memcached 1.6.45 `item_stats`, `do_slabs_stats`.
 
 use super::{Rows, stat};
@@ -56,7 +56,8 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
 /// Bytes of a memcached page, by which programs multiply the number of pages.
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// Writes segments as pages of memcached's size, of which an item of mean length is a chunk.
+/// Writes `stats slabs`: segments as pages of memcached's size, with the mean item length as the
+/// chunk size.
 pub(super) fn slabs(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     let usage = shared.store.usage_estimate();

@@ -5,7 +5,7 @@
 //! differs from `resident_bytes`, which the system counts, by threads' stacks, the allocator's own
 //! data and its caches of each thread, and partly used pages; a test bounds the difference. The
 //! bytes of segments are an estimate if there are very many segments.
-//! On a machine of several NUMA nodes, `node_N_bytes` tell how the memory of segments is divided.
+//! On a machine of several NUMA nodes, `node_N_bytes` are the bytes of segments on each node.
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
 use std::fs::File;
@@ -73,7 +73,8 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     }
 }
 
-/// The system's report of the process's memory. Kept open: descriptors may run out.
+/// `/proc/self/statm`, the system's report of the process's memory. The file stays open, because
+/// the process may have no descriptor left when the report is read.
 #[derive(Debug)]
 pub(crate) struct Statm(Option<File>);
 

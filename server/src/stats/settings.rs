@@ -1,4 +1,4 @@
-//! `stats settings`: the settings that the command line led to.
+//! `stats settings`: the effective settings, after the command line is applied.
 //!
 //! Where: `stats::answer` calls it.
 //! Invariant: first memcached's names, all of them in memcached's order, then ours. A setting of
@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use protocol::{Speak, flow};
+use protocol::{ProtocolMode, flow};
 
 use super::{Rows, stat};
 use crate::settings::{Migrate, Port, Settings};
@@ -17,7 +17,7 @@ use crate::watch;
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let settings = &*shared.settings;
     let yes = |on: bool| if on { "yes" } else { "no" };
-    // Relaxed, here and below: numbers to look at, ordered with nothing.
+    // Relaxed, here and below: numbers for display; they order nothing.
     let verbosity = shared.verbosity.load(Ordering::Relaxed);
     let crawler = shared.store.expires_unasked();
     stat!(rows, "maxbytes", shared.memory_bytes());
@@ -41,7 +41,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let sockets_columns = if settings.datagrams.is_empty() { 0 } else { settings.columns };
     stat!(rows, "num_threads_per_udp", sockets_columns);
     stat!(rows, "stat_key_prefix", char::from(settings.prefix_end));
-    stat!(rows, "detail_enabled", yes(shared.watch.watched().meet(watch::DETAIL)));
+    stat!(rows, "detail_enabled", yes(shared.watch.watched().intersects(watch::DETAIL)));
     stat!(rows, "reqs_per_event", settings.requests_per_event);
     stat!(rows, "cas_enabled", yes(settings.cas));
     stat!(rows, "tcp_backlog", settings.backlog);
@@ -140,10 +140,10 @@ fn port_number(port: Port) -> i32 {
     }
 }
 
-fn protocol_name(protocol: Speak) -> &'static str {
+fn protocol_name(protocol: ProtocolMode) -> &'static str {
     match protocol {
-        Speak::Auto => "auto-negotiate",
-        Speak::Ascii => "ascii",
-        Speak::Binary => "binary",
+        ProtocolMode::Auto => "auto-negotiate",
+        ProtocolMode::Ascii => "ascii",
+        ProtocolMode::Binary => "binary",
     }
 }

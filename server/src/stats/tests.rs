@@ -1,11 +1,11 @@
-//! Tests of `stats`: names, order, truth, reset.
+//! Tests of `stats`: names, their order, correct numbers, and reset.
 
 use std::sync::Arc;
 
 use protocol::{Args, Form};
 use store::policy::Eviction;
 
-use super::{Left, obey, write};
+use super::{Pending, obey, write};
 use crate::clock::START;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -26,11 +26,11 @@ fn answer(shared: &Shared, arguments: &str) -> String {
     let (mut out, form) = (Vec::new(), Form::LINE);
     let args = Args { text: arguments.as_bytes(), count: arguments.split_whitespace().count() };
     let outcome = match write(shared, START + 10, args, form, &mut out) {
-        Left::Say(outcome) => outcome,
-        Left::Act(act) => obey(shared, act, form),
+        Pending::Reply(outcome) => outcome,
+        Pending::Order(order) => obey(shared, order, form),
         _ => panic!("{arguments} takes several turns"),
     };
-    form.say(outcome, &mut out);
+    form.write_outcome(outcome, &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -98,7 +98,7 @@ fn what_room_is_made_of_is_told() {
         column.put(&put, store::Body::Bytes(&value)).unwrap();
         column.quiesce();
     };
-    // Sets over and over with other lengths: dead items are compacted, and none is evicted.
+    // Repeated sets with other lengths: segments of dead items are compacted, no item is evicted.
     let any = |at: u32| (at.wrapping_mul(2_654_435_761) >> 16) % 9_000;
     (0..80_000).for_each(|at| set(any(at), 100 + at % 90));
     let number = |name: &str| {
@@ -108,7 +108,7 @@ fn what_room_is_made_of_is_told() {
     assert!(number("compacted_bytes") > 1000 && number("compacted_segments") > 10);
     assert!(number("dead_bytes") > 1000 && number("bytes") > 8_000 * 100);
     assert_eq!((number("evictions"), number("drained_segments")), (0, 0));
-    // More items than fit: those never read are evicted, and some are stored again.
+    // More items than fit: items that were never read are evicted, and some are stored again.
     (10_000..40_000).for_each(|key| set(key, 100));
     (30_000..33_000).for_each(|key| set(key, 100));
     assert!(number("evictions") > 10_000 && number("drained_segments") > 100);
@@ -182,7 +182,7 @@ fn items_and_slabs_know_one_class() {
     assert_eq!(value(&items, "items:1:number"), Some("1"));
     assert_eq!(value(&slabs, "1:used_chunks"), Some("1"));
     let number = |name: &str| value(&slabs, name).unwrap().parse::<u64>().unwrap();
-    // All programs that read these numbers take a page for a mebibyte.
+    // Programs that read these numbers assume pages of one mebibyte.
     assert_eq!(number("1:total_pages"), number("total_malloced").div_ceil(1 << 20));
     assert_eq!(number("1:chunks_per_page"), (1 << 20) / number("1:chunk_size"));
     assert_eq!(number("1:free_chunks") + 1, number("1:total_chunks"));
@@ -206,8 +206,8 @@ fn mrc_says_what_other_sizes_would_do_once_there_were_lookups() {
             column.put(&put, store::Body::Bytes(b"value")).unwrap();
         }
     }
-    // Half of the lookups were of keys not stored yet, the others hit. About 1,560 keys are
-    // sampled, others in each run: a standard error of 0.013.
+    // Half of the lookups missed, because their keys were not stored yet; the others hit. About
+    // 1,560 keys are sampled, different ones in each run: a standard error of 0.013.
     let text = answer(&shared, "mrc");
     let ratio: f64 = value(&text, "mrc:67108864:miss_ratio").unwrap().parse().unwrap();
     assert!((ratio - 0.5).abs() < 0.08, "{text}");

@@ -1,11 +1,11 @@
-//! Every command, in its worst legal forms, under named limits on every way in.
+//! Every command, in its worst legal forms, keeps named limits over every transport.
 //!
 //! Where: an in-process server with one thread; clients by TCP, a Unix socket, UDP and AF_XDP. The
 //! forms come from the command tables, so that a new command is tested too.
-//! Invariant: whatever the request, a turn does at most `TURN_STEPS_MAX` steps, a message
-//! `MESSAGE_STEPS_MAX`, and a loop `LOOP_STEPS_MAX`; a message is answered by at most
-//! `udp_reply_max` bytes, and the server holds at most `HELD_BYTES_MAX` outside the store. Debug
-//! builds count steps, so that the machine's speed does not matter.
+//! Invariant: for any request, a turn takes at most `TURN_STEPS_MAX` steps, a message
+//! `MESSAGE_STEPS_MAX`, and a pass of the loop `LOOP_STEPS_MAX`. The answer to a message has at
+//! most `udp_reply_max` bytes, and the server holds at most `HELD_BYTES_MAX` outside the store.
+//! Debug builds count steps, so that the machine's speed does not matter.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -27,12 +27,12 @@ use hypostyle::settings::{Settings, Xdp};
 use inprocess::{Client, DEADLINE, connect, datagrams, settings, start};
 use protocol::udp::{HEADER_BYTES, Header};
 use testing::namespace::{Veth, WIRE, pair};
-use worst::{Worst, all};
+use worst::{WorstForm, all};
 
-/// Most bytes that a server with one thread holds outside the store here: buffers, prefixes (8
+/// Most bytes that the server with one thread may hold outside the store: buffers, and prefixes (8
 /// MiB).
 const HELD_BYTES_MAX: u64 = 32 << 20;
-/// Datagrams of one flood, and the number of their senders.
+/// Number of datagrams in one flood, and number of their senders.
 const FLOOD: u16 = 256;
 const SENDERS: usize = 16;
 /// Most bytes of an answer that a stream's client reads.
@@ -40,7 +40,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a message's part, which an Ethernet frame can carry.
 const PART_BYTES: usize = 1400;
 
-/// Stores and counts everything that makes a form expensive.
+/// Stores the items, and counts the prefixes, that make the worst forms expensive.
 fn fill(control: &mut Client) {
     for first in (1..=8000).step_by(500) {
         let set = |at| format!("set k{at} 0 0 4 noreply\r\nabcd\r\n");
@@ -59,17 +59,19 @@ fn fill(control: &mut Client) {
     }
 }
 
-/// Asserts that the server has kept its limits since the last call.
+/// Asserts that the server has kept its limits since the last `stats steps`, which resets the
+/// maximum.
 fn assert_kept(control: &mut Client, steps_max: u64, what: &str) {
     let steps: u64 = control.stats("steps")["loop_steps_max"].parse().unwrap();
     assert!(steps <= steps_max, "{what}: a loop of {steps} steps");
     let memory = control.stats("memory");
     let rows = ["connection_bytes", "read_buf_bytes", "response_obj_bytes", "prefix_bytes"];
     let held: u64 = rows.map(|row| memory[row].parse::<u64>().unwrap()).iter().sum();
-    assert!(held <= HELD_BYTES_MAX, "{what}: {held} bytes beside the store");
+    assert!(held <= HELD_BYTES_MAX, "{what}: {held} bytes outside the store");
 }
 
-/// Sends a request, shuts the sending side, and reads the answer to its end. Returns its length.
+/// Sends a request, shuts down the sending side, and reads the answer to its end. Returns the
+/// answer's length.
 fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usize {
     // A server that closes before it has read everything resets the connection.
     let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
@@ -89,7 +91,7 @@ fn ask(mut stream: impl Read + Write, shut: impl FnOnce(), bytes: &[u8]) -> usiz
         }
         match stream.read(&mut chunk) {
             Ok(0) => return answered,
-            // Like a client that leaves before it has read everything.
+            // Some answers are endless in practice: the client leaves before it has read all.
             Ok(_) if answered > ANSWER_BYTES_MAX => return answered,
             Ok(read) => answered += read,
             Err(error) if gone.contains(&error.kind()) => return answered,
@@ -131,7 +133,7 @@ fn every_command_keeps_its_limits_over_tcp() {
 fn every_command_keeps_its_limits_over_a_unix_socket() {
     let path = std::env::temp_dir().join(format!("hypostyle-ceilings-{}", std::process::id()));
     let server = start(Settings { unix_path: Some(path.clone()), sizes: true, ..settings(1) });
-    // The client reads, writes and shuts down any stream socket by its descriptor.
+    // `TcpStream` reads, writes and shuts down any stream socket, here a Unix socket.
     let connect = || TcpStream::from(OwnedFd::from(UnixStream::connect(&path).unwrap()));
     hold_streams(connect, "Unix");
     server.stop();
@@ -147,8 +149,8 @@ fn send(socket: &UdpSocket, (id, message): (u16, &[u8])) {
     }
 }
 
-/// Reads until an `mn`, sent last, is answered; the `mn` is repeated if it or its answer is lost.
-/// Returns the bytes of answers to the message `id`.
+/// Sends `mn`, and reads until `mn` is answered; sends `mn` again if it or its answer is lost.
+/// Returns the number of bytes in answers to the message `id`.
 fn answered(socket: &UdpSocket, id: u16) -> usize {
     const LAST: u16 = 60_000;
     let (deadline, mut bytes, mut buffer) = (Instant::now() + DEADLINE, 0, [0; 2000]);
@@ -188,8 +190,8 @@ fn hold_messages(sockets: &[UdpSocket], control: &mut Client, way: &str) {
     }
 }
 
-/// Sends datagrams full of a form from many senders, who read no answer before the end.
-fn flood(sockets: &[UdpSocket], form: &Worst) {
+/// Sends datagrams full of a form from many senders, who read no answer before all are sent.
+fn flood(sockets: &[UdpSocket], form: &WorstForm) {
     let datagram = form.filling(PART_BYTES);
     for number in 0..FLOOD {
         let socket = &sockets[usize::from(number) % sockets.len()];

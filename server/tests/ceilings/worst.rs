@@ -1,8 +1,8 @@
 //! The worst legal forms of all commands, as bytes.
 //!
 //! Where: made from the tables of text and binary commands.
-//! Invariant: each row of the tables has at least one form; without one, a binary command of a new
-//! shape does not compile here.
+//! Invariant: each row of the tables has at least one form. A new shape of binary command does not
+//! compile until this file has a form for it.
 
 use std::ops::RangeInclusive;
 
@@ -11,17 +11,17 @@ use protocol::binary::opcode::{OPCODES, Opcode, Shape};
 use protocol::binary::{Header, MAGIC_REQUEST};
 use protocol::{COMMANDS, KEY_BYTES_MAX};
 
-/// Bytes of a long value.
+/// Length of the values in the forms of storage and SASL commands.
 const VALUE_BYTES: usize = 60_000;
 
 /// One worst form of a command.
-pub(crate) struct Worst {
-    /// The form's name in messages.
+pub(crate) struct WorstForm {
+    /// The form's name in assertion messages.
     pub(crate) name: String,
     bytes: Vec<u8>,
 }
 
-impl Worst {
+impl WorstForm {
     pub(crate) fn once(&self) -> Vec<u8> {
         self.bytes.clone()
     }
@@ -31,7 +31,7 @@ impl Worst {
         self.filling(MESSAGE_BYTES_MAX)
     }
 
-    /// Returns the form repeated in `bytes` bytes; only its beginning if it is longer.
+    /// Returns the form repeated within `bytes` bytes, or its first `bytes` bytes if it is longer.
     pub(crate) fn filling(&self, bytes: usize) -> Vec<u8> {
         let mut all = self.bytes.repeat((bytes / self.bytes.len()).max(1));
         all.truncate(bytes);
@@ -39,15 +39,15 @@ impl Worst {
     }
 }
 
-pub(crate) fn all() -> Vec<Worst> {
-    let text = COMMANDS.iter().flat_map(|command| command.worst).map(|worst| Worst {
+pub(crate) fn all() -> Vec<WorstForm> {
+    let text = COMMANDS.iter().flat_map(|command| command.worst).map(|worst| WorstForm {
         name: (*worst).to_owned(),
         bytes: [&expanded(worst)[..], b"\r\n"].concat(),
     });
     text.chain(OPCODES.iter().flat_map(binary)).collect()
 }
 
-/// Expands `{text*N}` to N times the text, with `#` replaced by the number of each.
+/// Expands `{text*N}` to N copies of the text, with `#` replaced by the number of the copy, from 1.
 fn expanded(text: &str) -> Vec<u8> {
     let mut all = String::new();
     let mut rest = text;
@@ -64,7 +64,7 @@ fn expanded(text: &str) -> Vec<u8> {
 }
 
 /// The forms of a binary command.
-fn binary(opcode: &Opcode) -> Vec<Worst> {
+fn binary(opcode: &Opcode) -> Vec<WorstForm> {
     let key = |text: &str| (0, text.as_bytes().to_vec(), 0);
     let longest = vec![b'k'; KEY_BYTES_MAX];
     let forms = match opcode.shape {
@@ -92,11 +92,11 @@ fn binary(opcode: &Opcode) -> Vec<Worst> {
             body_bytes: u32::try_from(body_bytes).unwrap(),
             ..Header::default()
         };
-        // Extras of a day as exptime: no item expires before the next request.
+        // The extras contain an exptime of one day: no item expires before the next request.
         let extras = &[0, 1, 0x51, 0x80].repeat(5)[..usize::from(extras_bytes)];
         let value = vec![b'v'; value_bytes];
         let name = format!("binary {} {}", opcode.name, key.escape_ascii());
-        Worst { name, bytes: [&header.to_bytes()[..], extras, &key, &value].concat() }
+        WorstForm { name, bytes: [&header.to_bytes()[..], extras, &key, &value].concat() }
     };
     forms.into_iter().map(form).collect()
 }

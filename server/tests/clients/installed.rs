@@ -10,7 +10,7 @@ use testing::skip;
 /// Most seconds that one client may take.
 const CLIENT_SECONDS_MAX: &str = "900";
 
-/// The verdict of a client; none if it is not installed.
+/// The verdict of a client; `None` if the client is not installed.
 pub(crate) type Verdict = Option<Result<(), String>>;
 
 /// Runs a client whose exit status says whether it passed.
@@ -19,7 +19,7 @@ pub(crate) fn verdict(client: &mut Command) -> Verdict {
     Some(if output.status.success() { Ok(()) } else { Err(text(&output)) })
 }
 
-/// Runs a client; none if the program, or a file among its arguments, does not exist.
+/// Runs a client. Returns `None` if the program, or a file among its arguments, does not exist.
 pub(crate) fn run(client: &mut Command) -> Option<Output> {
     let program = PathBuf::from(client.get_program());
     let by_name = program.components().count() == 1;
@@ -33,7 +33,7 @@ pub(crate) fn run(client: &mut Command) -> Option<Output> {
     let mut limited = Command::new("timeout");
     limited.args(["-k", "5", CLIENT_SECONDS_MAX]).arg(&program).args(client.get_args());
     let output = limited.output().unwrap();
-    // The exit status of `timeout` when the time is up.
+    // `timeout` exits with 124 when the time is up.
     assert_ne!(output.status.code(), Some(124), "{client:?} did not end:\n{}", text(&output));
     Some(output)
 }

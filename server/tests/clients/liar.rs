@@ -1,27 +1,30 @@
-//! A proxy that falsifies replies, which a client must notice.
+//! A proxy that falsifies replies. A correct client must notice the false replies.
 //!
 //! Where: between a client and the server, over TCP.
-//! Invariant: except for the lie every reply passes unchanged, byte for byte, however it is split.
-//! Source: memcached's `protocol.txt` and `protocol_binary.h`, for where a reply ends.
+//! Invariant: except for the lie, replies pass unchanged, byte for byte, in whatever pieces they
+//! arrive.
+//! Source: memcached's `protocol.txt` and `protocol_binary.h` define where a reply ends.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
-/// A lie in the replies of all three protocols.
+/// The change that the proxy makes in the replies of all three protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// Passes everything on unchanged.
     Nothing,
-    /// Says "stored" for what was not stored, because it came too late or a key was there.
+    /// Replaces the replies "exists" and "not stored" by a success.
     Stored,
-    /// Changes the last byte of each value, so that a number is none.
+    /// Changes the last byte of each value, so that the value is no longer a number.
     Altered,
 }
 
-/// Flips this bit of an ASCII character. A digit becomes a letter: tests that count up to it end.
+/// The bit of a value's last byte that `Lie::Altered` flips. A digit becomes a letter, so that a
+/// test that counts up to a stored number ends.
 const ALTERED_BITS: u8 = 0x40;
 
-/// Starts a liar in front of a server. Its threads end with their connections, or with the test.
+/// Starts a lying proxy in front of a server. The proxy's threads end with their connections, or
+/// with the test.
 pub(crate) fn liar(server: SocketAddr, lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -62,7 +65,7 @@ struct Replies {
 }
 
 impl Replies {
-    /// Returns the replies that are complete now, with the lie.
+    /// Returns the replies that are complete now, changed by the lie.
     fn change(&mut self, arrived: &[u8]) -> Vec<u8> {
         if self.lie == Lie::Nothing {
             return arrived.to_vec();
@@ -84,7 +87,7 @@ impl Replies {
     }
 }
 
-/// The length of the first reply; none until it is complete.
+/// Returns the length of the first reply, or `None` until that reply is complete.
 fn reply_bytes(replies: &[u8]) -> Option<usize> {
     if replies.first() == Some(&frame::MAGIC) {
         return frame::bytes(replies);
@@ -97,7 +100,7 @@ fn reply_bytes(replies: &[u8]) -> Option<usize> {
     (bytes <= replies.len()).then_some(bytes)
 }
 
-/// The length of the value that follows a line: `VALUE key flags bytes…` or `VA bytes…`.
+/// Returns the length of the value that follows a line `VALUE key flags bytes…` or `VA bytes…`.
 fn value_bytes(line: &[u8]) -> Option<usize> {
     let line = String::from_utf8_lossy(line);
     let mut words = line.split_whitespace();
@@ -148,7 +151,7 @@ mod frame {
     /// The statuses "exists" and "not stored".
     const REFUSED: [[u8; 2]; 2] = [[0, 2], [0, 5]];
 
-    /// The length of the first binary frame; none until it is complete.
+    /// Returns the length of the first binary frame, or `None` until that frame is complete.
     pub(super) fn bytes(replies: &[u8]) -> Option<usize> {
         let body: [u8; 4] = replies.get(8..12)?.try_into().unwrap();
         let bytes = HEADER_BYTES + usize::try_from(u32::from_be_bytes(body)).unwrap();
@@ -158,7 +161,7 @@ mod frame {
     pub(super) fn change(lie: Lie, reply: &mut Vec<u8>) {
         let status = [reply[6], reply[7]];
         if lie == Lie::Stored && REFUSED.contains(&status) {
-            // A success has no text.
+            // The reply of a success has no body.
             reply.truncate(HEADER_BYTES);
             reply[6..12].fill(0);
         }
@@ -172,7 +175,7 @@ mod frame {
     }
 }
 
-/// Replies: from the server, with `Stored`, with `Altered`.
+/// Rows of three replies: the server's, changed by `Lie::Stored`, and changed by `Lie::Altered`.
 const LIES: [[&[u8]; 3]; 11] = [
     [b"STORED\r\n", b"STORED\r\n", b"STORED\r\n"],
     [b"EXISTS\r\n", b"STORED\r\n", b"EXISTS\r\n"],
@@ -207,13 +210,13 @@ const LIES: [[&[u8]; 3]; 11] = [
 #[test]
 fn a_liar_changes_nothing_but_its_lie() {
     for piece_bytes in [1, 7, 1000] {
-        for (of, lie) in [(0, Lie::Nothing), (1, Lie::Stored), (2, Lie::Altered)] {
+        for (column, lie) in [(0, Lie::Nothing), (1, Lie::Stored), (2, Lie::Altered)] {
             let mut replies = Replies { lie, waiting: Vec::new() };
-            let said = LIES.map(|one| one[0]).concat();
-            let heard: Vec<u8> =
-                said.chunks(piece_bytes).flat_map(|piece| replies.change(piece)).collect();
-            let expected = LIES.map(|one| one[of]).concat();
-            assert_eq!(heard.escape_ascii().to_string(), expected.escape_ascii().to_string());
+            let sent = LIES.map(|row| row[0]).concat();
+            let changed: Vec<u8> =
+                sent.chunks(piece_bytes).flat_map(|piece| replies.change(piece)).collect();
+            let expected = LIES.map(|row| row[column]).concat();
+            assert_eq!(changed.escape_ascii().to_string(), expected.escape_ascii().to_string());
         }
     }
 }

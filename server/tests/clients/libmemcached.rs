@@ -65,14 +65,15 @@ const CAPABILITIES: [&str; 54] = [
     "binary stat",
 ];
 
-/// Two tests that expect an older wording of an error; memcached 1.6.45 fails them too.
+/// Two tests of `memccapable` that expect an older error text. memcached 1.6.45 fails them too.
 const OUTDATED: [&str; 2] = ["ascii delete", "ascii delete noreply"];
 
-/// Passes if exactly the tests fail that memcached 1.6.45 fails too.
+/// Runs `memccapable`. Passes if exactly the tests of `OUTDATED` fail.
 pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     let output = run(Command::new("memccapable").args(["-t", "60", "-h", &host, "-p", &port]))?;
-    // Standard output gets the name and "[pass]" only, and the end of the line only after "[pass]".
+    // `memccapable` writes each test's name to standard output, and "[pass]" with a line end only
+    // after a test that passed.
     let expected: String = CAPABILITIES
         .iter()
         .map(|name| format!("{name:<40}{}", if OUTDATED.contains(name) { "" } else { "[pass]\n" }))
@@ -84,8 +85,8 @@ pub(crate) fn memccapable(address: SocketAddr) -> Verdict {
     Some(if is_as_expected { Ok(()) } else { Err(text(&output)) })
 }
 
-/// Requests of memcaslap, a tenth of them SETs. The SETs' values of 64 KiB fit in 64 MiB, since an
-/// evicted value could not be verified.
+/// Number of requests of memcaslap, a tenth of which are SETs. All values, of up to 64 KiB, fit in
+/// 64 MiB, because an evicted value could not be verified.
 const OPERATIONS: u64 = 5_000;
 const SETS: u64 = OPERATIONS / 10;
 
@@ -97,7 +98,8 @@ pub(crate) fn memcaslap_binary(address: SocketAddr) -> Verdict {
     memcaslap(address, &["-B"])
 }
 
-/// Passes if memcaslap verified every value it read: small ones, ten at a time, and ones of 64 KiB.
+/// Runs memcaslap with small values, with ten keys per GET, and with values of 64 KiB. Passes if
+/// memcaslap verified every value that it read.
 fn memcaslap(address: SocketAddr, protocol: &[&str]) -> Verdict {
     for workload in [&[][..], &["-d", "10"], &["-X", "65536"]] {
         let verdict = memcaslap_once(address, &[protocol, workload].concat())?;
@@ -113,7 +115,7 @@ fn memcaslap_once(address: SocketAddr, options: &[&str]) -> Verdict {
     command.args(["-s", &address.to_string(), "-x", &OPERATIONS.to_string()]);
     command.args(["-v", "1.0", "-c", "1", "-T", "1"]).args(options);
     let output = run(&mut command)?;
-    let said = text(&output);
+    let report = text(&output);
     let counts = [
         ("cmd_get", OPERATIONS - SETS),
         ("cmd_set", SETS),
@@ -122,10 +124,10 @@ fn memcaslap_once(address: SocketAddr, options: &[&str]) -> Verdict {
         ("verify_failed", 0),
     ];
     let lacking =
-        counts.iter().find(|(name, count)| !said.contains(&format!("\n{name}: {count}\n")));
+        counts.iter().find(|(name, count)| !report.contains(&format!("\n{name}: {count}\n")));
     Some(match lacking {
-        Some((name, count)) => Err(format!("memcaslap: {name} is not {count}:\n{said}")),
-        None if !output.status.success() => Err(said),
+        Some((name, count)) => Err(format!("memcaslap: {name} is not {count}:\n{report}")),
+        None if !output.status.success() => Err(report),
         None => Ok(()),
     })
 }

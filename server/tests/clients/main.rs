@@ -2,8 +2,9 @@
 //! to a version or to a Debian release; a client's own integration tests run if it has any.
 //!
 //! Where: client side, over TCP.
-//! Invariant: each client fails against a server that lies, so that passing means something. The
-//! programs that use the clients are in `tests/clients/`; `make peers` installs the clients.
+//! Invariant: each client fails against a proxy that falsifies replies, which shows that the client
+//! checks them. The programs that use the clients are in `tests/clients/`; `make peers` installs
+//! the clients.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -35,7 +36,7 @@ fn memccapable_passes_through_an_honest_proxy() {
     }
 }
 
-// memcaslap only sets and gets: no set is ever refused, so `Lie::Stored` has no effect.
+// No request of memcaslap is ever refused (it only sets and gets), so `Lie::Stored` has no effect.
 
 #[test]
 fn memcaslap_verifies_values_over_text() {
@@ -52,7 +53,8 @@ fn pymemcache_passes_over_text() {
     passes(|address| python("pymemcache_suite.py", address, &[]), LIES);
 }
 
-// No request of pylibmc's own suite is ever refused, so only the check notices `Lie::Stored`.
+// No request of pylibmc's own suite is ever refused, so `Lie::Stored` has no effect on the suite;
+// `pylibmc_check.py` notices that lie.
 
 #[test]
 fn pylibmc_suite_passes_over_text() {
@@ -87,7 +89,8 @@ fn gomemcache_passes_over_text() {
     passes(check, LIES);
 }
 
-/// The suite starts `memcached` itself, on a Unix socket, and is skipped if there is none.
+/// The suite starts the first `memcached` on `PATH`, on a Unix socket, and skips its test without
+/// one. Against `/bin/true` in place of `memcached` the suite must not pass.
 #[test]
 fn gomemcache_suite_passes_over_text() {
     let folder = std::env::temp_dir().join(format!("gomemcache-{}", std::process::id()));
@@ -100,8 +103,8 @@ fn gomemcache_suite_passes_over_text() {
         let output = run(command.args(["-test.v", "-test.run", "^TestUnixSocket$"]));
         std::fs::remove_dir_all(&folder).unwrap();
         let Some(output) = output else { return };
-        let said = text(&output);
-        assert_eq!(said.contains("--- PASS: TestUnixSocket"), passes, "{server}: {said}");
+        let report = text(&output);
+        assert_eq!(report.contains("--- PASS: TestUnixSocket"), passes, "{server}: {report}");
     }
 }
 
@@ -140,8 +143,8 @@ fn dalli_passes_over_binary() {
     passes(|address| dalli(address, "binary"), LIES);
 }
 
-/// Asserts that a client passes against the server, and fails against one that lies; each against a
-/// fresh server, so that only the lie can make the difference.
+/// Asserts that a client passes against the server and fails through a proxy with each of `lies`.
+/// Each run has a fresh server, so that only the lie can make the difference.
 fn passes(check: fn(SocketAddr) -> Verdict, lies: &[Lie]) {
     let server = Server::under_test(&[]);
     match check(server.address()) {
@@ -168,16 +171,16 @@ fn node(check: &str, address: SocketAddr) -> Verdict {
     verdict(command.arg(peers().join("node").join(check)).arg(address.to_string()))
 }
 
-/// Debian's spymemcached; the class path has its jar and the check.
+/// Runs the check of Debian's spymemcached.
 fn spymemcached(address: SocketAddr, protocol: &str) -> Verdict {
     let class_path = format!("/usr/share/java/spymemcached.jar:{}", peers().join("java").display());
     let mut command = Command::new("java");
-    // One compiler tier only: Java starts faster.
+    // Java starts faster with one compiler tier.
     command.args(["-XX:TieredStopAtLevel=1", "-cp", &class_path, "Check"]);
     verdict(command.args([&address.to_string(), protocol]))
 }
 
-/// The ruby-dalli of the first Debian release whose Dalli speaks the meta protocol.
+/// Runs the check of Dalli, from the first Debian release whose Dalli speaks the meta protocol.
 fn dalli(address: SocketAddr, protocol: &str) -> Verdict {
     let mut command = Command::new("ruby");
     command.arg("-I").arg(peers().join("ruby/lib")).arg(checks().join("ruby/check.rb"));

@@ -1,9 +1,9 @@
-//! The documents as a reader uses them: the commands that they show are accepted, and the options
-//! and statistics that they name exist.
+//! Checks of the documents: the programs accept the commands that documents show, and the options
+//! and statistics that documents name exist.
 //!
-//! Where: outside of the server; reads the tree's documents, and asks the parsers of both programs
-//! and a running server.
-//! Invariant: a fault names its document and line, and for each rule a case below breaks it.
+//! Where: outside the server; reads the tree's documents, and uses the command-line parsers of both
+//! programs and a running server.
+//! Invariant: a fault names its document and line. Each rule has a case below that breaks it.
 
 mod text;
 
@@ -17,13 +17,13 @@ use hypostyle::cpus::{self, Cpus};
 use hypostyle::flags;
 use hypostyle::ram::{self, Ram};
 
-use super::running::{Place, Running};
+use super::running::{Running, TestDirectory};
 use text::{Program, lines, program, shell, spans, started};
 
 /// Documents outside `docs/`.
 const FRONT: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "blaster/README.md"];
 
-/// Options of benches, which are not read by either program.
+/// Options of the benchmarks, which neither program's parser knows.
 const BENCHES: [&str; 8] =
     ["--bench", "--aa", "--pairs", "--seconds", "--tables", "--mtus", "--misses", "--check"];
 
@@ -40,11 +40,11 @@ struct Document {
 struct Parsers {
     cpus: Cpus,
     ram: Ram,
-    /// The helps of all verbs, one behind the other.
+    /// The help texts of all verbs, concatenated.
     help: String,
     verbs: BTreeSet<String>,
-    /// Holds the workload.
-    place: Place,
+    /// The folder that holds the file `WORKLOAD`.
+    place: TestDirectory,
 }
 
 fn root() -> PathBuf {
@@ -56,7 +56,7 @@ fn document(path: &str) -> Document {
     Document { path: path.to_owned(), text }
 }
 
-/// The documents of `docs/` and its folders.
+/// Returns the documents of `docs/` and of its folder.
 fn answers() -> Vec<Document> {
     let mut found = Vec::new();
     for folder in ["docs", "docs/kvblaster"] {
@@ -96,7 +96,7 @@ impl Parsers {
         for verb in verbs.iter().filter(|verb| *verb != "help") {
             help += &help_of(&[verb.as_str(), "--help"]);
         }
-        let place = Place::new();
+        let place = TestDirectory::new();
         let written = document("docs/kvblaster/size.md").text;
         let written = written.split(&format!("cat >{WORKLOAD} <<END\n")).nth(1).unwrap();
         fs::write(place.path(WORKLOAD), written.split("END\n").next().unwrap()).unwrap();
@@ -109,13 +109,14 @@ impl Parsers {
         }
     }
 
-    /// Why a program refuses these words.
+    /// Returns the message with which a program refuses these words, or `None` if it accepts them.
     fn refusal(&self, program: Program, words: &[String]) -> Option<String> {
         let words = words.iter().map(|word| {
             if word == WORKLOAD {
                 return self.place.path(WORKLOAD).into_os_string();
             }
-            // In the words of a command, as those of `--start`, kvblaster wants them as they stand.
+            // A word with a space is a command, as of `--start`: kvblaster itself fills in `{port}`
+            // and `{mb}` there.
             let is_command = word.contains(' ');
             let filled = || word.replace("{port}", "11211").replace("{mb}", "64");
             OsString::from(if is_command { word.clone() } else { filled() })
@@ -134,7 +135,7 @@ impl Parsers {
         }
     }
 
-    /// Checks the commands of a line, and those that stand in their words.
+    /// Checks the commands of a line, and the commands within their quoted words.
     fn check(&self, line: &str, checked: &mut u32, refused: &mut Vec<String>) {
         for command in shell(line) {
             if let Some((program, words)) = started(&command) {
@@ -147,7 +148,7 @@ impl Parsers {
         }
     }
 
-    /// The refusals of the commands in code blocks, and the number of commands.
+    /// Returns the refusals of the commands in code blocks, and the number of those commands.
     fn refused_commands(&self, document: &Document) -> (Vec<String>, u32) {
         let (mut faults, mut checked) = (Vec::new(), 0);
         let mut whole = String::new();
@@ -171,7 +172,7 @@ impl Parsers {
         (faults, checked)
     }
 
-    /// True if either program, or a bench, has this option, which begins with `-`.
+    /// Returns true if a program or a benchmark has `option`, which begins with `-`.
     fn has(&self, option: &str) -> bool {
         if let Some(long) = option.strip_prefix("--") {
             return flags::flags().any(|flag| flag.long == long)
@@ -184,7 +185,7 @@ impl Parsers {
             || self.help.contains(&format!("{}, --", &option[..2]))
     }
 
-    /// The options of a span that do not exist.
+    /// Returns the options and verbs in a code span that do not exist.
     fn unknown_options(&self, span: &str) -> Vec<String> {
         let words: Vec<&str> = span.split_whitespace().collect();
         let Some(first) = words.first() else { return Vec::new() };
@@ -297,7 +298,7 @@ fn the_statistics_that_documents_name_are_answered() {
     assert!(named.len() > 10, "{named:?}");
 }
 
-/// Each document opens with the question that it answers, and early on with the command.
+/// Each document opens with the question that it answers, and soon shows a command.
 #[test]
 fn documents_open_with_a_question_and_readers_find_them() {
     let front = document("README.md").text + &document("blaster/README.md").text;

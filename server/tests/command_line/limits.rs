@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::running::{Running, VERSION_REPLY, await_some, ended, is_root, text};
 
-/// Reads a row of `/proc/PID/limits`: soft and hard limit.
+/// Returns the soft and the hard limit from the row `name` of `/proc/PID/limits`.
 fn limit(running: &Running, name: &str) -> [u64; 2] {
     let limits = running.proc("limits");
     let row = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -19,7 +19,8 @@ fn limit(running: &Running, name: &str) -> [u64; 2] {
     [words.next().unwrap(), words.next().unwrap()]
 }
 
-/// The command by which a shell limits the server and takes its right to raise that limit.
+/// Returns a shell command that starts the server with `ulimit LIMIT`, and without the right to
+/// raise a hard limit.
 fn limited(limit: &str, arguments: &[&str]) -> Command {
     let server = env!("CARGO_BIN_EXE_hypostyle");
     let drop = match is_root() {
@@ -71,7 +72,7 @@ fn core_files_are_raised_as_far_as_the_system_allows() {
     assert!(stderr.contains("failed to ensure corefile creation"), "{stderr}");
 }
 
-/// The kernel does not dump a process that has changed its user, unless the process allows it.
+/// The kernel does not dump a process that has changed its user, unless the process allows dumps.
 #[test]
 fn with_core_dumps_a_server_that_gave_up_root_may_dump_and_others_may_not() {
     if !is_root() {
@@ -85,7 +86,7 @@ fn with_core_dumps_a_server_that_gave_up_root_may_dump_and_others_may_not() {
     }
 }
 
-/// Kilobytes of the process in huge pages.
+/// Returns the number of kilobytes that the process has in huge pages.
 fn huge_kilobytes(running: &Running) -> u64 {
     let smaps = running.proc("smaps");
     let sizes = smaps.lines().filter_map(|line| line.strip_prefix("AnonHugePages:"));
@@ -94,10 +95,10 @@ fn huge_kilobytes(running: &Running) -> u64 {
 
 #[test]
 fn huge_pages_are_asked_for_and_whether_they_are_given_is_told() {
-    let told = |running: &Running| {
+    let reported = |running: &Running| {
         let memory = running.ask("stats memory\r\n");
-        let told = memory.lines().find_map(|line| line.strip_prefix("STAT huge_pages "));
-        told.unwrap().trim().to_owned()
+        let state = memory.lines().find_map(|line| line.strip_prefix("STAT huge_pages "));
+        state.unwrap().trim().to_owned()
     };
     let value = "v".repeat(500_000);
     let fill = |running: &Running| {
@@ -107,17 +108,17 @@ fn huge_pages_are_asked_for_and_whether_they_are_given_is_told() {
         }
     };
     let small = Running::on_loopback(&["-m", "64", "-t", "1"]);
-    assert_eq!(told(&small), "off");
+    assert_eq!(reported(&small), "off");
     let mut huge = Running::on_loopback(&["-m", "64", "-t", "1", "-L"]);
-    let told = told(&huge);
+    let state = reported(&huge);
     fill(&huge);
     let in_use = huge_kilobytes(&huge);
     let stderr = huge.stop(Signal::TERM).1;
     let is_warned = stderr.contains("-L: the system gives no huge page now");
-    match &*told {
+    match &*state {
         "given" => assert!(in_use >= 4 << 10 && !is_warned, "{in_use} KiB; {stderr}"),
         "refused" => assert!(is_warned, "{stderr}"),
-        told => panic!("{told}"),
+        other => panic!("{other}"),
     }
 }
 
@@ -141,7 +142,7 @@ fn hashpower_is_the_size_of_the_first_index() {
     let [before, after] = grown(&["-t", "1"]);
     assert!(after > 2 * before, "{before} {after}");
     let [before, after] = grown(&["-t", "1", "-o", "hashpower=14"]);
-    // An item takes a slot of 8 bytes; a few slots are in overflow lines.
+    // An item takes an index slot of 8 bytes; a few slots are in overflow lines of the index.
     assert!((7 * items..10 * items).contains(&before), "{before}");
     assert!(after < before + before / 8, "{before} {after}");
 
@@ -156,7 +157,7 @@ fn locked_memory_is_locked_or_said_not_to_be() {
     let status = running.proc("status");
     let line = status.lines().find(|line| line.starts_with("VmLck:")).unwrap();
     let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    assert!(kilobytes < 96 << 10, "{line}, and not all that is reserved");
+    assert!(kilobytes < 96 << 10, "{line}: more than the memory in use");
     let (_, stderr) = running.stop(Signal::TERM);
     assert!(kilobytes > 0 || stderr.contains("-k invalid, mlockall() failed"), "{line} {stderr}");
 }
@@ -218,10 +219,11 @@ fn settings_that_were_given_are_in_force() {
             tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.filter(|name| name.starts_with("column-")).count()
     };
-    await_some("two threads named as columns", || (columns() == 2).then_some(()));
+    await_some("two threads with names of columns", || (columns() == 2).then_some(()));
 }
 
-/// Under a limit of address space the index does not reserve room for all segments it could take.
+/// Under a limit of address space, the index reserves no address space for all the segments that it
+/// could grow to.
 #[test]
 fn half_as_much_again_as_the_memory_is_address_space_enough() {
     for (megabytes, limit_megabytes) in [(64, 135), (1024, 1550)] {

@@ -1,4 +1,4 @@
-//! Where the server listens: ports, addresses, Unix sockets.
+//! The server's listening sockets: ports, addresses, Unix sockets.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,8 +9,10 @@ use std::path::Path;
 
 use rustix::process::{Signal, kill_process};
 
-use crate::running::{Killed, Place, Running, VERSION_REPLY, await_some, ended, hypostyle};
-use crate::running::{raw, talk, text};
+use crate::running::{
+    KillOnDrop, Running, TestDirectory, VERSION_REPLY, await_some, ended, hypostyle,
+};
+use crate::running::{talk, text, to_pid};
 
 #[test]
 fn any_port_is_told_in_the_port_file() {
@@ -36,27 +38,28 @@ fn several_addresses_listen_each_on_its_own() {
     }
 }
 
-/// A client of another protocol gets an error in words it can show, or is closed.
+/// A client of another protocol gets an error in its own protocol, or its connection is closed.
 #[test]
 fn who_speaks_another_protocol_is_told_or_closed_on() {
     let running = Running::on_loopback(&[]);
-    let said = |request: &str| {
+    let replies = |request: &str| {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, running.port())).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        said
+        let mut replies = String::new();
+        stream.read_to_string(&mut replies).unwrap();
+        replies
     };
-    let told = said("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n");
-    assert_eq!(told, "-ERR no RESP here: this server speaks memcached's protocols\r\n");
-    assert_eq!(said("GET / HTTP/1.1\r\nHost: cache\r\n\r\n"), "");
-    assert_eq!(said("version\r\n*1\r\nquit\r\n"), format!("{VERSION_REPLY}ERROR\r\n"));
-    // A server with a fixed protocol guesses nothing from a first byte.
+    let reply = replies("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n");
+    assert_eq!(reply, "-ERR no RESP here: this server speaks memcached's protocols\r\n");
+    assert_eq!(replies("GET / HTTP/1.1\r\nHost: cache\r\n\r\n"), "");
+    assert_eq!(replies("version\r\n*1\r\nquit\r\n"), format!("{VERSION_REPLY}ERROR\r\n"));
+    // A server with a fixed protocol does not guess the protocol from the first byte.
     let running = Running::on_loopback(&["-B", "ascii"]);
     assert_eq!(running.ask("*1\r\n"), "ERROR\r\n");
 }
 
-/// The server names an address that is taken, even if it listens elsewhere.
+/// The server's warning or error names each address that it could not bind, even if the server
+/// listens on another.
 #[test]
 fn an_address_that_is_not_bound_is_named() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -70,12 +73,12 @@ fn an_address_that_is_not_bound_is_named() {
         let (status, stderr) = running.stop(Signal::TERM);
         assert_eq!(status, 0, "{stderr}");
         for (at, transport) in [("TCP", port), ("UDP", port)] {
-            let said =
+            let warning =
                 format!("not listening on 0.0.0.0:{transport} ({at}): Address already in use");
-            assert!(stderr.contains(&said), "{stderr}");
+            assert!(stderr.contains(&warning), "{stderr}");
         }
     }
-    for (line, asked, at) in [
+    for (line, flag, at) in [
         (format!("-l 127.0.0.1 -p {port}"), "one of interface(s) 127.0.0.1", "TCP"),
         (format!("-l 127.0.0.1 -p 0 -U {port}"), "one of interface(s) 127.0.0.1", "UDP"),
         (format!("-l 127.0.0.1:{port},127.0.0.1"), "one of interface(s) 127.0.0.1:", "TCP"),
@@ -84,9 +87,9 @@ fn an_address_that_is_not_bound_is_named() {
         let output = ended(hypostyle(&arguments));
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(71), "{line}: {stderr}");
-        let said = format!(": 127.0.0.1:{port} ({at}): Address already in use");
-        assert!(stderr.contains("failed to listen on ") && stderr.contains(asked), "{stderr}");
-        assert!(stderr.contains(&said), "{line}: {stderr}");
+        let reason = format!(": 127.0.0.1:{port} ({at}): Address already in use");
+        assert!(stderr.contains("failed to listen on ") && stderr.contains(flag), "{stderr}");
+        assert!(stderr.contains(&reason), "{line}: {stderr}");
     }
     drop(taken);
 }
@@ -119,38 +122,38 @@ fn a_taken_port_is_a_failure_with_memcacheds_words() {
 
 #[test]
 fn unix_socket_has_its_mask_and_goes_with_the_server() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path = place.path("socket");
     let mut command = hypostyle(&["-a", "0750", "-s"]);
     command.arg(&path);
-    let mut child = Killed(command.spawn().unwrap());
+    let mut child = KillOnDrop(command.spawn().unwrap());
     let stream = await_some("the socket", || UnixStream::connect(&path).ok());
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o750);
     assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
-    kill_process(raw(child.0.id()), Signal::TERM).unwrap();
+    kill_process(to_pid(child.0.id()), Signal::TERM).unwrap();
     let status = await_some("the end", || child.0.try_wait().unwrap());
     assert!(status.success());
     assert!(!path.exists());
 }
 
 /// Starts a server on a Unix socket, and waits for an answer.
-fn on_socket(path: &Path) -> Killed {
+fn on_socket(path: &Path) -> KillOnDrop {
     let mut command = hypostyle(&["-s"]);
     command.arg(path);
-    let child = Killed(command.spawn().unwrap());
+    let child = KillOnDrop(command.spawn().unwrap());
     let stream = await_some("the socket", || UnixStream::connect(path).ok());
     assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
     child
 }
 
-fn end_with(child: &mut Killed, signal: Signal) {
-    kill_process(raw(child.0.id()), signal).unwrap();
+fn end_with(child: &mut KillOnDrop, signal: Signal) {
+    kill_process(to_pid(child.0.id()), signal).unwrap();
     await_some("the end", || child.0.try_wait().unwrap());
 }
 
 #[test]
 fn a_unix_socket_on_which_somebody_answers_is_not_taken() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path = place.path("socket");
     let mut first = on_socket(&path);
     let mut command = hypostyle(&["-s"]);
@@ -158,8 +161,8 @@ fn a_unix_socket_on_which_somebody_answers_is_not_taken() {
     let output = ended(command);
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(71), "{stderr}");
-    let said = format!("UNIX socket {}: another server answers there", path.display());
-    assert!(stderr.contains(&said), "{stderr}");
+    let reason = format!("UNIX socket {}: another server answers on this path", path.display());
+    assert!(stderr.contains(&reason), "{stderr}");
     let stream = UnixStream::connect(&path).unwrap();
     assert_eq!(talk(stream, "version\r\n"), VERSION_REPLY);
     end_with(&mut first, Signal::TERM);
@@ -168,7 +171,7 @@ fn a_unix_socket_on_which_somebody_answers_is_not_taken() {
 
 #[test]
 fn a_unix_socket_that_a_killed_server_left_is_replaced() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path = place.path("socket");
     end_with(&mut on_socket(&path), Signal::KILL);
     assert!(path.exists());
@@ -178,7 +181,7 @@ fn a_unix_socket_that_a_killed_server_left_is_replaced() {
 
 #[test]
 fn a_server_that_ends_leaves_the_unix_socket_of_its_successor() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path = place.path("socket");
     let mut first = on_socket(&path);
     fs::remove_file(&path).unwrap();

@@ -1,7 +1,7 @@
 //! The built binary as a user sees it: what it prints, refuses, writes and leaves behind.
 //!
-//! Where: outside of the server; the tests know only its command line, signals and sockets.
-//! Invariant: memcached's users and scripts see what memcached does, or an explicit refusal.
+//! Where: outside the server; the tests use only its command line, signals and sockets.
+//! Invariant: memcached's users and scripts see memcached's behaviour, or an explicit refusal.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod documents;
@@ -26,7 +26,7 @@ fn version_and_help_begin_with_both_versions() {
     }
 }
 
-/// The promises are in docs/versions.md.
+/// `docs/versions.md` promises these texts.
 #[test]
 fn a_fleet_tells_hypostyle_from_memcached_and_the_policy_says_how() {
     let policy = include_str!("../../../docs/versions.md");
@@ -35,9 +35,9 @@ fn a_fleet_tells_hypostyle_from_memcached_and_the_policy_says_how() {
     assert_eq!(running.ask("version\r\n"), running::VERSION_REPLY);
     let claimed = running::VERSION_REPLY.trim().trim_start_matches("VERSION ");
     assert!(policy.contains(&format!("memcached's, `{claimed}`")));
-    let told = format!("STAT hypostyle_version {own}");
-    assert!(running.ask("stats store\r\n").contains(&format!("{told}\r\n")));
-    assert!(policy.contains(&told), "{told}");
+    let row = format!("STAT hypostyle_version {own}");
+    assert!(running.ask("stats store\r\n").contains(&format!("{row}\r\n")));
+    assert!(policy.contains(&row), "{row}");
 }
 
 #[test]

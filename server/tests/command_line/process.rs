@@ -12,13 +12,13 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Signal, kill_process, test_kill_process};
 
 use crate::running::{
-    Detached, Killed, Place, Running, VERSION_REPLY, await_some, ended, hypostyle,
+    Detached, KillOnDrop, Running, TestDirectory, VERSION_REPLY, await_some, ended, hypostyle,
 };
-use crate::running::{is_root, raw, talk, text};
+use crate::running::{is_root, talk, text, to_pid};
 
 #[test]
 fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut command = hypostyle(&["-d", "-P", "pid", "-p", "-1", "-l", "127.0.0.1"]);
     command.current_dir(&place.0).env("MEMCACHED_PORT_FILENAME", place.path("ports"));
     let parent = ended(command);
@@ -27,7 +27,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
     // Nothing polls here: the server must answer once `-d` has returned.
     let pid_file = place.path("pid");
     let pid: u32 = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
-    let daemon = Detached(raw(pid));
+    let daemon = Detached(to_pid(pid));
     let ports = fs::read_to_string(place.path("ports")).unwrap();
     let port: u16 = ports.trim().strip_prefix("TCP INET: ").unwrap().parse().unwrap();
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
@@ -37,7 +37,8 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
         let target = fs::read_link(format!("/proc/{pid}/fd/{stream}")).unwrap();
         assert_eq!(target, Path::new("/dev/null"), "{stream}");
     }
-    // The session, which is its own: field 6 of stat, after the name in parentheses.
+    // Field 6 of stat is the session: the daemon leads a session of its own. Field 2, the name, is
+    // in parentheses.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     assert_eq!(stat.rsplit(')').next().unwrap().split(' ').nth(4), Some(&*pid.to_string()));
 
@@ -52,7 +53,7 @@ fn daemon_answers_when_its_parent_ends_and_removes_its_pid_file() {
 
 #[test]
 fn pid_file_of_a_running_process_is_warned_of_and_replaced() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let pid_file = place.path("pid");
     fs::write(&pid_file, format!("{}\n", std::process::id())).unwrap();
     let mut running = Running::on_loopback(&["-P", pid_file.to_str().unwrap()]);
@@ -66,17 +67,18 @@ fn pid_file_of_a_running_process_is_warned_of_and_replaced() {
     assert!(!pid_file.exists());
 }
 
-/// A daemon is ended by its pid file, so it does not start without one.
+/// Scripts end a daemon by the pid in its pid file, so a daemon does not start without a pid file.
 #[test]
 fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let mut command = hypostyle(&["-d", "-P", "there/is/no/such", "-s", "socket"]);
     command.current_dir(&place.0);
     let parent = ended(command);
     let stderr = text(&parent.stderr);
     assert_eq!(parent.status.code(), Some(71), "{stderr}");
-    let said = format!("cannot make {}.tmp: ", place.path("there/is/no/such").display());
-    assert!(stderr.contains("Could not write the pid file") && stderr.contains(&said), "{stderr}");
+    let reason = format!("cannot make {}.tmp: ", place.path("there/is/no/such").display());
+    assert!(stderr.contains("Could not write the pid file"), "{stderr}");
+    assert!(stderr.contains(&reason), "{stderr}");
     assert!(!place.path("socket").exists());
 
     // In the foreground the server only warns.
@@ -85,10 +87,11 @@ fn a_daemon_whose_pid_file_cannot_be_written_does_not_start() {
     assert!(running.stop(Signal::TERM).1.contains("Could not write the pid file"));
 }
 
-/// Each file's name is taken by a link, and each temporary file's by a FIFO that blocks its opener.
+/// A symbolic link has the name of each file. A FIFO, which blocks a process that opens it, has the
+/// name of each temporary file.
 #[test]
 fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
-    let place = Place::new();
+    let place = TestDirectory::new();
     let victim = place.path("victim");
     fs::write(&victim, "precious").unwrap();
     for name in ["pid", "ports"] {
@@ -100,14 +103,14 @@ fn what_somebody_planted_is_neither_written_through_nor_waited_for() {
     }
     let mut command = hypostyle(&["-P", "pid", "-p", "-1", "-l", "127.0.0.1"]);
     command.current_dir(&place.0).env("MEMCACHED_PORT_FILENAME", place.path("ports"));
-    let child = Killed(command.spawn().unwrap());
+    let child = KillOnDrop(command.spawn().unwrap());
     for (name, begins) in [("pid", child.0.id().to_string()), ("ports", "TCP INET: ".to_owned())] {
         await_some(name, || {
             let is_file = fs::symlink_metadata(place.path(name)).is_ok_and(|it| it.is_file());
             is_file.then_some(())
         });
-        let told = fs::read_to_string(place.path(name)).unwrap();
-        assert!(told.starts_with(&begins), "{name}: {told}");
+        let written = fs::read_to_string(place.path(name)).unwrap();
+        assert!(written.starts_with(&begins), "{name}: {written}");
     }
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     assert!(!place.path("pid.tmp").exists() && !place.path("ports.lck").exists());
@@ -130,7 +133,8 @@ fn signals_stop_it_cleanly_and_hup_does_not() {
     }
 }
 
-/// Three clients: a request without its last byte, replies that are not read, an idle connection.
+/// Three clients are connected: one has sent a request without its last byte, one does not read its
+/// replies, and one is idle.
 #[test]
 fn a_graceful_end_accepts_nothing_and_lets_what_has_begun_come_to_its_end() {
     let mut running = Running::on_loopback(&["-m", "256", "-t", "2"]);
@@ -146,16 +150,16 @@ fn a_graceful_end_accepts_nothing_and_lets_what_has_begun_come_to_its_end() {
     assert_eq!(idle.write(b"version\r\n").unwrap(), 9);
     let mut reply = [0; VERSION_REPLY.len()];
     idle.read_exact(&mut reply).unwrap();
-    // The first value is coming, so the server has received all requests.
+    // The first value has begun to arrive, so the server has received all requests.
     assert_eq!(reader.peek(&mut [0]).unwrap(), 1);
 
     running.signal(Signal::USR1);
-    assert_eq!(idle.read(&mut reply).unwrap(), 0, "what is at rest is closed");
+    assert_eq!(idle.read(&mut reply).unwrap(), 0, "an idle connection is closed");
     await_some("the listener's end", || connect().err());
     half.write_all(b"o\r\n").unwrap();
-    let mut told = String::new();
-    half.read_to_string(&mut told).unwrap();
-    assert_eq!(told, "STORED\r\n");
+    let mut reply = String::new();
+    half.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "STORED\r\n");
     let mut values = Vec::new();
     reader.read_to_end(&mut values).unwrap();
     let each = "VALUE large 0 1000000\r\n".len() + 1_000_000 + "\r\nEND\r\n".len();
@@ -199,8 +203,8 @@ fn a_limit_that_is_refused_is_told_with_those_that_are_not() {
     let store = running.ask("stats store\r\n");
     assert!(store.contains(&format!("STAT limit_maxbytes_max {}\r\n", 1 << 30)), "{store}");
     let stderr = running.stop(Signal::TERM).1;
-    let told = "cache_memlimit 1025 is refused: this server takes 8 to 1024";
-    assert!(stderr.contains(told), "{stderr}");
+    let reason = "cache_memlimit 1025 is refused: this server takes 8 to 1024";
+    assert!(stderr.contains(reason), "{stderr}");
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn root_becomes_the_user() {
         return testing::skip("no user nobody here");
     };
     let ids: Vec<&str> = entry.split(':').skip(2).take(2).collect();
-    let place = Place::new();
+    let place = TestDirectory::new();
     let pid_file = place.path("pid");
     let mut running =
         Running::on_loopback(&["-u", "nobody", "-t", "2", "-P", pid_file.to_str().unwrap()]);
@@ -270,7 +274,7 @@ fn root_becomes_the_user() {
     assert!(stderr.contains("can't find the user no-such-user to switch to"), "{stderr}");
 }
 
-/// Starts a server by `setpriv` with these options.
+/// Starts a server by `setpriv WORDS`.
 fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
     let mut command = Command::new("setpriv");
     command.args(words).arg(env!("CARGO_BIN_EXE_hypostyle"));
@@ -279,7 +283,7 @@ fn with_privileges(words: &[&str], arguments: &[&str]) -> Running {
     Running::of(command)
 }
 
-/// Asserts each thread's capabilities, and its bounding set.
+/// Asserts the capabilities of each thread, and its bounding set if `bounding` is given.
 #[track_caller]
 fn assert_capabilities(running: &Running, capabilities: u64, bounding: Option<u64>) {
     let mut threads = 0;
@@ -295,7 +299,7 @@ fn assert_capabilities(running: &Running, capabilities: u64, bounding: Option<u6
         assert_eq!(line("NoNewPrivs:"), "1", "{status}");
         threads += 1;
     }
-    assert!(threads > 2, "the columns run");
+    assert!(threads > 2, "the main thread and two columns run");
 }
 
 #[test]
@@ -354,11 +358,11 @@ fn unix_socket_belongs_to_the_user() {
     if !is_root() {
         return testing::skip("only root can become another user");
     }
-    let place = Place::new();
+    let place = TestDirectory::new();
     let path = place.path("socket");
     let mut command = hypostyle(&["-u", "daemon", "-s"]);
     command.arg(&path);
-    let child = Killed(command.spawn().unwrap());
+    let child = KillOnDrop(command.spawn().unwrap());
     await_some("the socket", || UnixStream::connect(&path).ok());
     assert_ne!(fs::metadata(&path).unwrap().uid(), 0);
     drop(child);

@@ -30,7 +30,8 @@ fn what_it_does_not_have_is_refused_with_a_word() {
     }
 }
 
-/// Compares exit status and first words with the memcached on this machine.
+/// Compares the exit status and the first words of the message with those of the memcached on this
+/// machine.
 #[test]
 fn wrong_values_are_refused_as_memcached_refuses_them() {
     let memcached = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
@@ -46,8 +47,8 @@ fn wrong_values_are_refused_as_memcached_refuses_them() {
         command.args(&arguments).args(["-u", "root"]).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let theirs = ended(command);
-        // A bad port of -l is a failure of the system to memcached; here it is found before the
-        // start.
+        // memcached exits with another status for a bad port of `-l`, because it notices the port
+        // only when it binds the socket; this server notices it in its command line.
         let status = if line.starts_with("-l") { Some(64) } else { theirs.status.code() };
         assert_eq!(ours.status.code(), status, "{line}");
         let (ours, theirs) = (text(&ours.stderr), text(&theirs.stderr));

@@ -1,6 +1,7 @@
-//! The built binary as a test's process: started, asked, signalled, awaited.
+//! The built binary as a process of a test, which starts it, sends requests and signals to it, and
+//! waits for its end.
 //!
-//! Where: under every test here.
+//! Where: used by every test of the command line.
 //! Invariant: no process started here outlives its test, and no wait is longer than `PATIENCE`.
 
 use std::fs;
@@ -16,17 +17,17 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory of this test, removed when dropped.
-pub(crate) struct Place(pub(crate) PathBuf);
+/// A temporary directory of one test, removed when dropped.
+pub(crate) struct TestDirectory(pub(crate) PathBuf);
 
-impl Place {
-    pub(crate) fn new() -> Place {
+impl TestDirectory {
+    pub(crate) fn new() -> TestDirectory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("hyp-{}-{number}", std::process::id()));
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-        Place(path)
+        TestDirectory(path)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -34,7 +35,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -60,10 +61,10 @@ pub(crate) fn await_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// Runs a command that ends by itself.
+/// Runs a command to its end.
 #[track_caller]
 pub(crate) fn ended(mut command: Command) -> Output {
-    let mut child = Killed(command.spawn().unwrap());
+    let mut child = KillOnDrop(command.spawn().unwrap());
     let status = await_some("the end", || child.0.try_wait().unwrap());
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     child.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
@@ -71,17 +72,17 @@ pub(crate) fn ended(mut command: Command) -> Output {
     Output { status, stdout, stderr }
 }
 
-/// A child process, killed when the test ends at the latest.
-pub(crate) struct Killed(pub(crate) Child);
+/// A child process, killed when dropped.
+pub(crate) struct KillOnDrop(pub(crate) Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A process that is not this test's child, killed if the test fails.
+/// A process that is not a child of this test, killed if the test fails.
 pub(crate) struct Detached(pub(crate) Pid);
 
 impl Drop for Detached {
@@ -94,8 +95,8 @@ impl Drop for Detached {
 
 /// A server in the foreground, on a port that it chose.
 pub(crate) struct Running {
-    pub(crate) child: Killed,
-    pub(crate) place: Place,
+    pub(crate) child: KillOnDrop,
+    pub(crate) place: TestDirectory,
 }
 
 impl Running {
@@ -108,9 +109,9 @@ impl Running {
     /// Starts a server by `command`, and waits for its port file.
     #[track_caller]
     pub(crate) fn of(mut command: Command) -> Running {
-        let place = Place::new();
+        let place = TestDirectory::new();
         command.env("MEMCACHED_PORT_FILENAME", place.path("ports"));
-        let child = Killed(command.spawn().unwrap());
+        let child = KillOnDrop(command.spawn().unwrap());
         let mut running = Running { child, place };
         await_some("the port file", || {
             if let Some(status) = running.child.0.try_wait().unwrap() {
@@ -148,10 +149,10 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(raw(self.pid()), signal).unwrap();
+        kill_process(to_pid(self.pid()), signal).unwrap();
     }
 
-    /// Everything that the process wrote to stderr. It must have ended.
+    /// Returns everything that the process wrote to stderr. The process must have ended.
     pub(crate) fn stderr(&mut self) -> String {
         let mut text = String::new();
         self.child.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
@@ -165,7 +166,7 @@ impl Running {
         self.end()
     }
 
-    /// Waits until the process has ended. Like `stop`, but without a signal.
+    /// Like `stop`, but without a signal: waits until the process ends.
     #[track_caller]
     pub(crate) fn end(&mut self) -> (i32, String) {
         let status = await_some("the end", || self.child.0.try_wait().unwrap());
@@ -173,11 +174,11 @@ impl Running {
     }
 }
 
-pub(crate) fn raw(pid: u32) -> Pid {
+pub(crate) fn to_pid(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
 }
 
-/// Sends one request. Returns the reply up to its last line.
+/// Sends one request. Returns the whole reply: one line, or the rows of `stats` and their end.
 pub(crate) fn talk<S: Read + Write>(mut stream: S, request: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);

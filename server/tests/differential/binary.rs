@@ -1,7 +1,7 @@
 //! Random, well-formed frames of the binary protocol.
 //!
 //! Where: test data.
-//! Invariant: an opaque never looks like a fence's.
+//! Invariant: no opaque is that of a fence.
 //! Source: memcached 1.6.45 `protocol_binary.h` and `proto_bin.c`.
 
 use crate::command::{Command, Protocol, Unique};
@@ -13,7 +13,7 @@ pub(crate) const NOOP: u8 = 0x0a;
 /// The upper half of a fence's opaque.
 pub(crate) const FENCE: u32 = 0xfe0d_0000;
 
-/// Opcodes, names and shares; memcached does not have the last few built in, or never had them.
+/// Opcodes, names and shares. The last seven are unknown to memcached, or not compiled into it.
 pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0x00, "GET", 90),
     (0x01, "SET", 100),
@@ -56,8 +56,8 @@ pub(crate) const OPCODES: [(u8, &str, u64); 39] = [
     (0xff, "255", 3),
 ];
 
-/// A binary frame in parts, so that it can also be made wrong. Lengths default to those of its
-/// parts.
+/// A binary frame whose fields can also be set to wrong values. A length that is `None` is that of
+/// the frame's own key, extras or body.
 pub(crate) struct Frame {
     pub(crate) name: &'static str,
     pub(crate) magic: u8,
@@ -122,7 +122,8 @@ impl Frame {
     }
 }
 
-/// Returns a binary frame that has waiting replies sent, and is answered with this opaque.
+/// Returns a binary NOOP. It makes the server send the replies before it, and its own reply has the
+/// opaque of fence `number`.
 pub(crate) fn fence(number: usize) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     (bytes[0], bytes[1]) = (0x80, NOOP);
@@ -131,7 +132,7 @@ pub(crate) fn fence(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns a binary frame of any opcode but a flush.
+/// Returns a binary frame of any opcode except the flushes.
 pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bool) -> Frame {
     let mut frame = Frame::bare(opcode, name);
     let key = values.random.index(KEYS.len());
@@ -169,8 +170,8 @@ pub(crate) fn frame(values: &mut Values, opcode: u8, name: &'static str, all: bo
             frame.key = b"PLAIN".to_vec();
             frame.value = b"\0user\0secret".to_vec();
         }
-        // memcached consumes extras and key, and then skips as many bytes as the whole body has;
-        // the value supplies those.
+        // memcached consumes extras and key, and then skips as many bytes again as the body length;
+        // the value supplies those bytes.
         "VERBOSITY" => {
             frame.extras = vec![0; 4];
             frame.key.clear();
@@ -193,7 +194,7 @@ fn exptime(values: &mut Values) -> [u8; 4] {
     }
 }
 
-/// Returns a flush, at once or later.
+/// Returns a flush, immediate or delayed.
 ///
 /// memcached's binary flush spares items of the same second, so all keys are deleted afterwards.
 pub(crate) fn flush(values: &mut Values, opcode: u8, name: &'static str) -> Command {

@@ -1,8 +1,8 @@
 //! A command with its bytes, in any of the three protocols.
 //!
 //! Where: test data.
-//! Invariant: its bytes depend only on itself and on the CAS uniques that the receiving server has
-//! shown, so that the same command can be sent to both.
+//! Invariant: a command's bytes depend only on the command and on the CAS uniques that the
+//! receiving server has shown, so that the same command can be sent to both servers.
 
 /// The three protocols; each has its own connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,17 +12,17 @@ pub(crate) enum Protocol {
     Binary,
 }
 
-/// The CAS unique that a command quotes.
+/// The CAS unique that a command sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unique {
-    /// The last one seen for its key, in any protocol.
+    /// The last unique that the server has shown for the command's key, in any protocol.
     Seen,
-    /// The last but one.
+    /// The last but one of the uniques that the server has shown for the command's key.
     Before,
     Number(u64),
 }
 
-/// Quoted in place of a unique if none was seen yet.
+/// The number sent in place of a unique that the server has not shown yet.
 const UNIQUE_NEVER_SEEN: u64 = 12_345_678;
 
 impl Unique {
@@ -51,19 +51,19 @@ pub(crate) struct Command {
     pub(crate) protocol: Protocol,
     /// The name for coverage and lies: `get`, `mg`, `GETQ`.
     pub(crate) name: &'static str,
-    /// The letters of its meta flags.
+    /// The letters of the command's meta flags.
     pub(crate) flags: Vec<u8>,
     pub(crate) keys: Vec<&'static [u8]>,
     pub(crate) malformed: bool,
-    /// True if it changes more than its keys.
+    /// Set if the command changes items of other keys than `keys`.
     pub(crate) touches_all: bool,
-    /// True if its reply refers to items until it is sent.
+    /// Set if the command's reply holds items until the reply is sent.
     pub(crate) fetches: bool,
-    /// True if it changes a number, in place if that is possible.
+    /// Set if the command changes a number, in place where possible.
     pub(crate) counts: bool,
-    /// True if the server then closes the connection; the command is the last of its batch.
+    /// Set if the server closes the connection after the command, which then ends its batch.
     pub(crate) closes: bool,
-    /// The number of its batch; commands of a batch are sent at once, on one connection.
+    /// The number of the command's batch. Commands of a batch are sent at once, on one connection.
     pub(crate) batch: usize,
     parts: Vec<Part>,
 }
@@ -93,7 +93,7 @@ impl Command {
         }
     }
 
-    /// Makes the server send all replies that wait before this command.
+    /// Inserts a `mn` before the command, which makes the server send all unsent replies first.
     pub(crate) fn flush_before(&mut self) {
         self.parts.insert(0, Part::Bytes(b"mn\r\n".to_vec()));
     }
@@ -106,12 +106,12 @@ impl Command {
         self.parts.push(Part::Eight(unique));
     }
 
-    /// The first key; empty for commands without.
+    /// Returns the first key; empty for a command without keys.
     pub(crate) fn key(&self) -> &'static [u8] {
         self.keys.first().copied().unwrap_or_default()
     }
 
-    /// True if one of two commands can change the other's reply.
+    /// Returns true if this command can change the reply of `other`.
     pub(crate) fn meets(&self, other: &Command) -> bool {
         self.touches_all || self.keys.iter().any(|key| other.keys.contains(key))
     }
@@ -148,7 +148,7 @@ impl Command {
     }
 }
 
-/// Formats bytes for people; runs of one letter and long texts are shortened.
+/// Formats bytes for a message; shortens runs of one byte and long texts.
 fn brief(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 120;
     let mut text = String::new();

@@ -1,7 +1,7 @@
-//! Counts what a run has covered: commands, flags, opcodes, replies and errors.
+//! Counts the commands, flags, opcodes, replies and errors that a run has covered.
 //!
-//! Where: beside the servers.
-//! Invariant: everything counted was sent to both servers and answered alike.
+//! Where: client side.
+//! Invariant: each counted command was sent to both servers and answered alike.
 
 use crate::binary::OPCODES;
 use crate::command::{Command, Protocol};
@@ -13,7 +13,8 @@ use std::fmt::Write as _;
 /// Fewest times that a run must reach each row of the tables below.
 const REACHED_MIN: u64 = 2;
 
-/// Codes, errors and marks in replies to well-formed commands; those of meta by command.
+/// Codes, errors and marks in replies to well-formed commands. A code of a meta command follows the
+/// command's name.
 const REPLIES: [&str; 37] = [
     "STORED",
     "NOT_STORED",
@@ -54,7 +55,7 @@ const REPLIES: [&str; 37] = [
     "status 0x81",
 ];
 
-/// Statuses of replies to well-formed binary frames. Quiet opcodes do not answer a success.
+/// Statuses of replies to well-formed binary frames. Quiet opcodes send no reply to a success.
 const STATUSES: [(&str, &[u16]); 13] = [
     ("GET GETK GAT GATK TOUCH STAT", &[0, 1]),
     ("GETQ GETKQ GATQ GATKQ NOOP QUIT VERSION FLUSH", &[0]),
@@ -97,7 +98,7 @@ const ERRORS: [&str; 20] = [
 
 #[derive(Default)]
 pub(crate) struct Coverage {
-    /// Counts: commands by protocol and name; flags by command; replies by command and code.
+    /// The count of each name within its group: commands of a protocol, flags, replies.
     counts: BTreeMap<(&'static str, String), u64>,
 }
 
@@ -127,7 +128,7 @@ impl Coverage {
         *self.counts.entry((group, what)).or_default() += 1;
     }
 
-    /// Formats a line for each group.
+    /// Formats one line for each group.
     pub(crate) fn report(&self) -> String {
         let mut text = String::new();
         let mut last = "";
@@ -139,7 +140,7 @@ impl Coverage {
         text.trim_start().to_owned() + "\n"
     }
 
-    /// Returns the rows that a run has not reached often enough.
+    /// Returns the rows of the tables that the run has reached less than `REACHED_MIN` times.
     pub(crate) fn missed(&self, malformed: bool) -> Vec<String> {
         let mut wanted: Vec<(&'static str, String)> = Vec::new();
         wanted.extend(text::SHARES.iter().map(|(verb, _)| ("text", (*verb).to_owned())));

@@ -12,10 +12,11 @@ use crate::{Features, malformed, text};
 /// Most commands in a batch.
 const BATCH_COMMANDS_MAX: u64 = 48;
 
-/// One command in this many is malformed, if `malformed` is set.
+/// One of `MALFORMED_ONCE` commands is malformed, if `Features::malformed` is set.
 const MALFORMED_ONCE: u64 = 12;
 
-/// Commands that versions answer differently; the times of `me` changed their sign.
+/// Commands whose answers differ between versions of memcached: the times of `me` changed their
+/// sign.
 pub(crate) const NEW: [&str; 3] = ["version", "VERSION", "me"];
 
 /// Generates commands from a seed.
@@ -51,8 +52,8 @@ impl Generator {
             if !malformed && (flush || NEW.contains(&command.name)) {
                 continue;
             }
-            // memcached's incr copies an item that an unsent reply holds instead of changing it in
-            // place; the length of the text shows the difference.
+            // If an unsent reply holds the item, memcached's `incr` copies the item instead of
+            // changing it in place; the length of the number's text shows the difference.
             let fetched = |before: &Command| before.fetches && before.meets(&command);
             if command.counts && batch.iter().any(fetched) {
                 continue;

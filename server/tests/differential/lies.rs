@@ -1,7 +1,7 @@
-//! Falsifies a server's replies by one small fault, to show that the test finds it.
+//! Plants one small fault in a server's replies, to show that the comparison finds it.
 //!
 //! Where: client side.
-//! Invariant: each fault is planted in one rare case; all other replies pass unchanged.
+//! Invariant: a fault changes replies of one rare case only; all other replies pass unchanged.
 
 use crate::command::Command;
 use crate::replies::{Piece, Reply};
@@ -9,33 +9,33 @@ use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// `get` shows other flags for a touched item.
+    /// `get` shows wrong client flags for a touched item.
     FlagsAfterTouch,
     /// `incr` is off by one from 1000 on.
     NumberOffByOne,
-    /// `mg t` shows an exptime of 30 days as none.
+    /// `mg t` shows an exptime of 30 days as unlimited.
     LongTtlIsNone,
     /// `ADD` of an existing key is answered "not stored" instead of "exists".
     StatusSwapped,
-    /// `GATK` returns another opaque.
+    /// `GATK` returns a wrong opaque.
     OpaqueWrong,
-    /// `ms q` with client flags answers although it stored.
+    /// A quiet `ms` with client flags is answered although it stored the item.
     NotQuiet,
     /// `X` and `W` are in the wrong order.
     MarksSwapped,
-    /// `gets` shows the unique from before an `append`.
+    /// `gets` after an `append` shows the unique from before the `append`.
     UniqueKept,
-    /// `mg h` does not count a hit by an `mg u`.
+    /// `mg h` shows no hit after an `mg u`.
     HitForgotten,
-    /// `INCREMENT` returns another number from 256 on.
+    /// `INCREMENT` returns a wrong number from 256 on.
     BodyWrong,
-    /// A bad chunk of an `append` is answered like a bad line.
+    /// An `append` with a bad data chunk is answered like a bad command line.
     ErrorSwapped,
 }
 
 pub(crate) struct Liar {
     lie: Lie,
-    /// Keys to which this lie applies.
+    /// Keys whose next replies the lie changes.
     marked: HashSet<&'static [u8]>,
     uniques: HashMap<Vec<u8>, Vec<u8>>,
 }
@@ -45,7 +45,7 @@ impl Liar {
         Liar { lie, marked: HashSet::new(), uniques: HashMap::new() }
     }
 
-    /// Returns what replaces a piece of the reply to this command.
+    /// Returns the piece that replaces `piece` in the reply to `command`.
     pub(crate) fn instead_of(&mut self, command: &Command, piece: Piece) -> Piece {
         match piece {
             Piece::Line(line, value) => Piece::Line(self.line(command, line), value),
@@ -64,7 +64,7 @@ impl Liar {
         }
     }
 
-    /// Returns what is added to the whole reply to this command.
+    /// Returns a piece to append to the whole reply to `command`.
     pub(crate) fn adds(&self, command: &Command, reply: &Reply) -> Option<Piece> {
         let stored = command.name == "ms" && reply.text.is_empty() && !command.malformed;
         let lies = self.lie == Lie::NotQuiet && stored && command.flags.contains(&b'F');
@@ -74,7 +74,7 @@ impl Liar {
     fn line(&mut self, command: &Command, line: Vec<u8>) -> Vec<u8> {
         let mut words: Vec<&[u8]> = line.trim_ascii_end().split(|&byte| byte == b' ').collect();
         let number: Option<u64> = str::from_utf8(words[0]).ok().and_then(|word| word.parse().ok());
-        let said;
+        let replaced;
         match self.lie {
             Lie::FlagsAfterTouch if line == b"TOUCHED\r\n" => {
                 self.marked.insert(command.key());
@@ -83,8 +83,8 @@ impl Liar {
                 words[2] = b"4";
             }
             Lie::NumberOffByOne if command.name == "incr" && number >= Some(1000) => {
-                said = (number.unwrap() + 1).to_string();
-                words[0] = said.as_bytes();
+                replaced = (number.unwrap() + 1).to_string();
+                words[0] = replaced.as_bytes();
             }
             Lie::LongTtlIsNone => {
                 for word in words.iter_mut().filter(|word| word.starts_with(b"t25")) {
@@ -102,8 +102,8 @@ impl Liar {
                 let (key, unique) = (words[1].to_vec(), words[4].to_vec());
                 let before = self.uniques.insert(key, unique);
                 if let (Some(before), true) = (before, self.marked.remove(words[1])) {
-                    said = String::from_utf8(before).unwrap();
-                    words[4] = said.as_bytes();
+                    replaced = String::from_utf8(before).unwrap();
+                    words[4] = replaced.as_bytes();
                 }
             }
             Lie::HitForgotten if command.name == "mg" && command.flags.contains(&b'u') => {

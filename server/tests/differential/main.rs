@@ -1,21 +1,22 @@
 //! Sends the same random commands to this server and to a memcached, and compares the replies one
-//! by one. The commands are of all three protocols, some of them malformed. A sequence whose
-//! replies differ is shrunk to a short one.
+//! by one. The commands use all three protocols, and some are malformed. A sequence of commands
+//! whose replies differ is shrunk to a short sequence.
 //!
 //! Where: client side, over TCP.
 //! Invariant: a difference is reported with its seed and a sequence that shows it on fresh servers.
-//! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; `MEMCACHED`'s answers decide.
+//! Source: memcached's `doc/protocol.txt` and `protocol_binary.h`; where they are silent, the
+//! answers of `MEMCACHED`.
 //!
-//! - `DIFFERENTIAL_SEED=n`, `DIFFERENTIAL_COMMANDS=n`: another seed, another length.
+//! - `DIFFERENTIAL_SEED=n`, `DIFFERENTIAL_COMMANDS=n`: sets the seed, the number of commands.
 //! - `SERVER=path`, `SERVER_FLAGS="…"`: compares that server, started with these further flags.
-//! - `MEMCACHED=path`: everything is sent to version 1.6.45; any other version gets only
-//!   well-formed commands whose meaning is old.
+//! - `MEMCACHED=path`: the memcached to compare with. Version 1.6.45 gets all commands; any other
+//!   version gets only well-formed commands whose meaning has not changed since 1.6.18.
 //!
-//! Some commands are not sent: memcached's answer depends on chance, or this server's differs on
-//! purpose:
+//! Some commands are not sent, because memcached's answer depends on chance or this server's
+//! differs on purpose:
 //! - `incr` and `ma` after a fetch of the same key whose reply may be unsent: memcached then copies
-//!   the number instead of changing it in place, which shows in its length. memcached's LRU thread
-//!   may hold items too, so memcached runs without that thread.
+//!   the number instead of changing it in place, which shows in the number's length. memcached's
+//!   LRU thread may hold items too, so memcached runs without that thread.
 //! - `incr` of numbers in very long texts, which this server does not accept as numbers.
 //! - The commands that `malformed` and `meta` name.
 
@@ -46,11 +47,11 @@ use replies::Reply;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Keeps memcached's other threads from holding an item, to look at it or to send it. A held item
-/// is copied instead of changed in place, and a decrement shortens the text of a copy only.
+/// Flags of memcached. They keep its background threads from holding an item. memcached copies a
+/// held item instead of changing it in place, and a decrement shortens the text of a copy only.
 const RIVAL_FLAGS: [&str; 6] = ["-t", "1", "-o", "no_lru_maintainer,no_lru_crawler", "-m", "256"];
 
-/// The version whose every answer is compared.
+/// The memcached version that gets all commands.
 const WHOLE_VERSION: &str = "1.6.45";
 
 #[test]
@@ -74,7 +75,7 @@ fn as_memcached_without_cas() {
     );
 }
 
-/// Rare wrong replies are found, and shown by a few commands.
+/// The comparison finds rare wrong replies, and shrinks the sequence to a few commands.
 #[test]
 fn planted_differences_are_found_and_shrunk() {
     let lies: [(Lie, &str, usize); 11] = [
@@ -100,7 +101,7 @@ fn planted_differences_are_found_and_shrunk() {
         let mut coverage = Coverage::default();
         let found = find(features, &pair, &mut coverage).unwrap_or_else(|| panic!("{lie:?}"));
         let names: Vec<&str> = found.commands.iter().map(|command| command.name).collect();
-        // The lie about a flag t shows in several meta commands.
+        // Several meta commands can show the lie about the `t` flag.
         let is_named = names.iter().any(|shown| shown.starts_with(name));
         let shown = names.len() <= commands_max && is_named;
         assert!(shown, "{lie:?}\n{}", report(&found, &pair(), features.seed));
@@ -114,15 +115,15 @@ fn planted_differences_are_found_and_shrunk() {
 struct Features {
     seed: u64,
     commands: usize,
-    /// Compares what a `flush_all` leaves. No client then chooses a CAS unique: in memcached such
-    /// items survive a flush for the rest of the second.
+    /// Compares the items that a `flush_all` leaves. No client then chooses a CAS unique: in
+    /// memcached an item with a chosen unique survives a flush for the rest of the second.
     flushes: bool,
-    /// True if the servers keep CAS uniques. Without them, versions before 1.6.45 also lose items
+    /// Set if the servers keep CAS uniques. Without them, versions before 1.6.45 also lose items
     /// stored in the second of a flush.
     cas: bool,
     /// Sends malformed commands, and well-formed ones that only 1.6.45 answers like this server.
     malformed: bool,
-    /// Quotes CAS uniques from before a key's deletion: see `meta`.
+    /// Sends CAS uniques from before a key's deletion: see `meta::Dialect`.
     ordered: bool,
     protocols: [(Protocol, u64); 3],
 }
@@ -147,7 +148,7 @@ impl Default for Features {
 struct Difference {
     commands: Vec<Command>,
     replies: [Reply; 2],
-    /// True if the replies differed again, on freshly started servers.
+    /// Set if the replies differed again on freshly started servers.
     again: bool,
 }
 
@@ -170,11 +171,11 @@ fn compare_with_memcached(flags: &[&str], rival_flags: &[&str], mut features: Fe
     if let Some(difference) = find(features, &pair, &mut coverage) {
         panic!("{}", report(&difference, &pair(), features.seed));
     }
-    // Tests capture prints, but not this.
+    // The test harness captures `print!`, but not a direct write to stderr.
     let _ = write!(std::io::stderr(), "{}", coverage.report());
     if by_default >= 100_000 && features.commands >= by_default {
         let missed = coverage.missed(features.malformed);
-        assert!(missed.is_empty(), "never or hardly reached: {missed:#?}");
+        assert!(missed.is_empty(), "reached too rarely: {missed:#?}");
     }
 }
 

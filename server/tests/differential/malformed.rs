@@ -1,15 +1,16 @@
 //! Random malformed commands of all three protocols.
 //!
 //! Where: test data.
-//! Invariant: memcached's answer does not depend on how the bytes happen to arrive. The bytes that
-//! a wrong length swallows end before the next command. A command that makes memcached drop unsent
-//! replies, such as a fetch of an over-long key, follows one that has those replies sent.
+//! Invariant: memcached's answer does not depend on how its reads split the bytes. The bytes that
+//! memcached skips because of a wrong length end before the next command. A command that makes
+//! memcached drop unsent replies, such as a fetch of an over-long key, follows a command that makes
+//! memcached send those replies.
 //! Source: memcached 1.6.45 `proto_parser.c`, `proto_text.c`, `proto_bin.c`.
 //!
 //! Not generated, because memcached's answer depends on chance:
-//! - A fetch with an over-long key after other keys, which memcached may have touched or bumped.
-//! - The `E` of an `ms` that fails after its line was read, because the connection's next store
-//!   gets that CAS unique. Such an `ms` is followed by a store for this purpose only.
+//! - A fetch with an over-long key after other keys: memcached may have touched or bumped those.
+//! - A store right after an `ms` with `E` that fails after its line was read: the connection's next
+//!   store gets the CAS unique of that `E`. A store of `SCRATCH` therefore follows such an `ms`.
 //! - Lines over 2048 bytes without an end: the answer depends on how many bytes have arrived.
 
 use crate::binary::{self, Frame, HEADER_BYTES};
@@ -18,7 +19,7 @@ use crate::meta::{self, Dialect, Flag};
 use crate::text::{self, Word};
 use crate::values::{CHOSEN_UNIQUE, TOO_LARGE_BYTES, Values};
 
-/// A store under a key that no other command uses.
+/// A command that stores an item under a key that no other command uses.
 const SCRATCH: &[u8] = b"set scratch 0 0 0\r\n\r\n";
 
 /// Words that are not numbers, numbers that do not fit, and numbers that just fit.
@@ -49,7 +50,7 @@ const BAD_WORDS: [&[u8]; 24] = [
     b"99999999999999999999",
 ];
 
-/// Malformed lines; the last `LINES_CLOSING` end the connection.
+/// Malformed lines. After each of the last `LINES_CLOSING` lines the server closes the connection.
 const LINES: [&[u8]; 36] = [
     b"",
     b" ",
@@ -123,8 +124,8 @@ fn wrong_words(values: &mut Values) -> Command {
     let verb = values.random.share(verbs);
     let mut line = text::line(values, verb);
     if let Some(value) = &mut line.value {
-        // With a wrong length the rest of the value is read as lines, so no word that takes the
-        // length's place is a number.
+        // With a wrong length the rest of the value would be read as lines. The words that can move
+        // to the length's place are therefore no numbers other than 0.
         *value = b"abc".to_vec();
         line.words[1] = Word::Text(b"0".to_vec());
         line.words[2] = Word::Text(values.random.pick(&[&b"0"[..], b"00"]).to_vec());
@@ -142,7 +143,7 @@ fn wrong_words(values: &mut Values) -> Command {
         }
         _ => line.words[at] = bad_word(values),
     }
-    // A unique now stands where a length or an exptime is read.
+    // A unique may now be at the place of a length or an exptime.
     for word in &mut line.words {
         if matches!(word, Word::Unique(_)) {
             *word = Word::Text(values.random.pick(&[&b"5"[..], b"0", b"x"]).to_vec());
@@ -160,17 +161,18 @@ fn bad_word(values: &mut Values) -> Word {
     Word::Text(values.random.pick(&BAD_WORDS).to_vec())
 }
 
-/// Returns a command whose value is longer or shorter than said. The next fence fills a short one.
+/// Returns a command whose value is longer or shorter than its length word. The server takes the
+/// beginning of the next fence as the rest of a short value.
 fn bad_chunk(values: &mut Values) -> Command {
     let verb = values.random.pick(&["set", "add", "replace", "append", "prepend"]);
     let mut line = text::line(values, verb);
     let value = vec![b'v'; values.random.index(30)];
-    let said = match values.random.below(3) {
+    let declared = match values.random.below(3) {
         0 => value.len().saturating_sub(1 + values.random.index(3)),
         1 => value.len() + 1 + values.random.index(10),
         _ => value.len() + 1,
     };
-    line.words[3] = Word::Text(said.to_string().into_bytes());
+    line.words[3] = Word::Text(declared.to_string().into_bytes());
     line.value = Some(value);
     line.command()
 }
@@ -207,10 +209,10 @@ pub(crate) fn meta(values: &mut Values) -> Command {
 fn wrong_value(values: &mut Values) -> Command {
     let mut line = meta::line(values, "ms", ALL);
     let value = vec![b'v'; values.random.index(30)];
-    let said = match values.random.below(3) {
+    let declared = match values.random.below(3) {
         0 => value.len().saturating_sub(1 + values.random.index(3)).to_string().into_bytes(),
         1 => (value.len() + 1 + values.random.index(10)).to_string().into_bytes(),
-        // No length at all, or one that is refused: the value is read as lines.
+        // The length is not a number, or is refused: the server reads the value as lines.
         _ => loop {
             let word = values.random.pick(&BAD_WORDS);
             if word != b"noreply" {
@@ -219,8 +221,8 @@ fn wrong_value(values: &mut Values) -> Command {
         },
     };
     line.value = Some(value);
-    let mut command = line.command(&said);
-    // The value is too short; the server takes this line for the rest of it.
+    let mut command = line.command(&declared);
+    // If the value is too short, the server takes this line as the rest of the value.
     command.push(b"mn mn mn mn mn mn\r\n");
     command.push(SCRATCH);
     command
@@ -280,7 +282,7 @@ fn wrong_flag(values: &mut Values) -> Command {
         }
         _ => {
             let word = values.random.pick(&BAD_WORDS);
-            // A unique in the range that servers give out means something else to each server.
+            // A unique in the range that servers give out may belong to an item of one server only.
             let near = str::from_utf8(word).ok().and_then(|word| word.parse::<u64>().ok());
             let near = near.is_some_and(|near| near < CHOSEN_UNIQUE) && b"CE".contains(&letter);
             flag.text = if near || word == b"+0" { Vec::new() } else { word.to_vec() };
@@ -348,12 +350,13 @@ fn wrong_extras(values: &mut Values, frame: &mut Frame) {
     frame.extras = vec![0; wrong];
 }
 
-/// Makes a body longer than it should be. The connection ends if the length counts; if nobody looks
-/// at it, the excess is read as a binary frame. Returns true if the connection ends.
+/// Makes a body longer than its opcode allows. A server that checks the length closes the
+/// connection; a server that does not reads the excess as a binary frame. Returns true if the
+/// connection ends.
 fn longer_body(values: &mut Values, frame: &mut Frame) -> bool {
     let stores = frame.name.contains("SET") || frame.name.contains("ADD");
     if stores || frame.name.contains("REPLACE") || frame.name.contains("PEND") {
-        // No body is too long for these commands; they get an empty key instead.
+        // No body is too long for these commands: the frame gets an empty key instead.
         frame.key.clear();
         return true;
     }

@@ -24,29 +24,30 @@ pub(crate) const USED: [(&str, &[u8]); 4] = [
 pub(crate) const USED_LONG: [(&str, &[u8]); 4] =
     [("mg", b"bcfhklOqstvNRT"), ("ms", b"bckqOCFIMT"), ("md", b"bkqOCIT"), ("ma", b"bcktvOCDJMNT")];
 
-/// All flags that memcached 1.6.45 knows.
+/// All meta flags that memcached 1.6.45 accepts.
 pub(crate) const KNOWN: &[u8; 25] = b"bcfhklqstuvxCDEFIJLMNOPRT";
 
-/// Most flags of a command: memcached takes 20 words, with command, key and length.
+/// Most flags of a command. memcached accepts 20 words, command, key and length among them.
 const FLAGS_MAX: usize = 16;
 
-/// Longest opaque, without its letter.
+/// Length of the longest opaque, without the flag's letter.
 const OPAQUE_BYTES_MAX: u64 = 31;
 
 /// The range of flags to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
-    /// Includes flags without meaning for their verb, and those that only 1.6.45 answers so.
+    /// Includes flags without meaning for their verb, and flags that only 1.6.45 answers like this
+    /// server.
     pub(crate) all: bool,
     /// Includes `E`, and values of `C` that no server gave out.
     pub(crate) chosen_uniques: bool,
-    /// True if a server's uniques only grow. In this server that holds for a key while it lives; in
-    /// memcached, always. `I` shows the difference if its unique is from before the key's deletion,
-    /// and another thread stores the key again.
+    /// Set if all uniques of a server grow in the order of its stores, as memcached's do. In this
+    /// server the uniques of one key grow while the key exists. `I` shows the difference if its
+    /// unique is from before the key's deletion and another thread has stored the key again.
     pub(crate) ordered: bool,
 }
 
-/// A meta command in parts, so that it can also be made wrong.
+/// A meta command whose parts can also be set to wrong values.
 pub(crate) struct Line {
     pub(crate) verb: &'static str,
     pub(crate) key: usize,
@@ -64,7 +65,7 @@ pub(crate) struct Flag {
 }
 
 impl Line {
-    /// Returns the whole command, with `value_bytes` in the place of the value's length.
+    /// Returns the whole command, with `value_bytes` as the word for the value's length.
     pub(crate) fn command(&self, value_bytes: &[u8]) -> Command {
         let mut command = Command::new(Protocol::Meta, self.verb);
         command.push(self.verb.as_bytes());
@@ -157,8 +158,8 @@ pub(crate) fn line(values: &mut Values, verb: &'static str, dialect: Dialect) ->
     line
 }
 
-/// memcached drops `E` and `T` if the number grows beyond its text and is copied: it sets them on
-/// the item it has just replaced. Counting down only, the number cannot grow.
+/// Makes the command a decrement, so that the number's text cannot grow. If it grows, memcached
+/// copies the item and loses `E` and `T`, which it sets on the item just replaced.
 pub(crate) fn stay_in_place(line: &mut Line) {
     line.flags.retain(|flag| flag.letter != b'M');
     line.flags.push(Flag { letter: b'M', text: b"D".to_vec(), unique: None });

@@ -1,4 +1,4 @@
-//! One of the two servers compared, with a connection for each protocol.
+//! One of the two servers under comparison, with a connection for each protocol.
 //!
 //! Where: client side.
 //! Invariant: a batch ends when every command is answered or the connection is closed; a closed
@@ -18,8 +18,8 @@ pub(crate) struct Peer {
     liar: Option<Liar>,
 }
 
-/// Sends a batch to both servers and compares. Returns the first reply that differs, in both forms,
-/// or else all replies of the first server.
+/// Sends a batch to both servers and compares the replies. Returns all replies of the first server,
+/// or the index of the first difference and both servers' replies there.
 pub(crate) fn run_batch(
     peers: &mut [Peer; 2],
     batch: &[Command],
@@ -61,7 +61,8 @@ impl Peer {
         };
         let mut replies = vec![Reply::default(); batch.len()];
         let mut stop = None;
-        // A server that closes with input unread loses unsent replies: such a command goes alone.
+        // A server that closes a connection with unread input loses unsent replies, so a command
+        // that closes the connection is sent alone.
         let calm = batch.len() - usize::from(batch.iter().any(|command| command.closes));
         for range in [0..calm, calm..batch.len()] {
             if !range.is_empty() && stop.is_none() {
@@ -74,7 +75,7 @@ impl Peer {
         replies
     }
 
-    /// Sends some commands of a batch and reads the replies. Returns how the connection ended.
+    /// Sends some commands of a batch and reads the replies. If the connection ends, returns why.
     fn pass(
         &mut self,
         wire: &mut Wire,
@@ -88,9 +89,10 @@ impl Peer {
             stream.extend_from_slice(&batch[number].bytes(seen));
             stream.extend_from_slice(&replies::fence(protocol, number));
         }
-        // The last command may have taken its own fence for part of its value.
+        // The server may read the last command's fence as part of the command's value.
         stream.extend_from_slice(&replies::fence(protocol, batch.len()));
-        // A server whose replies are not read may stop reading: write and read at once.
+        // A server whose replies are not read may stop reading, so one thread writes while another
+        // reads.
         let mut sender = wire.sender();
         std::thread::scope(|scope| {
             scope.spawn(move || sender.send(&stream));
@@ -141,8 +143,8 @@ fn place(protocol: Protocol) -> usize {
     }
 }
 
-/// Opens a connection on which the server knows the protocol already: the first byte decides it,
-/// and a batch may begin with a wrong byte.
+/// Opens a connection and sends a fence, whose first byte decides the connection's protocol. The
+/// first byte of a batch may be malformed.
 fn open(server: &Server, protocol: Protocol) -> Wire {
     let mut wire = server.connect();
     wire.send(&replies::fence(protocol, 0));

@@ -1,8 +1,9 @@
 //! Reads replies and normalises them, so that the replies of two servers can be compared.
 //!
 //! Where: client side.
-//! Invariant: a CAS unique is replaced by its number among those of its key; times are kept apart
-//! and compared with a tolerance; of statistics only the form counts. All else is compared by byte.
+//! Invariant: a CAS unique is replaced by its ordinal among the uniques of its key. Times are
+//! compared separately, with a tolerance. For statistics only the status is compared. All else is
+//! compared byte by byte.
 
 use crate::binary::{self, FENCE, HEADER_BYTES, NOOP};
 use crate::command::{Command, Protocol};
@@ -10,11 +11,11 @@ use crate::live::{Stop, Wire};
 use crate::values::CHOSEN_UNIQUE;
 use std::collections::HashMap;
 
-/// Most seconds between the two servers' times: memcached notes an access once in 60 s, this server
-/// once a minute, and each may have stood still at other moments.
+/// Most seconds between the two servers' times. memcached updates the time of an access once in
+/// 60 s, this server once a minute, and the system may have stopped each server for some time.
 const SECONDS_APART_MAX: i64 = 200;
 
-/// The end of a reply that did not come in time.
+/// The mark at the end of a reply that did not arrive in time.
 const SILENT: &[u8] = b"<Silent>";
 
 /// All uniques seen for each key, in order of first appearance.
@@ -32,9 +33,9 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn is_like(&self, other: &Reply) -> bool {
-        // The time of an item long gone wraps, in memcached and here.
+        // In both servers, the time since an access long ago may wrap.
         let near = |(one, two): (&i64, &i64)| (one - two).abs() <= SECONDS_APART_MAX;
-        // A reply that did not come is wrong, even if both servers fail alike.
+        // A missing reply is wrong, even if neither server sends it.
         self.text == other.text
             && !self.text.ends_with(SILENT)
             && self.times.len() == other.times.len()
@@ -47,7 +48,7 @@ impl Reply {
         crate::live::show(&self.text) + &times
     }
 
-    /// Notes that nothing follows, and why.
+    /// Marks the reply as ended, for the reason `how`.
     pub(crate) fn end(&mut self, how: &str) {
         self.text.extend_from_slice(format!("<{how}>").as_bytes());
         self.kinds.push(how.to_owned());
@@ -99,7 +100,7 @@ fn read_frame(wire: &mut Wire) -> Result<Piece, Stop> {
     if header[1] == NOOP && opaque & 0xffff_0000 == FENCE {
         return Ok(Piece::Fence(usize::try_from(opaque & 0xffff).unwrap()));
     }
-    // Without the magic of a reply it is no binary frame, and has no length.
+    // A header without the magic of a reply has no valid length.
     let body_bytes = if header[0] == 0x81 { u32_at(&header, 8) } else { 0 };
     let body = wire.exactly(usize::try_from(body_bytes).unwrap())?;
     Ok(Piece::Frame(header, body))
@@ -185,7 +186,7 @@ fn append_flag(reply: &mut Reply, command: &Command, flag: &[u8], seen: &mut See
     }
 }
 
-/// Adds a time. memcached prints the seconds left in 32 bits, signed or unsigned.
+/// Appends a time. memcached prints the remaining seconds in 32 bits, signed or unsigned.
 fn append_time(reply: &mut Reply, seconds: &[u8]) {
     let seconds = str::from_utf8(seconds).ok().and_then(|text| text.parse::<i64>().ok());
     match seconds {
@@ -196,7 +197,7 @@ fn append_time(reply: &mut Reply, seconds: &[u8]) {
     }
 }
 
-/// Adds a CAS unique. A unique that a client chose, or 0, stays as it is.
+/// Appends a CAS unique. A unique that a client chose is not replaced by an ordinal.
 fn append_unique(reply: &mut Reply, key: &[u8], unique: &[u8], seen: &mut Seen) {
     let text = match decimal(unique) {
         Some(unique) => appearance(key, unique, seen),
@@ -232,7 +233,7 @@ fn append_frame(
     let key_bytes = u16::from_be_bytes([header[2], header[3]]);
     reply.kinds.push(format!("{} {status:#04x}", command.name));
     reply.kinds.push(format!("status {status:#04x}"));
-    // Statistics differ between servers in their numbers and in their count.
+    // The servers differ in the values and in the number of their statistics.
     if command.name == "STAT" && key_bytes > 0 {
         reply.kinds.truncate(2);
         return;

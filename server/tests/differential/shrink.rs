@@ -1,21 +1,22 @@
 //! Shrinks a sequence of commands whose last reply differs.
 //!
-//! Where: beside the servers.
-//! Invariant: the returned sequence has run on fresh servers, and its last replies differed.
+//! Where: client side.
+//! Invariant: a returned sequence marked `again` has run on fresh servers, and its last replies
+//! differed there.
 //! Source: Zeller and Hildebrandt's delta debugging (ddmin), 2002.
 
 use crate::Difference;
 use crate::command::Command;
 use crate::peer::{self, Peer};
 
-/// Most sequences tried; the shortest so far is then returned.
+/// Most sequences tried before the shortest one so far is returned.
 const TRIALS_MAX: usize = 400;
 
 /// Most commands shown of a sequence that does not differ again.
 const SHOWN_COMMANDS_MAX: usize = 40;
 
-/// Returns the shortest sequence found that differs. A sequence that does not differ again is cut
-/// to the commands that share a key with its last one.
+/// Returns the shortest sequence found whose last replies differ. If a second run of `found` shows
+/// no difference, returns the commands of `found` that can change its last reply.
 pub(crate) fn shrink(found: Difference, pair: &dyn Fn() -> [Peer; 2]) -> Difference {
     let mut search = Search { pair, trials: 0 };
     let Some(whole) = search.run(&found.commands) else {
@@ -29,7 +30,7 @@ pub(crate) fn shrink(found: Difference, pair: &dyn Fn() -> [Peer; 2]) -> Differe
     search.one_by_one(best)
 }
 
-/// The commands that share a key with the last one.
+/// Returns the commands that can change the last command's reply.
 fn related(commands: &[Command]) -> Vec<Command> {
     let Some(last) = commands.last() else { return Vec::new() };
     commands.iter().filter(|command| command.meets(last)).cloned().collect()
@@ -41,7 +42,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs a sequence on fresh servers. Returns it up to the first difference.
+    /// Runs a sequence on fresh servers. Returns the commands up to the first difference, if any.
     fn run(&mut self, commands: &[Command]) -> Option<Difference> {
         self.trials += 1;
         let mut peers = (self.pair)();
@@ -70,7 +71,7 @@ impl Search<'_> {
         }
     }
 
-    /// Tries only the commands that share a key with the last one.
+    /// Tries the sequence with only the commands that can change the last command's reply.
     fn related(&mut self, mut best: Difference) -> Difference {
         let related = related(&best.commands);
         self.try_shorter(&mut best, &related);

@@ -31,7 +31,7 @@ pub(crate) const SHARES: [(&str, u64); 19] = [
     ("quit", 2),
 ];
 
-/// A command line in parts, so that it can also be made wrong.
+/// A command line whose parts can also be set to wrong values.
 pub(crate) struct Line {
     pub(crate) verb: &'static str,
     pub(crate) keys: Vec<usize>,
@@ -126,8 +126,8 @@ pub(crate) fn line(values: &mut Values, verb: &'static str) -> Line {
 
 /// Returns `flush_all` in one of its forms.
 ///
-/// If a client chose an item's CAS unique, the second in which the item was stored decides whether
-/// a flush spares it: `whole` therefore deletes all keys afterwards.
+/// If a client chose an item's CAS unique, a flush removes the item or not, depending on the second
+/// in which the item was stored. `whole` therefore deletes all keys after the flush.
 pub(crate) fn flush(values: &mut Values, whole: bool) -> Command {
     let mut command = Command::new(Protocol::Text, "flush_all");
     command.touches_all = true;

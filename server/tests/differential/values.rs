@@ -1,14 +1,15 @@
-//! Keys, few enough for commands to meet, and values for them.
+//! Random values for a few keys, which are few so that many commands share a key.
 //!
 //! Where: test data.
-//! Invariant: exptimes and the times compared with them lie so far apart that the length of a run
-//! changes no reply; the CAS uniques that clients choose lie above all that a server gives out.
+//! Invariant: exptimes differ enough from the times compared with them that the length of a run
+//! changes no reply. The CAS uniques that clients choose exceed all that a server gives out.
 
 use crate::command::Unique;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testing::Random;
 
-/// Keys of small values, of numbers and of large values; text cannot name the last key.
+/// Keys of small values, of numbers and of large values. The last key contains a space, so that the
+/// text protocol cannot name it.
 pub(crate) const KEYS: [&[u8]; 15] = [
     b"a",
     b"b",
@@ -30,16 +31,17 @@ pub(crate) const TEXT_KEYS: usize = 14;
 const NUMBERS: std::ops::Range<usize> = 7..11;
 const LARGE: std::ops::Range<usize> = 11..14;
 
-/// More bytes than the largest item of either server.
+/// Length of a value that is too large for either server.
 pub(crate) const TOO_LARGE_BYTES: usize = (1 << 20) + 50_000;
 
-/// Clients' CAS uniques begin here, 13 days off for a server that gives out one per nanosecond.
+/// The smallest CAS unique that clients choose. A server that gives out one unique per nanosecond
+/// reaches it after 13 days.
 pub(crate) const CHOSEN_UNIQUE: u64 = 1 << 50;
 
 pub(crate) struct Values {
     pub(crate) random: Random,
     now_s: i64,
-    /// True if numbers may be 2^63 and more; memcached 1.6.18 reads beyond such a number's end.
+    /// Set if numbers may be 2^63 and more; memcached 1.6.18 reads beyond such a number's end.
     pub(crate) wraps: bool,
 }
 
@@ -65,7 +67,7 @@ impl Values {
         }
     }
 
-    /// Returns a time that a remaining exptime is compared with.
+    /// Returns a recache time, which a server compares with an item's remaining time.
     pub(crate) fn recache(&mut self) -> i64 {
         self.random.pick(&[100, 3000, 100_000, 0, -1])
     }
@@ -79,7 +81,7 @@ impl Values {
         }
     }
 
-    /// Returns a CAS unique of a client's choice; sometimes 0, for none.
+    /// Returns a CAS unique chosen by a client, or sometimes 0, which stands for no unique.
     pub(crate) fn chosen_unique(&mut self) -> Unique {
         Unique::Number(match self.random.below(6) {
             0 => 0,
@@ -97,8 +99,8 @@ impl Values {
         }
     }
 
-    /// True if this key may become a number. A text too long for the log is no number in this
-    /// server; memcached refuses only from 512 KiB on.
+    /// Returns true if this key may become a number. This server does not accept a text too long
+    /// for the log as a number; memcached accepts texts of less than 512 KiB.
     pub(crate) fn may_count(key: usize) -> bool {
         !LARGE.contains(&key)
     }
@@ -136,8 +138,8 @@ impl Values {
     }
 }
 
-/// Returns any bytes, including line ends and zeros. The first is a letter, so that memcached never
-/// reads a number past the value's end.
+/// Returns random bytes, line ends and zeros among them. The first byte is a letter, so that
+/// memcached never reads a number beyond the value's end.
 fn any_bytes(random: &mut Random, count: usize) -> Vec<u8> {
     const ALPHABET: &[u8; 16] = b"abcdefgXYZ09\r\n\0 ";
     (0..count).map(|at| ALPHABET[random.index(if at == 0 { 7 } else { 16 })]).collect()

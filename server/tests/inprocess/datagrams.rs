@@ -1,8 +1,8 @@
 //! A client that sends datagrams and joins the parts of answers.
 //!
 //! Where: shared by the tests of UDP.
-//! Invariant: an answer comes from the address that was asked, with the request's id; each part
-//! comes once and has at most memcached's 1,400 bytes; every wait ends by a deadline.
+//! Invariant: an answer comes from the address that the request went to, with the request's id.
+//! Each part comes once and has at most memcached's 1,400 bytes. Every wait ends by a deadline.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -10,25 +10,26 @@ use std::time::Duration;
 
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port};
-use protocol::Speak;
+use protocol::ProtocolMode;
 use protocol::udp::{ANSWER_BYTES_MAX, Header};
 
 use super::{DEADLINE, shown};
 
-/// Long enough for a server to send an answer that it should not.
+/// The wait for an answer that must not come.
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// Settings of a UDP socket at a free port of `host`.
 pub(crate) fn at(host: &str) -> Vec<Listen> {
-    vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: Speak::Auto }]
+    vec![Listen { host: Some(host.to_owned()), port: Port::Any, protocol: ProtocolMode::Auto }]
 }
 
-/// All networks, as `udp_allow` of a server that limits no answers.
+/// The value of `udp_allow` that names all networks, so that no answers are limited.
 pub(crate) fn everybody() -> Vec<ipnet::IpNet> {
     ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap()).to_vec()
 }
 
-/// Receives, and again after a signal: a socket with a timeout is not restarted by the kernel.
+/// Calls `receive` until no signal interrupts it. The kernel does not restart a `recv` on a socket
+/// with a timeout.
 pub(crate) fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match receive() {
@@ -105,7 +106,7 @@ impl Client {
         let mut buffer = [0; 65_536];
         loop {
             let (bytes, from) = uninterrupted(|| self.socket.recv_from(&mut buffer)).unwrap();
-            assert_eq!(from, self.server, "the answer comes from the address that was asked");
+            assert_eq!(from, self.server, "the answer's source is the request's destination");
             let (header, part) = Header::read(&buffer[..bytes]).unwrap();
             assert_eq!(header.id, id);
             assert!(bytes <= ANSWER_BYTES_MAX, "{bytes} bytes");
@@ -120,7 +121,7 @@ impl Client {
         }
     }
 
-    /// Receives an answer, which must be this one, to request `id`.
+    /// Receives the answer to request `id`, and asserts that it is `reply`.
     pub(crate) fn expect(&mut self, id: u16, reply: impl AsRef<[u8]>) {
         let (got, _) = self.receive_of(id);
         let reply = reply.as_ref();
@@ -133,7 +134,7 @@ impl Client {
         self.expect(id, reply);
     }
 
-    /// True if there is nothing to read.
+    /// Returns true if no datagram waits to be read.
     pub(crate) fn is_silent(&self) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let peeked = self.socket.peek(&mut [0]);
@@ -141,7 +142,7 @@ impl Client {
         peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Asserts that no answer comes.
+    /// Asserts that no answer comes within `SILENCE`.
     pub(crate) fn expect_silence(&mut self) {
         self.socket.set_read_timeout(Some(SILENCE)).unwrap();
         let got = self.socket.recv_from(&mut [0; 65_536]);

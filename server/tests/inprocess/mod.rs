@@ -2,7 +2,7 @@
 //!
 //! Where: shared by the tests of the column's loop.
 //! Invariant: loopback only; every wait ends by a deadline.
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, reason = "each test uses a part of this module")]
 
 pub(crate) mod datagrams;
 
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port, Settings};
-use protocol::Speak;
+use protocol::ProtocolMode;
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 
-/// The longest wait: anything that takes longer hangs.
+/// The longest wait. An operation that takes longer counts as hung.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Settings for a server on a free loopback port.
@@ -25,7 +25,7 @@ pub(crate) fn settings(columns: usize) -> Settings {
         listen: vec![Listen {
             host: Some("127.0.0.1".to_owned()),
             port: Port::Any,
-            protocol: Speak::Auto,
+            protocol: ProtocolMode::Auto,
         }],
         port: Port::Any,
         columns,
@@ -42,11 +42,11 @@ pub(crate) fn connect(server: &Server) -> Client {
     Client::to(server.addresses()[0])
 }
 
-/// Waits until `done`, or fails when the deadline passes.
+/// Waits until `done` returns true; fails after `DEADLINE`. `what` names the event.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + DEADLINE;
     while !done() {
-        assert!(Instant::now() < until, "{what} did not happen in {DEADLINE:?}");
+        assert!(Instant::now() < until, "waited {DEADLINE:?} in vain for {what}");
         std::thread::yield_now();
     }
 }
@@ -55,14 +55,14 @@ pub(crate) fn resident_bytes() -> usize {
     resident_bytes_of("self")
 }
 
-/// A process's resident memory, in bytes.
+/// Returns the resident bytes of a process, given as a pid or as `self`.
 pub(crate) fn resident_bytes_of(process: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// A binary request without CAS unique or opaque; `extras` begin its body.
+/// Returns a binary request without CAS unique or opaque.
 pub(crate) fn frame(opcode: u8, extras: &[u8], key: &str, value: &str) -> Vec<u8> {
     let body = [extras, key.as_bytes(), value.as_bytes()].concat();
     let header = Header {
@@ -76,7 +76,7 @@ pub(crate) fn frame(opcode: u8, extras: &[u8], key: &str, value: &str) -> Vec<u8
     [&header.to_bytes()[..], &body].concat()
 }
 
-/// The reply to such a request from a server without CAS uniques.
+/// Returns the binary reply that a server without CAS uniques sends to a request of `frame`.
 pub(crate) fn answer(opcode: u8, extras: &[u8], value: &str) -> Vec<u8> {
     let mut answer = frame(opcode, extras, "", value);
     answer[0] = MAGIC_REPLY;
@@ -99,12 +99,12 @@ impl Client {
         self.0.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends `bytes`. False if the server has closed the connection meanwhile.
+    /// Sends `bytes`. Returns false if the server has closed the connection meanwhile.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Receives bytes, which must be these.
+    /// Receives as many bytes as `bytes` has, and asserts that they are the same.
     pub(crate) fn expect(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         let mut got = vec![0; bytes.len()];
@@ -146,7 +146,7 @@ impl Client {
         String::from_utf8_lossy(&line).into_owned()
     }
 
-    /// Reads up to the end of the stream or its reset.
+    /// Reads until the server closes or resets the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
@@ -163,7 +163,7 @@ impl Client {
         assert!(rest.is_empty(), "{:?} instead of the end", shown(&rest));
     }
 
-    /// Returns one number of `stats`, or of `stats udp`.
+    /// Returns one number of `stats`, or of `stats udp` if the name is one of its rows.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let of_udp = name.starts_with("udp_") || name.starts_with("xdp_");
         let stats = self.stats(if of_udp { "udp" } else { "" });
@@ -190,7 +190,7 @@ fn shown(bytes: &[u8]) -> String {
     cut.escape_ascii().to_string()
 }
 
-/// Raises this process's limit of open files to `files`. False if the hard limit is lower.
+/// Raises this process's limit of open files to `files`. Returns false if the hard limit is lower.
 pub(crate) fn allow_files(files: u64) -> bool {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,8 +1,8 @@
 //! One frame of the binary protocol, read and written by tests: a header of 24 bytes and a body.
 //!
 //! Where: client side.
-//! Invariant: encoding a binary frame gives the bytes it was read from; no field is taken as
-//! correct.
+//! Invariant: encoding a binary frame gives the bytes that it was decoded from; no field is assumed
+//! to be correct.
 //! Source: memcached's `protocol_binary.h`.
 //!
 //! ```text
@@ -60,7 +60,7 @@ pub(crate) const OPCODES: [(&str, u8); 35] = [
     ("gatkq", 0x24),
 ];
 
-/// A binary frame. Its lengths are the header's, even if they do not fit the body.
+/// A binary frame. Its length fields are those of the header, even if they do not fit the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) magic: u8,
@@ -104,7 +104,7 @@ impl Frame {
         bytes
     }
 
-    /// Returns the first binary frame in `bytes`; none if it is cut off.
+    /// Returns the first binary frame in `bytes`, or `None` if it is incomplete.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Frame> {
         let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let body_bytes = u32::from_be_bytes(*header[8..].first_chunk()?);
@@ -122,7 +122,7 @@ impl Frame {
         })
     }
 
-    /// Returns extras, key and value, as far as the body has them.
+    /// Returns extras, key and value; each ends where the body ends at the latest.
     pub(crate) fn parts(&self) -> (&[u8], &[u8], &[u8]) {
         let extras_bytes = usize::from(self.extras_bytes).min(self.body.len());
         let (extras, rest) = self.body.split_at(extras_bytes);
@@ -131,7 +131,7 @@ impl Frame {
     }
 }
 
-/// Formats the frame like a transcript, as far as the frame alone can tell.
+/// Formats the binary frame as in a transcript.
 impl Display for Frame {
     fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
         match OPCODES.iter().find(|(_, opcode)| *opcode == self.opcode) {
@@ -150,7 +150,7 @@ impl Display for Frame {
 }
 
 impl Wire {
-    /// Reads the next binary frame. If it does not come whole, `rest` has the bytes that came.
+    /// Reads the next binary frame. If only a part of it arrives, `rest` returns that part.
     pub(crate) fn frame(&mut self) -> Result<Frame, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {

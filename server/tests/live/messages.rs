@@ -1,8 +1,10 @@
 //! A client that sends requests in datagrams with memcached's UDP frame.
 //!
-//! Where: client side, as a wire's link. A message is everything sent before a reply is awaited.
-//! Invariant: a message too long for one datagram goes in several, and one too long for UDP by a
-//! connection. Only parts of the last message's answer are accepted, in any order.
+//! Where: client side, as a wire's link. A message is everything sent before the next wait for a
+//! reply.
+//! Invariant: a message too long for one datagram goes in several datagrams, and a message too long
+//! for UDP goes over a TCP connection. Only parts of the last message's answer are accepted, in any
+//! order.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -15,12 +17,12 @@ use testing::namespace::Namespace;
 
 use super::Stop;
 
-/// Bytes of a message that one datagram carries over loopback, and over a link.
+/// Most bytes of a message in one datagram: over loopback, and over a link between namespaces.
 const PART_BYTES: usize = 8_000;
 const PART_BYTES_OF_LINK: usize = 1_400;
 
-/// Enlarges the receive buffer of `socket`, for a test that does not run for a while. False:
-/// refused.
+/// Enlarges the receive buffer of `socket` to keep datagrams while the test does not read. Returns
+/// false if the kernel refuses.
 pub(crate) fn keep_megabytes(socket: &UdpSocket) -> bool {
     const BYTES: usize = 4 << 20;
     sockopt::set_socket_recv_buffer_size_force(socket, BYTES).is_ok()
@@ -28,7 +30,7 @@ pub(crate) fn keep_megabytes(socket: &UdpSocket) -> bool {
             && sockopt::socket_recv_buffer_size(socket).unwrap() >= BYTES
 }
 
-/// The two ends of the messages.
+/// A client's UDP socket to one server, and a TCP connection for messages too long for UDP.
 pub(super) struct Messages {
     socket: UdpSocket,
     server: SocketAddr,
@@ -36,20 +38,21 @@ pub(super) struct Messages {
     part_bytes: usize,
     /// The bytes of the next message.
     pub(super) unsent: Vec<u8>,
-    /// The parts of the answer so far.
+    /// The parts of the answer that have arrived so far.
     parts: Vec<Option<Vec<u8>>>,
-    /// A connection to the same server, and whether it carried the last message.
+    /// A connection to the same server, for messages too long for UDP.
     stream: TcpStream,
+    /// Set if the last message went over `stream`.
     is_by_stream: bool,
 }
 
 impl Messages {
-    /// Messages to a server on this machine, with UDP at `port` and TCP at `tcp`.
+    /// Returns a client of a server in this namespace, with UDP at `port` and TCP at `tcp`.
     pub(super) fn here(port: u16, tcp: SocketAddr) -> Messages {
         Messages::between(tcp.ip(), (tcp.ip(), port).into(), tcp, PART_BYTES)
     }
 
-    /// Like `here`, but from the first namespace to the server of the second.
+    /// Like `here`, but the client is in the namespace `near` and the server in `far`.
     pub(super) fn over_link([near, far]: &[Namespace; 2], port: u16, tcp: SocketAddr) -> Messages {
         let udp = (far.v4, port).into();
         near.on(|| Messages::between(near.v4.into(), udp, tcp, PART_BYTES_OF_LINK))
@@ -64,8 +67,8 @@ impl Messages {
         Messages { socket, server, id, part_bytes, unsent, parts, stream, is_by_stream }
     }
 
-    /// Sends the unsent bytes, and waits at most `left` for a datagram. Appends a whole answer to
-    /// `arrived`.
+    /// Sends the unsent bytes, and waits at most `left` for a datagram. Appends the answer to
+    /// `arrived` once all its parts are there.
     pub(super) fn receive(&mut self, left: Duration, arrived: &mut Vec<u8>) -> Result<(), Stop> {
         self.send();
         self.socket.set_read_timeout(Some(left)).unwrap();
@@ -100,9 +103,9 @@ impl Messages {
         Ok(())
     }
 
-    /// Sends the unsent bytes and then `question`, and waits at most `left` for its answer. Earlier
-    /// answers are appended to `arrived`.
-    pub(super) fn ask_behind(
+    /// Sends the unsent bytes as a message, then `question` as another. Waits at most `left` for
+    /// the answer to `question`. Appends the answer to the first message to `arrived`.
+    pub(super) fn await_later_answer(
         &mut self,
         question: &[u8],
         left: Duration,
@@ -134,7 +137,7 @@ impl Messages {
         }
         self.is_by_stream = self.unsent.len() > MESSAGE_BYTES_MAX;
         if self.is_by_stream {
-            // If the server closes meanwhile, the next read says so.
+            // If the server closes meanwhile, the next read returns `Stop::Closed`.
             let sent = self.stream.write_all(&std::mem::take(&mut self.unsent));
             let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             assert!(sent.map_or_else(|error| closed.contains(&error.kind()), |()| true));

@@ -1,5 +1,5 @@
-//! A server process, seen from outside: started on its own port, asked over TCP, ended with the
-//! test.
+//! A server process, seen from outside: started on its own port, used over TCP or UDP, and killed
+//! when the test ends.
 //!
 //! Where: client side; nothing here looks inside the server, so that memcached can take its place.
 //! Invariant: dropping a `Server` kills and reaps its process; no read waits longer than
@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 use messages::Messages;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// The longest wait for anything a server is sure to do.
+/// The longest wait for an action of a server.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Silence after which a test believes that the server waits for more input.
+/// Time without a reply after which a test concludes that the server waits for more input.
 pub(crate) const SILENCE: Duration = Duration::from_millis(150);
 
-/// Most bytes of a reply.
+/// Most bytes of a reply; a longer one counts as endless.
 const REPLY_BYTES_MAX: usize = 512 << 20;
 
 /// A running server, on 127.0.0.1 and a port that it chose.
@@ -40,8 +40,8 @@ pub(crate) struct Server {
     /// The UDP port, if started with `-U`.
     udp_port: Option<u16>,
     name: String,
-    /// The client's and the server's namespaces, if the server has one; and the datagrams that the
-    /// server's kernel had given to sockets before.
+    /// For a server in a network namespace of its own: the client's and the server's namespaces,
+    /// and the value of `datagrams_of_the_kernel` before the server's start.
     machines: Option<([Namespace; 2], u64)>,
 }
 
@@ -51,8 +51,8 @@ impl Server {
         Server::under_test_with(flags, &[])
     }
 
-    /// Starts the server under test so that its connections move to another thread after each turn.
-    pub(crate) fn restless(flags: &[&str]) -> Server {
+    /// Like `under_test`, but each connection migrates to another thread after each of its turns.
+    pub(crate) fn migrating_each_turn(flags: &[&str]) -> Server {
         Server::under_test_with(flags, &[("HYPOSTYLE_MIGRATE_AT_EACH_TURN", "1")])
     }
 
@@ -62,8 +62,8 @@ impl Server {
             .unwrap_or_else(|error| panic!("{program:?}: {error}"))
     }
 
-    /// Starts the server under test by another program, whose words precede the server's; none if
-    /// that program is missing or not allowed.
+    /// Starts the server under test by another program: `words` precede the server's command line.
+    /// Returns `None` if the other program is missing or not permitted.
     pub(crate) fn under_test_by(words: &[&str], flags: &[&str]) -> Option<Server> {
         let launch = |what: &OsString| {
             let mut command = Command::new(words[0]);
@@ -72,14 +72,14 @@ impl Server {
         };
         let tried = launch(&"true".into()).stderr(Stdio::null()).status();
         if !tried.is_ok_and(|status| status.success()) {
-            testing::skip(&format!("{words:?} cannot be had"));
+            testing::skip(&format!("cannot run {words:?}"));
             return None;
         }
         let program = program();
         Some(Server::start(launch(&program), &program, flags, &[]).unwrap())
     }
 
-    /// Starts the memcached to compare with; none if it is not installed.
+    /// Starts the memcached to compare with. Returns `None` if it is not installed.
     pub(crate) fn memcached(flags: &[&str]) -> Option<Server> {
         let program = std::env::var_os("MEMCACHED").unwrap_or_else(|| "memcached".into());
         match Server::start(Command::new(&program), &program, flags, &[]) {
@@ -92,13 +92,13 @@ impl Server {
         }
     }
 
-    /// Starts the server under test in a namespace of its own, with UDP past the kernel; none if
-    /// this process may not make a namespace.
+    /// Starts the server under test in a network namespace of its own, with UDP over AF_XDP.
+    /// Returns `None` if this process may not make a namespace.
     pub(crate) fn past_the_kernel(flags: &[&str]) -> Option<Server> {
         Server::past_a_kernel(flags, &[])
     }
 
-    /// Like `past_the_kernel`, but as if the kernel or the driver lacked something.
+    /// Like `past_the_kernel`, but as if the kernel or the driver lacked the feature `lack`.
     pub(crate) fn past_a_kernel_without(lack: &str, flags: &[&str]) -> Option<Server> {
         Server::past_a_kernel(flags, &[("HYPOSTYLE_XDP_LACKS", lack)])
     }
@@ -125,7 +125,8 @@ impl Server {
         Some(server)
     }
 
-    /// Datagrams that the kernel of the server's namespace has received since the start.
+    /// Returns the number of datagrams that the kernel of the server's namespace has received since
+    /// the server's start; 0 without a namespace.
     pub(crate) fn datagrams_by_the_kernel(&self) -> u64 {
         let Some((machines, before)) = &self.machines else { return 0 };
         datagrams_of_the_kernel(&machines[1]) - before
@@ -162,9 +163,9 @@ impl Server {
     fn await_port(&mut self, port_file: &PathBuf) -> u16 {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let said = std::fs::read_to_string(port_file).unwrap_or_default();
-            let line = said.lines().find_map(|line| line.strip_prefix("TCP INET: "));
-            self.udp_port = said
+            let text = std::fs::read_to_string(port_file).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix("TCP INET: "));
+            self.udp_port = text
                 .lines()
                 .find_map(|line| line.strip_prefix("UDP INET: "))
                 .and_then(|port| port.trim().parse().ok());
@@ -174,7 +175,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("{} ended at its start: {status}", self.name);
             }
-            assert!(Instant::now() < deadline, "{} did not say its port", self.name);
+            assert!(Instant::now() < deadline, "{} did not write its port file", self.name);
             std::thread::park_timeout(Duration::from_millis(2));
         }
     }
@@ -188,7 +189,7 @@ impl Server {
         self.child.id()
     }
 
-    /// The program this server runs, for messages.
+    /// The program that this server runs, for assertion messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -223,7 +224,7 @@ impl Server {
         String::from_utf8_lossy(&line).trim().trim_start_matches("VERSION ").to_owned()
     }
 
-    /// True if the server still runs.
+    /// Returns true if the server still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -241,7 +242,7 @@ pub(crate) struct Wire {
     /// The longest wait for a reply.
     pub(crate) patience: Duration,
     link: Link,
-    /// Bytes that arrived; those before `taken` have been handed out.
+    /// Received bytes. A caller has already got those before `taken`.
     arrived: Vec<u8>,
     taken: usize,
 }
@@ -272,7 +273,8 @@ impl Wire {
         Wire { patience: PATIENCE, link, arrived: Vec::new(), taken: 0 }
     }
 
-    /// Sends all of `bytes`. If the peer has closed the connection, the next read says so.
+    /// Sends all of `bytes`. If the peer has closed the connection, the next read returns
+    /// `Stop::Closed`.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let sent = match &mut self.link {
             Link::Stream(stream) => stream.write_all(bytes),
@@ -287,7 +289,7 @@ impl Wire {
         }
     }
 
-    /// Returns the sending direction alone, to write while another thread reads.
+    /// Returns a second `Wire` of the same connection, to write while another thread reads.
     pub(crate) fn sender(&self) -> Wire {
         match &self.link {
             Link::Stream(stream) => Wire::new(stream.try_clone().unwrap()),
@@ -326,8 +328,8 @@ impl Wire {
         Ok(self.take(bytes))
     }
 
-    /// Reads everything up to `fence`, which must be the last to arrive, and drops the fence. On an
-    /// error, `rest` has the bytes that came.
+    /// Reads until `fence` arrives as the last bytes. Returns the bytes before the fence. After an
+    /// error, `rest` returns the bytes that arrived.
     pub(crate) fn until(&mut self, fence: &[u8]) -> Result<Vec<u8>, Stop> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -340,12 +342,13 @@ impl Wire {
         }
     }
 
-    /// Returns everything that arrived and was not taken yet, without waiting.
+    /// Returns all received bytes that no caller has got yet, without waiting.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         self.take(self.arrived.len() - self.taken)
     }
 
-    /// Waits until the server closes or `patience` is over; keeps all that comes meanwhile.
+    /// Waits until the server closes the connection or `patience` is over. Bytes that arrive
+    /// meanwhile are kept.
     pub(crate) fn ends(&mut self, patience: Duration) -> Stop {
         let deadline = Instant::now() + patience;
         loop {
@@ -355,18 +358,18 @@ impl Wire {
         }
     }
 
-    /// Waits for the answer to `question`, which is sent now; earlier answers are kept. For
-    /// datagrams only, which are answered in order.
-    pub(crate) fn ask_behind(&mut self, question: &[u8]) -> Result<(), Stop> {
+    /// Sends `question` and waits for its answer; keeps the answers to earlier requests. For
+    /// datagrams only: they are answered in order, so no earlier request is unanswered then.
+    pub(crate) fn await_later_answer(&mut self, question: &[u8]) -> Result<(), Stop> {
         match &mut self.link {
             Link::Stream(_) => panic!("a stream has an end"),
             Link::Datagrams(messages) => {
-                messages.ask_behind(question, self.patience, &mut self.arrived)
+                messages.await_later_answer(question, self.patience, &mut self.arrived)
             }
         }
     }
 
-    /// Reads once, up to the deadline.
+    /// Reads once, and waits until `deadline` at most.
     fn receive(&mut self, deadline: Instant) -> Result<(), Stop> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -411,12 +414,13 @@ fn program() -> OsString {
     std::env::var_os("SERVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_hypostyle").into())
 }
 
-/// Datagrams that a namespace's kernel has given to sockets, or had no socket for.
+/// Returns the number of datagrams that a namespace's kernel has given to sockets, or dropped
+/// because no socket was bound to their port.
 fn datagrams_of_the_kernel(machine: &Namespace) -> u64 {
-    machine.counted("Udp", "InDatagrams") + machine.counted("Udp", "NoPorts")
+    machine.counter("Udp", "InDatagrams") + machine.counter("Udp", "NoPorts")
 }
 
-/// Formats bytes for people; a long text is cut in its middle.
+/// Formats bytes for a message; leaves out the middle of a long text.
 pub(crate) fn show(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 400;
     if bytes.len() <= SHOWN_BYTES_MAX {
@@ -429,7 +433,7 @@ pub(crate) fn show(bytes: &[u8]) -> String {
 /// Returns a new path, for the server to write its port to.
 fn port_file() -> PathBuf {
     static STARTED: AtomicU32 = AtomicU32::new(0);
-    // Pairs with nothing: the counter only has to give each server another number.
+    // Relaxed: the counter only has to give each server a different number.
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("hypostyle-port-{}-{number}", std::process::id()))
 }

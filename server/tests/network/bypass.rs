@@ -1,7 +1,7 @@
-//! UDP past the kernel's network stack: who is served by it, also when the interface changes.
+//! UDP past the kernel's network stack: clients, and changes of the network interface.
 //!
 //! Where: `--xdp` on one end of a link, clients of the kernel on the other.
-//! Invariant: a request is answered once, whichever way it came.
+//! Invariant: a request is answered once, past the kernel or by the kernel's sockets.
 
 use super::{Network, Veth, datagrams, hit, settings};
 use crate::inprocess::wait_until;
@@ -9,20 +9,21 @@ use hypostyle::run::{Server, StartError};
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
 use ipnet::IpNet;
 use net::xdp::Mode;
-use protocol::Speak;
+use protocol::ProtocolMode;
 use testing::namespace::WIRE;
 
-/// Settings of a server with `--xdp` for these networks, or for all.
+/// Returns the settings of a server with `--xdp` for the networks `allow`, or for all networks if
+/// `allow` is empty.
 pub(super) fn bypassing(columns: usize, allow: &[&str]) -> Settings {
     at_port(11211, columns, allow)
 }
 
-/// Like `bypassing`, but at another port. A fixed one: the system might give the same port to a
-/// client on its own machine, and datagrams from the server's ports are not answered.
+/// Like `bypassing`, but at `port`. The system does not choose the port, because it might give the
+/// same number to a client in the other namespace, and a server does not answer its own port.
 fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
     let (host, port) = (Some("0.0.0.0".to_owned()), Port::Number(port));
     Settings {
-        datagrams: vec![Listen { host, port, protocol: Speak::Auto }],
+        datagrams: vec![Listen { host, port, protocol: ProtocolMode::Auto }],
         udp_allow: datagrams::everybody(),
         xdp: Some(Xdp {
             allow: allow.iter().map(|it| it.parse::<IpNet>().unwrap()).collect(),
@@ -33,15 +34,15 @@ fn at_port(port: u16, columns: usize, allow: &[&str]) -> Settings {
 }
 
 impl Network {
-    /// UDP datagrams that the kernel has given to sockets of the server's machine.
+    /// Returns the number of datagrams that the kernel has given to sockets on the server's side.
     fn by_the_kernel(&self) -> u64 {
-        self.far.counted("Udp", "InDatagrams")
+        self.far.counter("Udp", "InDatagrams")
     }
 }
 
 #[test]
 fn datagrams_pass_the_kernel_and_are_answered_as_others_are() {
-    for (mode, told) in [
+    for (mode, reported) in [
         (Mode::Any, "native, copied"),
         (Mode::Native, "native, copied"),
         (Mode::Generic, "generic, copied"),
@@ -49,11 +50,11 @@ fn datagrams_pass_the_kernel_and_are_answered_as_others_are() {
         let mut settings = bypassing(2, &[]);
         settings.xdp = settings.xdp.map(|xdp| Xdp { mode, ..xdp });
         let Some(network) = Network::of(Veth::default(), settings) else { return };
-        passes_and_is_answered(network, told);
+        passes_and_is_answered(network, reported);
     }
 }
 
-fn passes_and_is_answered(mut network: Network, told: &str) {
+fn passes_and_is_answered(mut network: Network, mode: &str) {
     let before = network.by_the_kernel();
     let mut client = network.client(false);
     let value = "v".repeat(50_000);
@@ -72,7 +73,7 @@ fn passes_and_is_answered(mut network: Network, told: &str) {
     assert_eq!(columns["columns:0:udp_received"], (51 + 2 + 1000).to_string());
     let settings = network.stream.stats("settings");
     assert_eq!((&*settings["xdp_interface"], &*settings["xdp_queues"]), (WIRE, "1"));
-    assert_eq!(settings["xdp_mode"], told);
+    assert_eq!(settings["xdp_mode"], mode);
     for counter in ["udp_unsent", "udp_dropped_damaged", "xdp_dropped", "xdp_invalid"] {
         assert_eq!(network.count(counter), 0, "{counter}");
     }
@@ -93,7 +94,7 @@ fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
         network.near.on(|| datagrams::Client::at("10.77.0.9".parse().unwrap(), server));
     allowed.ask("get none\r\n", "END\r\n");
     assert_eq!(network.by_the_kernel(), before + 1);
-    // Longer than the link carries: the kernel reassembles the fragments.
+    // The datagram is longer than the link's MTU: the kernel reassembles the fragments.
     let set = format!("set k 0 0 20000\r\n{}\r\n", "v".repeat(20_000));
     allowed.ask(set, "STORED\r\n");
     assert_eq!(network.by_the_kernel(), before + 2);
@@ -104,7 +105,7 @@ fn whom_the_program_leaves_to_the_kernel_is_served_by_it() {
 fn each_queue_has_a_column_and_what_comes_by_others_is_served() {
     let (veth, settings) = (Veth { queues: 3, ..Veth::default() }, bypassing(2, &[]));
     let Some(mut network) = Network::of(veth, settings) else { return };
-    // A socket's flow selects its queue; many sockets reach all queues.
+    // A socket's addresses and ports select its queue; 64 sockets reach all queues.
     for _ in 0..64 {
         network.client(false).ask("get none\r\n", "END\r\n");
     }
@@ -125,7 +126,7 @@ fn packets_lie_in_a_part_of_the_memory() {
     assert_eq!(memory["limit_maxbytes"], (64_u64 << 20).to_string());
     network.stream.ask("cache_memlimit 32\r\n", "OK\r\n");
     assert_eq!(network.count("limit_maxbytes"), 32 << 20);
-    // The limit must leave more than the packets and 16 segments, or two of the largest items.
+    // The limit must leave room for the packets, and for 16 segments or two of the largest items.
     let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
     network.stream.ask("cache_memlimit 9\r\n", refused);
     network.server.stop();
@@ -192,7 +193,7 @@ fn an_interface_that_goes_takes_nothing_with_it() {
     network.client(false).ask("get k\r\n", hit("k", "1"));
     network.far.ip(&format!("link delete {WIRE}"));
     let stream = &mut network.stream;
-    wait_until("memory of packets is given back", || stream.stats("memory")["ring_bytes"] == "0");
+    wait_until("the release of packet memory", || stream.stats("memory")["ring_bytes"] == "0");
     let (host, server) = ("127.0.0.1".parse().unwrap(), network.asks([127, 0, 0, 1].into()));
     let mut client = network.far.on(|| datagrams::Client::at(host, server));
     client.ask("get k\r\n", hit("k", "1"));

@@ -1,8 +1,8 @@
 //! Ethernet frames made by hand: answered past the kernel, answered by the kernel, or dropped.
 //!
 //! Where: a packet socket on one end of a link, a server with `--xdp` on the other.
-//! Invariant: a request is answered once, whichever way it took; a damaged one is counted and not
-//! answered; none prevents the next request from being answered.
+//! Invariant: a request is answered once, past the kernel or by the kernel. A damaged request is
+//! counted and not answered. No request prevents the next one from being answered.
 
 use std::net::SocketAddr;
 
@@ -11,33 +11,33 @@ use protocol::udp::Header;
 use testing::forged::Frames;
 use testing::namespace::WIRE;
 
-/// Offset of the IP header, and offsets of the UDP header by family.
+/// Offset of the IP header, and offsets of the UDP header over IPv4 and over IPv6.
 const IP: usize = 14;
 const UDP: [usize; 2] = [34, 54];
-/// Bytes of all headers over IPv4 and IPv6.
+/// Bytes of the Ethernet, IP and UDP headers together, over IPv4 and over IPv6.
 const HEADERS: [usize; 2] = [42, 62];
 /// Protocol numbers of IPv6's extension headers.
 const HOP_BY_HOP: u8 = 0;
 const FRAGMENT: u8 = 44;
 const OPTIONS: u8 = 60;
 
-/// The fate of an Ethernet frame.
+/// The expected treatment of an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// Answered past the kernel.
     Bypasses,
-    /// Answered by way of the kernel's socket.
+    /// Passed to the kernel, and answered by its socket.
     Passes,
-    /// Received, found to be damaged, and counted.
+    /// Received past the kernel, and counted as damaged.
     Damaged,
-    /// Received, found to be longer than the interface may send, and counted.
+    /// Received past the kernel, and counted as longer than the interface may send.
     Long,
-    /// Dropped by the kernel, for want of a receiver.
-    Nobodys,
+    /// Dropped by the kernel, because the frame has no receiver.
+    NoReceiver,
 }
 use Fate::*;
 
-/// Counts of answers, the kernel's datagrams, damaged ones, long ones.
+/// Counts of answers, of datagrams that the kernel received, of damaged and of too long datagrams.
 type Counts = [u64; 4];
 
 /// A client that makes Ethernet frames by hand, over one IP family.
@@ -50,7 +50,7 @@ struct Maker<'n> {
 }
 
 impl Maker<'_> {
-    /// Returns an Ethernet frame with a request of the next id.
+    /// Returns an Ethernet frame with a request that has the next id.
     fn frame(&mut self, text: &str) -> Vec<u8> {
         self.id += 1;
         let message = [&Header::request(self.id, 0).bytes()[..], text.as_bytes()].concat();
@@ -67,11 +67,11 @@ impl Maker<'_> {
     fn counts(&mut self) -> Counts {
         let [sent, damaged, long] = ["udp_sent", "udp_dropped_damaged", "udp_dropped_length"]
             .map(|name| self.network.count(name));
-        [sent, self.network.far.counted("Udp", "InDatagrams"), damaged, long]
+        [sent, self.network.far.counter("Udp", "InDatagrams"), damaged, long]
     }
 
-    /// Sends Ethernet frames, the last of which meets this fate. A later request is answered as
-    /// ever.
+    /// Sends Ethernet frames. Asserts that the last frame meets `fate`, and that a later request is
+    /// answered.
     fn expect(&mut self, what: &str, frames: &[Vec<u8>], fate: Fate) {
         let before = self.counts();
         frames.iter().for_each(|frame| self.wire.send(frame));
@@ -84,7 +84,7 @@ impl Maker<'_> {
             Passes => [1, 1, 0, 0],
             Damaged => [0, 0, 1, 0],
             Long => [0, 0, 0, 1],
-            Nobodys => [0; 4],
+            NoReceiver => [0; 4],
         };
         let due = [before[0] + answers + 1, before[1] + by_the_kernel, before[2] + damaged];
         let due = [due[0], due[1], due[2], before[3] + long];
@@ -93,7 +93,7 @@ impl Maker<'_> {
     }
 }
 
-/// Returns `frame` with other bytes from `at` on.
+/// Returns `frame` with its bytes from `at` on replaced by `bytes`.
 fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + bytes.len()].copy_from_slice(bytes);
@@ -105,7 +105,7 @@ fn inserted(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     [&frame[..at], bytes, &frame[at..]].concat()
 }
 
-/// Corrects an IPv4 header's length and checksum.
+/// Sets the length and the checksum of an IPv4 header to their correct values.
 fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     let header_bytes = usize::from(frame[IP] & 15) * 4;
     let bytes = u16::try_from(frame.len() - IP).unwrap();
@@ -120,7 +120,7 @@ fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Inserts an IPv6 extension header of eight bytes and this protocol number.
+/// Inserts an IPv6 extension header of eight bytes with the protocol number `number`.
 fn extended(frame: &[u8], number: u8, header: [u8; 8]) -> Vec<u8> {
     let bytes = u16::try_from(frame.len() - UDP[1] + header.len()).unwrap();
     let frame = with(frame, IP + 4, &bytes.to_be_bytes());
@@ -157,12 +157,12 @@ fn of_both_families(maker: &mut Maker<'_>) {
     }
     let frame = get(maker);
     for bytes in [14, 20, udp, udp + 7] {
-        maker.expect("an end within a header", &[frame[..bytes].to_vec()], Nobodys);
+        maker.expect("an end within a header", &[frame[..bytes].to_vec()], NoReceiver);
     }
     let tagged = inserted(&frame, 12, &[0x81, 0, 0, 5]);
-    maker.expect("a VLAN's", &[tagged], Nobodys);
+    maker.expect("a VLAN's", &[tagged], NoReceiver);
     let port = maker.client.server.port() + 1;
-    maker.expect("another port's", &[with(&frame, udp + 2, &port.to_be_bytes())], Nobodys);
+    maker.expect("another port's", &[with(&frame, udp + 2, &port.to_be_bytes())], NoReceiver);
     let frame = with(&maker.frame("get k\r\n"), 0, &[1, 0, 0x5e]);
     maker.expect("a group's Ethernet address", &[frame], Passes);
     let [here, there] = [maker.client.socket.local_addr().unwrap(), maker.client.server];
@@ -176,7 +176,7 @@ fn of_both_families(maker: &mut Maker<'_>) {
         let frame = maker.frame_between((from, there), &message);
         maker.expect(&format!("from {from}"), &[frame], Damaged);
     }
-    // The link takes up to four bytes more than its MTU, as for a VLAN tag.
+    // The far end, whose MTU stays 1500, accepts four more bytes: the length of a VLAN tag.
     maker.network.near.ip(&format!("link set {WIRE} mtu 1504"));
     for (bytes, fate) in [(1500, Bypasses), (1501, Long), (1504, Long)] {
         let headers = HEADERS[usize::from(maker.is_v6)] - IP + 8;
@@ -203,13 +203,13 @@ fn of_v4(maker: &mut Maker<'_>) {
     let (to, port) = ("10.77.0.9".parse().unwrap(), maker.client.server.port());
     let from = maker.client.socket.local_addr().unwrap();
     let frame = maker.frame_between((from, SocketAddr::new(to, port)), b"12345678get k\r\n");
-    maker.expect("another host's", &[frame], Nobodys);
+    maker.expect("another host's", &[frame], NoReceiver);
 }
 
 fn of_v6(maker: &mut Maker<'_>) {
     let frame = with(&maker.frame("get k\r\n"), UDP[1] + 6, &[0, 0]);
     maker.expect("no checksum", &[frame], Damaged);
-    // The extension headers: options that mean nothing, and a fragment that is the whole packet.
+    // Extension headers: options that are only padding, and a fragment that is the whole packet.
     let (padding, whole) = ([17, 0, 1, 4, 0, 0, 0, 0], [17, 0, 0, 0, 0, 0, 0, 9]);
     for (number, header) in [(HOP_BY_HOP, padding), (OPTIONS, padding), (FRAGMENT, whole)] {
         let frame = maker.frame("get k\r\n");

@@ -1,8 +1,8 @@
-//! A server on another machine, whose packets come late, twice, from anybody, or not at all.
+//! A server whose packets are delayed, duplicated, forged or lost on the link to its clients.
 //!
-//! Where: an in-process server in one network namespace, UDP by the kernel or past it; its clients
-//! in another.
-//! Invariant: each datagram is answered as if nothing else were sent, or dropped and counted.
+//! Where: an in-process server in one network namespace, with UDP through the kernel or past it;
+//! its clients in another namespace.
+//! Invariant: each datagram is answered as if it were the only one, or dropped and counted.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![cfg(debug_assertions)]
 
@@ -24,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 use hypostyle::run::Server;
 use hypostyle::settings::{Listen, Port, Settings, Xdp};
 use inprocess::{Client, connect, datagrams, settings, start};
-use protocol::Speak;
+use protocol::ProtocolMode;
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 /// Two network namespaces, and a server in the second.
@@ -32,17 +32,18 @@ struct Network {
     near: Namespace,
     far: Namespace,
     server: Server,
-    /// A connection to the server within its own namespace.
+    /// A TCP connection to the server from within the server's namespace.
     stream: Client,
 }
 
 impl Network {
-    /// Starts a server of one column, with UDP at all addresses of both families. None: skipped.
+    /// Starts a server of one column, with UDP at all addresses of both families. Returns `None` if
+    /// this process may not make namespaces.
     fn new(veth: Veth, way: Way) -> Option<Network> {
         Network::of(veth, everywhere(Port::Number(11211), way))
     }
 
-    /// Starts a server of these settings. None: skipped.
+    /// Starts a server with these settings. Returns `None` if this process may not make namespaces.
     fn of(veth: Veth, settings: Settings) -> Option<Network> {
         Some(Network::between(pair(veth)?, settings))
     }
@@ -53,14 +54,14 @@ impl Network {
         Network { near, far, server, stream }
     }
 
-    /// Returns a client in the first namespace, of the server's IPv4 or IPv6 address.
+    /// Returns a client in the first namespace, for the server's IPv4 or IPv6 address.
     fn client(&self, is_v6: bool) -> datagrams::Client {
         let (here, there) = self.hosts(is_v6);
         let server = self.asks(there);
         self.near.on(|| datagrams::Client::at(here, server))
     }
 
-    /// The addresses of client and server.
+    /// Returns the addresses of the client's and the server's namespace.
     fn hosts(&self, is_v6: bool) -> (IpAddr, IpAddr) {
         match is_v6 {
             true => (self.near.v6.into(), self.far.v6.into()),
@@ -68,20 +69,20 @@ impl Network {
         }
     }
 
-    /// The server's UDP address at `host`.
+    /// Returns the server's UDP address at `host`.
     fn asks(&self, host: IpAddr) -> SocketAddr {
         let addresses = self.server.datagram_addresses();
         let of_family = |address: &&SocketAddr| address.is_ipv6() == host.is_ipv6();
         SocketAddr::new(host, addresses.iter().find(of_family).unwrap().port())
     }
 
-    /// The sum of a counter over all columns.
+    /// Returns the statistic `name`, summed over all columns.
     fn count(&mut self, name: &str) -> u64 {
         self.stream.stat(name)
     }
 }
 
-/// How datagrams reach the server.
+/// The way by which datagrams reach the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sockets,
@@ -90,9 +91,10 @@ enum Way {
 
 const WAYS: [Way; 2] = [Way::Sockets, Way::Xdp];
 
-/// Settings of a server of one column, with UDP at all addresses.
+/// Returns the settings of a server of one column, with UDP at all addresses.
 fn everywhere(port: Port, way: Way) -> Settings {
-    let listen = |host: &str| Listen { host: Some(host.into()), port, protocol: Speak::Auto };
+    let listen =
+        |host: &str| Listen { host: Some(host.into()), port, protocol: ProtocolMode::Auto };
     let xdp = Xdp::of(WIRE);
     let udp_allow = datagrams::everybody();
     let datagrams = ["0.0.0.0", "::"].map(listen).to_vec();

@@ -1,8 +1,8 @@
-//! A server's process past the kernel: killed, stopped, run as nobody, or without its link.
+//! A server process with UDP past the kernel: killed, stopped, run as nobody, or without its link.
 //!
-//! Where: the program itself on one end of a link, clients of the kernel on the other.
-//! Invariant: whatever happened to the process or its interface, later requests are answered past
-//! the kernel, or by the kernel's sockets once the interface is gone; and the log says so.
+//! Where: the built program on one end of a link, clients of the kernel on the other.
+//! Invariant: after any such event later requests are answered past the kernel, or by the kernel's
+//! sockets once the interface is gone; the log reports which of the two.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,14 +19,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use testing::namespace::{Namespace, WIRE, pair};
 
 const PORT: u16 = 11211;
-/// Longer than anything here takes unless it hangs.
+/// The longest wait for an answer. An answer that takes longer counts as missing.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// The program, killed when it is dropped.
+/// A process of the built program, killed when dropped.
 struct Process {
     child: Child,
-    /// Its log so far.
-    said: Arc<Mutex<String>>,
+    /// The process's log so far.
+    log: Arc<Mutex<String>>,
 }
 
 impl Process {
@@ -35,7 +35,7 @@ impl Process {
         Process::with(machine, &["-u", user], &[])
     }
 
-    /// Like `on`, but with any further options and environment.
+    /// Like `on`, but with the options `words` and with `environment`.
     fn with(machine: &Namespace, words: &[&str], environment: &[(&str, &str)]) -> Process {
         let mut child = machine.on(|| {
             Command::new(env!("CARGO_BIN_EXE_hypostyle"))
@@ -49,36 +49,36 @@ impl Process {
                 .spawn()
                 .unwrap()
         });
-        let said: Arc<Mutex<String>> = Arc::default();
-        let (lines, says) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&said));
+        let log: Arc<Mutex<String>> = Arc::default();
+        let (lines, writer) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&log));
         thread::spawn(move || {
-            lines.lines().map_while(Result::ok).for_each(|line| *says.lock().unwrap() += &line);
+            lines.lines().map_while(Result::ok).for_each(|line| *writer.lock().unwrap() += &line);
         });
-        let mut process = Process { child, said };
+        let mut process = Process { child, log };
         wait_until("the server serves", || {
             let ended = process.child.try_wait().unwrap();
-            assert!(ended.is_none(), "{ended:?}: {}", process.said());
-            process.said().contains("past the kernel: UDP from wire")
+            assert!(ended.is_none(), "{ended:?}: {}", process.log());
+            process.log().contains("past the kernel: UDP from wire")
                 && machine.on(|| is_answered((machine.v4, PORT).into()).is_ok())
         });
         process
     }
 
-    fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
     }
 
     fn await_word(&self, word: &str) {
-        wait_until(word, || self.said().contains(word));
+        wait_until(word, || self.log().contains(word));
     }
 
-    /// Stops it. Whatever arrives now is seen only after `go_on`.
+    /// Stops the process by SIGSTOP, until `go_on`.
     fn stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
         let tasks = procfs::process::Process::new(self.child.id().try_into().unwrap()).unwrap();
         let is_stopped = |task: procfs::process::Task| task.stat().unwrap().state == 'T';
         let all_are = || tasks.tasks().unwrap().all(|task| is_stopped(task.unwrap()));
-        wait_until("all threads are stopped", all_are);
+        wait_until("the stop of all threads", all_are);
     }
 
     fn go_on(&self) {
@@ -93,7 +93,8 @@ impl Drop for Process {
     }
 }
 
-/// Waits for an answer: a socket may listen before it is served and before the user changes.
+/// Waits for an answer over TCP. A connection alone shows too little, because the socket may listen
+/// before the server serves it and changes its user.
 fn is_answered(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -105,13 +106,13 @@ fn client(near: &Namespace, far: &Namespace) -> datagrams::Client {
     near.on(|| datagrams::Client::at(near.v4.into(), (far.v4, PORT).into()))
 }
 
-/// Asserts that requests are answered, and not by the kernel's sockets.
+/// Asserts that requests are answered past the kernel.
 fn answers_past_the_kernel([near, far]: &[Namespace; 2]) {
-    let before = far.counted("Udp", "InDatagrams");
+    let before = far.counter("Udp", "InDatagrams");
     let mut client = client(near, far);
     client.ask("set k 0 0 1\r\n1\r\n", "STORED\r\n");
     (0..300).for_each(|_| client.ask("get k\r\n", hit("k", "1")));
-    assert_eq!(far.counted("Udp", "InDatagrams"), before);
+    assert_eq!(far.counter("Udp", "InDatagrams"), before);
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn a_server_that_is_killed_starts_again_at_once() {
         process.child.wait().unwrap();
     }
     let is_bare = || !machines[1].ip("link show wire").contains("xdp");
-    wait_until("the program goes with the process", is_bare);
+    wait_until("the end of the XDP program", is_bare);
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn a_server_of_nobodys_serves_and_tells_what_takes_a_restart() {
 
 #[test]
 fn what_came_while_a_server_was_stopped_is_answered_or_counted_and_then_all_is() {
-    /// More than a port has chunks.
+    /// More datagrams than an AF_XDP port has chunks.
     const FLOOD: u64 = 20_000;
     let Some(machines) = pair(Veth::default()) else { return };
     let [near, far] = &machines;
@@ -187,8 +188,8 @@ fn what_came_while_a_server_was_stopped_is_answered_or_counted_and_then_all_is()
 
 #[test]
 fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
-    /// More than a port has chunks: the last datagrams are dropped, so no later one makes the
-    /// kernel report the earlier ones.
+    /// More datagrams than an AF_XDP port has chunks. The last ones are dropped, so that no later
+    /// datagram makes the kernel report the earlier ones.
     const FLOOD: u64 = 20_000;
     let Some(machines) = pair(Veth::default()) else { return };
     let [near, far] = &machines;
@@ -201,18 +202,19 @@ fn what_came_before_a_link_went_down_is_received_when_it_is_up_again() {
     }
     far.ip(&format!("link set {WIRE} down"));
     process.go_on();
-    // The server polls for events; the kernel reports none for an interface that is down.
+    // The server waits for events, and the kernel reports none for an interface that is down.
     stream.ask("mn\r\n", "MN\r\n");
     far.ip(&format!("link set {WIRE} up"));
     wait_until("the link is up", || near.ip("-br link").contains("LOWER_UP"));
-    // It looks at its queue once a second; until then the kernel drops all for want of chunks.
+    // The server checks its queue once a second; until then the kernel drops all datagrams, because
+    // the queue has no free chunks.
     wait_until("the flood is received", || stream.stat("udp_received") > 0);
     answers_past_the_kernel(&machines);
     let counts = ["udp_received", "xdp_dropped"].map(|name| stream.stat(name));
     assert_eq!(counts.iter().sum::<u64>(), FLOOD + 301, "{counts:?}");
 }
 
-/// Answers that are on their way when the link goes down stay in the ring for ever.
+/// Answers that the link has not sent when it goes down stay in the ring for ever.
 #[test]
 fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
     const CLIENTS: usize = 4;
@@ -222,7 +224,7 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
     let ends = AtomicBool::new(false);
     let clients: Vec<_> = (0..CLIENTS).map(|_| client(near, far)).collect();
     let status = thread::scope(|scope| {
-        let all = Ends(&ends);
+        let all = StopThreads(&ends);
         for client in &clients {
             let request = [&Header::request(1, 0).bytes()[..], b"get none\r\n"].concat();
             let ends = &ends;
@@ -235,7 +237,8 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
         wait_until("load", || stream.stat("udp_received") > 1000);
         drop(stream);
-        // The process is stopped amid its work, with requests to answer after the link is down.
+        // The process is stopped under load, so that it has requests to answer when the link is
+        // down.
         process.stop();
         far.ip(&format!("link set {WIRE} down"));
         process.go_on();
@@ -243,32 +246,32 @@ fn a_graceful_end_does_not_wait_for_what_cannot_leave() {
         kill_process(Pid::from_child(&process.child), Signal::USR1).unwrap();
         process.child.wait().unwrap()
     });
-    assert!(status.success(), "{status}: {}", process.said());
+    assert!(status.success(), "{status}: {}", process.log());
     process.await_word("Gracefully stopping");
-    assert!(!process.said().contains("what has not been answered by now is cut off"));
+    assert!(!process.log().contains("what has not been answered by now is cut off"));
 }
 
 #[test]
 fn who_listens_elsewhere_is_told_the_interfaces_addresses() {
-    // The other end must be held: the link vanishes with either of its ends.
+    // `_near` keeps the near end alive: the link vanishes when either of its ends does.
     let Some([_near, far]) = pair(Veth::default()) else { return };
     let output = far.on(|| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hypostyle"));
         command.args(["-p", "0", "-U", "11211", "-l", "127.0.0.1", "--xdp", WIRE, "-t", "1"]);
         command.output().unwrap()
     });
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     let words = format!("--xdp {WIRE}: 127.0.0.1 is not its address; it has {}", far.v4);
-    assert!(said.contains(&words), "{said}");
+    assert!(stderr.contains(&words), "{stderr}");
 }
 
-/// Ends the work of a scope's threads, even if the test fails.
-struct Ends<'a>(&'a AtomicBool);
+/// Sets the flag that ends the threads of a scope, even if the test panics.
+struct StopThreads<'a>(&'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for StopThreads<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed); // pairs with the threads' loads; it orders nothing
+        self.0.store(true, Ordering::Relaxed); // Pairs with the threads' loads; orders nothing.
     }
 }
 
@@ -280,7 +283,7 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     let ends = AtomicBool::new(false);
     let clients = [false, true].map(|is_v6| network.client(is_v6));
     thread::scope(|scope| {
-        let all = Ends(&ends);
+        let all = StopThreads(&ends);
         for client in &clients {
             let request = [&Header::request(1, 0).bytes()[..], b"get k\r\n"].concat();
             client.socket.set_nonblocking(true).unwrap();
@@ -305,13 +308,13 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
         drop(all);
     });
     drop(clients);
-    // Each end that went down has forgotten its neighbours and its IPv6 addresses.
+    // The new client uses IPv4, because both ends lost their IPv6 addresses and neighbour entries.
     let mut client = network.client(false);
     client.socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // The answers to earlier requests come first.
+    // The client skips the answers to earlier requests, which come first.
     client.ask("get k\r\n", hit("k", &value));
     let before = ["udp_received", "udp_sent", "udp_unsent"].map(|name| network.count(name));
-    // More than there are chunks: lost ones would be missed.
+    // The requests outnumber the chunks, so a server that lost chunks would stop answering.
     for _ in 0..10_000 {
         client.ask("get k\r\n", hit("k", &value));
     }
@@ -321,7 +324,8 @@ fn a_link_that_goes_down_and_up_under_load_loses_packets_and_nothing_else() {
     network.server.stop();
 }
 
-/// A driver may take the metadata and ignore it; a kernel before 6.8 does not take it.
+/// `sums` stands for a kernel that accepts and ignores the metadata for checksums, `metadata` for a
+/// kernel before 6.8, which refuses them.
 #[test]
 fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none() {
     for lack in ["sums", "metadata"] {
@@ -335,7 +339,8 @@ fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none
             client(near, far),
             near.on(|| datagrams::Client::at(near.v6.into(), (far.v6, PORT).into())),
         ];
-        // The values take one part, two, and several datagrams, and end at even and odd offsets.
+        // The values take one part, two parts, or several datagrams, and end at even and odd
+        // offsets.
         let lengths = [1, 2, 3, 255, 1301, 1302, 2031, 2032, 2033, 2034, 3501, 9001, 20_000];
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
@@ -348,12 +353,12 @@ fn values_leave_with_the_checksum_of_all_their_parts_where_the_kernel_makes_none
             }
             assert_eq!(sent(&mut stream).unwrap() - before, 2 * bytes as u64, "{lack}");
         }
-        assert_eq!(near.counted("Udp", "InCsumErrors"), 0, "{lack}");
+        assert_eq!(near.counter("Udp", "InCsumErrors"), 0, "{lack}");
         assert_eq!(stream.stats("udp")["xdp_invalid"], "0", "{lack}");
     }
 }
 
-/// The faults stand for a kernel before 6.6, and for a driver without zero copy.
+/// `parts` stands for a kernel before 6.6, `copies` for a zero-copy driver.
 #[test]
 fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_memory() {
     let lacks = [("parts", "native, copied"), ("copies", "native, not copied")];
@@ -366,7 +371,7 @@ fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_m
         let words = ["-u", "root", "-m", "64", "-o", zero_copy];
         let process = Process::with(far, &words, &[("HYPOSTYLE_XDP_LACKS", lack)]);
         let off = "wire sends nothing from where it lies: -o zero_copy is off";
-        assert!(process.said().contains(off), "{lack}: {}", process.said());
+        assert!(process.log().contains(off), "{lack}: {}", process.log());
         answers_past_the_kernel(&machines);
         let mut stream = far.on(|| Client::to((far.v4, PORT).into()));
         let mut client = client(near, far);
@@ -397,7 +402,7 @@ fn values_are_copied_where_they_cannot_be_sent_from_where_they_lie_and_take_no_m
         for (of, name) in none {
             assert_eq!(row(of, name), 0, "{name}, {lack}, {zero_copy}");
         }
-        // The same size without `-o zero_copy`.
+        // The size is the same as without `-o zero_copy`.
         assert_eq!(row("memory", "ring_bytes"), 4096 * 2048, "{lack}");
     }
 }

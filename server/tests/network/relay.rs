@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where: between a few clients on one machine and a server of one column, which executes in order.
-//! Invariant: each datagram of each answer is the next one that its client expects, byte for byte;
-//! and the server has counted exactly what the relay passed on.
+//! Invariant: each datagram of an answer is, byte for byte, the next one that its client expects.
+//! The server's counts are exactly those of the datagrams that the relay passed on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::senders::sent_and_received;
 use super::{Network, Veth, WAYS, Way, datagrams, everywhere, hit};
 use crate::inprocess::DEADLINE;
-use crate::model::{Came, Model};
+use crate::model::{Model, Outcome};
 use hypostyle::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
 use hypostyle::settings::{Port, Settings, ZeroCopy};
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
@@ -27,11 +27,11 @@ use testing::Random;
 
 const CLIENTS: usize = 3;
 const REQUESTS: u16 = 3000;
-/// Requests whose datagrams may be reordered among each other.
+/// Number of each client's requests whose datagrams the relay may reorder among each other.
 const TOGETHER: u16 = 12;
-/// Minutes for which packets past the kernel are lost, duplicated and delayed: see the Makefile.
+/// The environment variable for the minutes of the test past the kernel; see the Makefile.
 const MINUTES: &str = "HYPOSTYLE_LOSS_MINUTES";
-/// The time on the columns' clocks.
+/// The time on the columns' stopped clocks.
 const NOON_MS: u64 = 3_600_000;
 
 /// A network with faults drawn from a seed.
@@ -43,7 +43,7 @@ struct Relay {
 }
 
 impl Relay {
-    /// Returns the datagrams that arrive, in order of arrival.
+    /// Returns the datagrams that pass the relay, in order of arrival.
     fn pass<T: Clone>(&mut self, sent: impl IntoIterator<Item = T>) -> Vec<T> {
         let mut arrives = Vec::new();
         for (at, datagram) in (0..).zip(sent) {
@@ -65,7 +65,7 @@ impl Relay {
     }
 }
 
-/// Returns a request for one of a few keys, whose value names the request.
+/// Returns a random request for one of a few keys. A stored value repeats the request's number.
 fn request(random: &mut Random, number: u16) -> String {
     let key = random.below(8);
     let bytes = random.pick(&[0, 1, 30, 700, 1380, 1400, 5000, 20_000]);
@@ -78,7 +78,7 @@ fn request(random: &mut Random, number: u16) -> String {
     }
 }
 
-/// The simplest model of a store.
+/// A model of the store: a map of keys to values.
 #[derive(Default)]
 struct Store {
     values: BTreeMap<String, String>,
@@ -123,15 +123,15 @@ impl Store {
     }
 }
 
-/// The model of a server: what it answers to the datagrams that arrive.
+/// The model of a server: the expected answers to the datagrams that arrive.
 #[derive(Default)]
 struct Expected {
     parts: Model,
     store: Store,
-    /// The next datagrams that each client is to receive.
+    /// The datagrams that each client must receive next.
     answers: [VecDeque<Vec<u8>>; CLIENTS],
     ignored: u64,
-    gone: u64,
+    evicted: u64,
 }
 
 impl Expected {
@@ -140,16 +140,16 @@ impl Expected {
         let (header, bytes) = Header::read(datagram).unwrap();
         let mut whole = bytes.to_vec();
         if header.total > 1 {
-            let (came, gone) = self.parts.add(from, header, bytes, NOON_MS);
-            self.gone += gone;
-            match came {
-                Came::Waits => return,
-                Came::Ignored => {
+            let (outcome, evicted) = self.parts.add(from, header, bytes, NOON_MS);
+            self.evicted += evicted;
+            match outcome {
+                Outcome::Waits => return,
+                Outcome::Ignored => {
                     self.ignored += 1;
                     return;
                 }
-                Came::TooLong => panic!("no request is too long"),
-                Came::Whole(bytes) => whole = bytes,
+                Outcome::TooLong => panic!("no request is too long"),
+                Outcome::Whole(bytes) => whole = bytes,
             }
             self.parts.finish(from, header.id);
         }
@@ -192,7 +192,7 @@ fn exchange(
     let addresses = [0, 1, 2].map(|at: usize| sockets[at].local_addr().unwrap());
     for socket in &sockets {
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
-        // Nothing is read before all is sent.
+        // The buffer holds all answers, because nothing is read before all requests are sent.
         set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
     }
     let (mut received, mut sent) = (0, 0);
@@ -220,7 +220,7 @@ fn exchange(
     (received, sent)
 }
 
-/// A thread's datagrams arrive in order only if all are sent from one CPU.
+/// Binds this thread to its CPU, because datagrams sent from several CPUs may arrive out of order.
 fn stay_on_this_processor() {
     let mut processors = CpuSet::new();
     processors.set(sched_getcpu());
@@ -237,7 +237,8 @@ fn what_arrives_is_answered_where_values_stay_in_the_packets_that_brought_them()
     answers_what_arrives(Way::Xdp, ZeroCopy::Full);
 }
 
-/// Runs an exchange over each IP family; past the kernel, for the minutes in the environment.
+/// Runs an exchange over each IP family. Past the kernel, repeats the exchanges for the minutes
+/// that `MINUTES` gives.
 fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
     let settings = everywhere(Port::Number(11211), way);
     let settings = Settings { zero_copy, zero_copy_bytes_min: 1, ..settings };
@@ -257,25 +258,25 @@ fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
         if round >= 2 && Instant::now() >= until {
             break;
         }
-        let (came, went) = exchange(&network, round % 2 == 1, &mut relay, &mut expected);
-        (received, sent) = (received + came, sent + went);
+        let (arrived, answered) = exchange(&network, round % 2 == 1, &mut relay, &mut expected);
+        (received, sent) = (received + arrived, sent + answered);
         if minutes > 0 && round % 100 == 0 {
             let Relay { lost, doubled, late, .. } = relay;
-            let (lost, told) =
+            let (lost, report) =
                 (format!("{lost} lost, {doubled} twice, {late} late"), &mut io::stderr());
-            writeln!(told, "{received} received, {sent} sent; {lost}").unwrap();
+            writeln!(report, "{received} received, {sent} sent; {lost}").unwrap();
         }
     }
     let Relay { lost, doubled, late, .. } = relay;
     assert!(lost > 1000 && doubled > 1000 && late > 5000, "{lost} {doubled} {late}");
-    // Every incomplete message is too old when the next datagram comes.
+    // The clock advances until every incomplete message is too old and dropped.
     for step in 0..=PARTS_WAIT_MS_MAX / LOOP_MS_MAX {
         network.server.shared().plant_clock(NOON_MS + step * LOOP_MS_MAX);
         (0..2).for_each(|_| network.stream.ask("mn\r\n", "MN\r\n"));
     }
     network.client(false).ask("mn\r\n", "MN\r\n");
     (received, sent) = (received + 1, sent + 1);
-    let incomplete = expected.gone + expected.parts.drop_late(NOON_MS + PARTS_WAIT_MS_MAX);
+    let incomplete = expected.evicted + expected.parts.drop_late(NOON_MS + PARTS_WAIT_MS_MAX);
     assert!(incomplete > 1000, "{incomplete}");
     let counts = [
         ("udp_received", received),
@@ -288,7 +289,7 @@ fn answers_what_arrives(way: Way, zero_copy: ZeroCopy) {
         ("udp_dropped_length", 0),
     ];
     assert_eq!(counts.map(|(name, _)| (name, network.count(name))), counts);
-    assert_eq!(network.near.counted("Udp", "RcvbufErrors"), 0);
+    assert_eq!(network.near.counter("Udp", "RcvbufErrors"), 0);
     let by_the_kernel = if way == Way::Sockets { received } else { 0 };
     assert_eq!(sent_and_received(&network.far).1 - before.1, by_the_kernel, "{way:?}");
     let kept = network.row("store", "arena_kept_bytes");

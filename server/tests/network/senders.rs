@@ -1,8 +1,8 @@
 //! Datagrams whose senders must not be answered.
 //!
-//! Where: packets with headers of the test's making.
-//! Invariant: a datagram that is not answered is not executed, and is counted by its reason; two
-//! servers never keep each other busy.
+//! Where: packets with forged headers, and two servers that could answer each other.
+//! Invariant: a datagram that is not answered is not executed, and is counted by its reason. Two
+//! servers never answer each other endlessly.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,9 +17,9 @@ fn message(id: u16, text: impl AsRef<[u8]>) -> Vec<u8> {
     [&Header::request(id, 0).bytes()[..], text.as_ref()].concat()
 }
 
-/// Number of datagrams that a machine's sockets have sent and received.
+/// Returns the numbers of datagrams that a machine's sockets have sent and received.
 pub(super) fn sent_and_received(machine: &Namespace) -> (u64, u64) {
-    (machine.counted("Udp", "OutDatagrams"), machine.counted("Udp", "InDatagrams"))
+    (machine.counter("Udp", "OutDatagrams"), machine.counter("Udp", "InDatagrams"))
 }
 
 #[test]
@@ -41,7 +41,8 @@ fn answers_no_forged_sender(way: Way) {
             false => &["10.77.0.255", "255.255.255.255", "224.0.0.1"],
         };
         let many = groups.iter().map(|group| group.parse::<IpAddr>().unwrap());
-        // A sender without a port; a sender with the server's port; and addresses of many hosts.
+        // A sender without a port, a sender with the server's port, and group addresses as
+        // destinations.
         let port = client.socket.local_addr().unwrap().port();
         let mut forged = vec![(0, there), (server.port(), there)];
         forged.extend(many.map(|group| (port, group)));
@@ -54,7 +55,7 @@ fn answers_no_forged_sender(way: Way) {
             }
             let what = format!("a drop of what came from port {port} to {to}, {way:?}");
             wait_until(&what, || network.stream.stat("udp_dropped_sender") == refused);
-            // Multicast and broadcast are the kernel's in any case.
+            // Multicast and broadcast datagrams always reach the kernel's sockets.
             let by_the_kernel = if way == Way::Sockets || to.ip() != there { 3 } else { 0 };
             let after = sent_and_received(&network.far);
             assert_eq!(after, (before.0, before.1 + by_the_kernel), "{port} to {to}, {way:?}");
@@ -62,8 +63,8 @@ fn answers_no_forged_sender(way: Way) {
         assert!(client.is_silent());
         client.ask("get k\r\n", "END\r\n");
     }
-    // The kernel drops packets from a multicast or the limited broadcast address, and past it they
-    // count as damaged; it takes those from a network's broadcast address.
+    // The kernel drops packets from a multicast or the limited broadcast address; past the kernel
+    // they count as damaged. The kernel accepts packets from a network's broadcast address.
     let before = sent_and_received(&network.far);
     for group in ["224.0.0.1", "255.255.255.255", "10.77.0.255"] {
         let from = SocketAddr::new(group.parse().unwrap(), 4000);
@@ -82,7 +83,7 @@ fn answers_no_forged_sender(way: Way) {
     network.server.stop();
 }
 
-/// Two servers on two machines, at different ports or at the same one.
+/// Two servers on two machines, at different ports or at the same port.
 struct Two {
     machines: [Namespace; 2],
     servers: [Server; 2],
@@ -100,8 +101,8 @@ impl Two {
         Some(Two { machines, servers, streams })
     }
 
-    /// The UDP address of each server.
-    fn asked(&self, is_v6: bool) -> [SocketAddr; 2] {
+    /// Returns the UDP address of each server.
+    fn addresses(&self, is_v6: bool) -> [SocketAddr; 2] {
         [0, 1].map(|at| {
             let machine = &self.machines[at];
             let host = if is_v6 { machine.v6.into() } else { IpAddr::from(machine.v4) };
@@ -139,34 +140,34 @@ fn are_quiet_at_once(way: Way) {
         b"version\r\n",
         &frame(0x0a, &[], "", ""),
     ];
-    let mut asked = 0;
+    let mut forged = 0;
     for is_v6 in [false, true] {
-        let [first, second] = two.asked(is_v6);
+        let [first, second] = two.addresses(is_v6);
         for text in texts {
-            // To the first server this looks like a request from the second.
+            // The first server receives a request that seems to come from the second server.
             two.machines[1].forge(second, first, &message(1, text));
-            asked += 1;
-            wait_until("one answer", || two.streams[0].stat("udp_sent") >= asked);
+            forged += 1;
+            wait_until("one answer", || two.streams[0].stat("udp_sent") >= forged);
         }
     }
-    wait_until("the answers", || two.counts("udp_dropped_answer")[1] == asked);
-    // A reply that the other server takes for a request too long, and answers with an error, to
-    // which the first does not reply.
-    let [first, second] = two.asked(false);
+    wait_until("the answers", || two.counts("udp_dropped_answer")[1] == forged);
+    // The second server takes the first server's reply for a request that is too long, and answers
+    // with an error. The first server does not answer the error.
+    let [first, second] = two.addresses(false);
     two.machines[1].forge(second, first, &message(2, b"get large\r\n"));
-    wait_until("what that is answered", || two.counts("udp_dropped_answer") == [1, asked]);
+    wait_until("the drop of the error", || two.counts("udp_dropped_answer") == [1, forged]);
     let counts = ["udp_sent", "udp_received"].map(|name| two.counts(name));
-    // Later datagrams show that all earlier ones have been looked at.
+    // An answer to a later datagram shows that the server has handled all earlier ones.
     for at in [0, 1] {
-        let (server, machine) = (two.asked(false)[at], &two.machines[at]);
+        let (server, machine) = (two.addresses(false)[at], &two.machines[at]);
         let here = if at == 0 { machine.v4 } else { two.machines[1].v4 };
         let mut client = machine.on(|| datagrams::Client::at(here.into(), server));
         client.ask("mn\r\n", "MN\r\n");
     }
     let after = ["udp_sent", "udp_received"].map(|name| two.counts(name));
-    assert_eq!(after, counts.map(|both| both.map(|count| count + 1)), "all is quiet");
+    assert_eq!(after, counts.map(|both| both.map(|count| count + 1)), "no further datagram");
     let [sent, received] = counts;
-    assert_eq!(received[0], asked + 1 + sent[1], "what was forged, and what the other answered");
+    assert_eq!(received[0], forged + 1 + sent[1], "forged requests, and the other's answers");
     assert_eq!((sent[0], sent[1]), (received[1], 1));
     two.servers.into_iter().for_each(Server::stop);
 }
@@ -179,7 +180,7 @@ fn two_servers_at_the_same_port_do_not_answer_each_other_at_all() {
 fn do_not_answer_each_other(way: Way) {
     let Some(mut two) = Two::new([11211; 2], way) else { return };
     for is_v6 in [false, true] {
-        let [first, second] = two.asked(is_v6);
+        let [first, second] = two.addresses(is_v6);
         two.machines[1].forge(second, first, &message(1, b"get none\r\n"));
         two.machines[0].forge(first, second, &message(1, b"get none\r\n"));
     }

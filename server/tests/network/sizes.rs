@@ -1,7 +1,7 @@
-//! Datagrams as long as the link carries, and answers from the address that was asked.
+//! Datagrams up to the MTU of the link, and answers from the address that the request went to.
 //!
-//! Where: a link with an MTU of its own.
-//! Invariant: nobody but the server splits its answers.
+//! Where: a link whose MTU the test sets.
+//! Invariant: the server splits its answers; the kernel never fragments them.
 
 use super::{Network, Veth, WAYS, Way, datagrams, hit};
 use hypostyle::limits::MESSAGE_BYTES_MAX;
@@ -11,9 +11,9 @@ use testing::namespace::{Namespace, WIRE};
 /// Bytes of the headers of IPv6 and UDP.
 const HEADERS_BYTES: usize = 40 + 8;
 
-/// Number of fragments that a machine has made.
+/// Returns the number of IP fragments that a machine has made of longer packets.
 fn fragments(machine: &Namespace) -> u64 {
-    machine.counted("Ip", "FragCreates")
+    machine.counter("Ip", "FragCreates")
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn answers_are_as_long_as_the_link_carries_and_requests_of_any_length_come() {
             let mut client = network.client(is_v6);
             let value = "v".repeat(50_000);
             let set = format!("set k 0 0 50000\r\n{value}\r\n");
-            // Longer than any link carries: one kernel fragments it, the other reassembles it.
+            // The datagram exceeds the MTU: one kernel fragments it, the other reassembles it.
             client.ask(set, "STORED\r\n");
             for part_bytes in [1000, 7000] {
                 let key = format!("in-parts-of-{part_bytes}");

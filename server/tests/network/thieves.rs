@@ -1,9 +1,10 @@
-//! Idle columns steal from an interface's queues: the answers leave by the queue of the request,
-//! even after the link went down.
+//! Idle columns steal datagrams from an interface's queues. Each answer leaves by the queue of its
+//! request, even after the link was down.
 //!
 //! Where: a client past the kernel on one end of a link, which sees the queue of each answer; a
-//! server with `--xdp` on the other.
-//! Invariant: a request is answered once, by the queue it came by, whichever column answers.
+//! server with `--xdp` on the other end.
+//! Invariant: a request is answered once, by the queue on which it arrived, whichever column
+//! answers.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -14,25 +15,25 @@ use crate::inprocess::{DEADLINE, wait_until};
 use hypostyle::settings::Settings;
 use hypostyle::shared::Sums;
 use net::Calls;
-use net::xdp::{self, Mode, Opened, Peer, Port, Wanted};
+use net::xdp::{self, Mode, OpenOptions, Opened, Peer, Port};
 use protocol::udp::Header;
 use testing::namespace::WIRE;
 
 const OWN_PORT: u16 = 40_000;
-/// Most requests that the client has in flight. A veth's queue drops all beyond 256 packets, and
-/// may also hold attempts of `is_answered`.
+/// Most requests that the client has in flight. The queue of a veth drops packets beyond 256, and
+/// may also hold requests of `is_answered`.
 const WINDOW: usize = 128;
-/// Longest wait of an attempt for its answer.
+/// The longest wait of `is_answered` for an answer.
 const ATTEMPT: Duration = Duration::from_millis(20);
 const REQUESTS: u16 = 2000;
-/// Keys of a request, all absent.
+/// Number of keys of a request, all of them absent.
 const MISSES: usize = 700;
-/// Datagrams that each thief must steal.
+/// Fewest datagrams that each thief must steal.
 const STOLEN: u64 = 100;
 /// The queue by which the client sends.
 const ASKED: usize = 0;
 
-/// A client with all queues of its end.
+/// A client that uses all queues of its end of the link.
 struct Client {
     ports: Vec<Port>,
     to: Peer,
@@ -45,7 +46,7 @@ impl Client {
         let opened = network.near.on(|| {
             let server = network.asks(network.far.v4.into());
             let ends = xdp::reach(WIRE, server, OWN_PORT).unwrap_or_else(|error| panic!("{error}"));
-            let opened = xdp::open(&Wanted {
+            let opened = xdp::open(&OpenOptions {
                 interface: WIRE,
                 queues: None,
                 ports_max: usize::MAX,
@@ -64,8 +65,8 @@ impl Client {
         Client { ports, to: Peer::at(ends), request, calls: Calls::default() }
     }
 
-    /// Sends `REQUESTS` by one queue, `WINDOW` in flight; each must be answered once, by that
-    /// queue.
+    /// Sends `REQUESTS` requests by one queue, at most `WINDOW` in flight. Asserts that each is
+    /// answered once, by that queue.
     fn ask(&mut self) {
         let (mut missing, mut ids) = (HashSet::new(), 0..REQUESTS);
         let until = Instant::now() + DEADLINE;
@@ -85,7 +86,7 @@ impl Client {
                 for datagram in port.inbox.datagrams() {
                     let (header, text) = Header::read(datagram.bytes).unwrap();
                     assert_eq!((queue, text), (ASKED, &b"END\r\n"[..]));
-                    // Late answers to attempts of `is_answered`.
+                    // A late answer to a request of `is_answered` has the id `REQUESTS`.
                     let is_due = missing.remove(&header.id) || header.id == REQUESTS;
                     assert!(is_due, "{} is answered twice", header.id);
                 }
@@ -95,7 +96,7 @@ impl Client {
         }
     }
 
-    /// True if an answer comes, perhaps to an earlier attempt.
+    /// Sends one request. Returns true if an answer arrives, perhaps to an earlier request.
     fn is_answered(&mut self) -> bool {
         let head = Header::request(REQUESTS, 0).bytes();
         self.ports[ASKED].outbox.add(&self.to, &head, [&b"get n\r\n"[..]]);
@@ -110,7 +111,7 @@ impl Client {
         false
     }
 
-    /// True if anything has come.
+    /// Receives without waiting. Returns true if a datagram has arrived.
     fn hears(&mut self) -> bool {
         let port = &mut self.ports[ASKED];
         let _ = port.inbox.receive(&self.calls);
@@ -124,7 +125,7 @@ fn columns(network: &Network) -> Vec<Sums> {
     network.server.shared().columns.iter().map(|column| Sums::of(column)).collect()
 }
 
-/// Sends until every thief has stolen enough.
+/// Sends requests until every thief has stolen `STOLEN` datagrams.
 fn drive(network: &Network, client: &mut Client) {
     let before = columns(network);
     let until = Instant::now() + DEADLINE;
@@ -136,7 +137,7 @@ fn drive(network: &Network, client: &mut Client) {
     }
 }
 
-/// One thief has a queue of its own, and one has none.
+/// One thief has a queue of its own, and the other has no queue.
 #[test]
 fn answers_leave_by_the_queue_that_was_asked_also_after_the_link_was_down() {
     let veth = Veth { queues: 2, ..Veth::default() };
@@ -144,7 +145,7 @@ fn answers_leave_by_the_queue_that_was_asked_also_after_the_link_was_down() {
     let Some(mut network) = Network::of(veth, settings) else { return };
     let mut client = Client::of(&network);
     for _ in 0..2 {
-        wait_until("the link carries packets", || client.is_answered());
+        wait_until("an answer over the link", || client.is_answered());
         drive(&network, &mut client);
         network.far.ip(&format!("link set {WIRE} down"));
         network.far.ip(&format!("link set {WIRE} up"));

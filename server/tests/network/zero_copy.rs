@@ -1,4 +1,4 @@
-//! Values in the arena beside packets: sent from where they lie, and kept where they came.
+//! Values in the arena of packets: sent from there without a copy, and kept where they arrived.
 //!
 //! Where: `--xdp` with `-o zero_copy=send` or `full` on one end of a link, clients of the kernel on
 //! the other.
@@ -10,17 +10,17 @@ use super::{Network, Veth, hit};
 use crate::inprocess::wait_until;
 use hypostyle::settings::{Listen, Port, Settings, Xdp, ZeroCopy};
 use net::xdp::Mode;
-use protocol::Speak;
+use protocol::ProtocolMode;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use testing::namespace::pair;
 
-/// Settings that put values of at least `bytes_min` bytes into the arena.
+/// Returns settings that put values of at least `bytes_min` bytes into the arena.
 fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
     let settings = bypassing(1, &[]);
     let listen = |host: &str| Listen {
         host: Some(host.to_owned()),
         port: Port::Number(11211),
-        protocol: Speak::Auto,
+        protocol: ProtocolMode::Auto,
     };
     Settings {
         datagrams: ["0.0.0.0", "::"].map(listen).to_vec(),
@@ -33,14 +33,14 @@ fn sharing(zero_copy: ZeroCopy, mode: Mode, bytes_min: usize) -> Settings {
 }
 
 impl Network {
-    /// A number of `stats NAME`.
+    /// Returns the statistic `name` from the reply to `stats` with the argument `of`.
     pub(super) fn row(&mut self, of: &str, name: &str) -> u64 {
         self.stream.stats(of)[name].parse().unwrap()
     }
 
     /// Waits until the whole arena, `bytes` bytes, is free.
     pub(super) fn await_free_chunks(&mut self, bytes: u64) {
-        wait_until("all chunks are free", || self.row("memory", "arena_free_bytes") == bytes);
+        wait_until("a free arena", || self.row("memory", "arena_free_bytes") == bytes);
     }
 }
 
@@ -63,7 +63,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
         for (number, bytes) in lengths.into_iter().enumerate() {
             let value: String = ('a'..='z').cycle().skip(number).take(bytes).collect();
             let set = format!("set k{number} 0 0 {bytes}\r\n{value}\r\n");
-            // Every second value comes past the kernel.
+            // Values with odd numbers are set past the kernel, the others over TCP.
             match number % 2 {
                 0 => network.stream.ask(set, "STORED\r\n"),
                 _ => {
@@ -77,7 +77,7 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
                 let mut client = network.client(is_v6);
                 client.ask(format!("get k{number}\r\n"), hit(&format!("k{number}"), &value));
                 let in_place = network.row("udp", "zero_copy_bytes") - before;
-                // Every byte is sent in place: `zero_copy_min=1`.
+                // Every byte is sent in place, because `zero_copy_min` is 1.
                 assert_eq!(in_place, bytes as u64, "{mode:?}, {mtu}");
             }
             network.stream.ask(format!("get k{number}\r\n"), hit(&format!("k{number}"), &value));
@@ -96,13 +96,13 @@ fn values_of_every_length_are_sent_from_where_they_lie() {
     }
 }
 
-/// Number of chunks that hold a value which comes in datagrams of `part_bytes` each.
+/// Returns the number of chunks that hold a request in datagrams of `part_bytes` each.
 fn chunks(request_bytes: usize, part_bytes: usize, mtu: usize) -> usize {
     let (mut left, mut chunks) = (request_bytes, 0);
     while left > 0 {
         let part = left.min(part_bytes);
         let frame_bytes = 14 + 40 + 8 + 8 + part;
-        // The headroom that the kernel keeps before a packet holds nothing.
+        // The headroom that the kernel keeps before a packet holds no bytes of the value.
         chunks += if mtu == 1500 { 1 } else { frame_bytes.div_ceil(4096 - 256) };
         left -= part;
     }
@@ -127,7 +127,7 @@ fn values_stay_in_the_packets_and_frames_that_brought_them_and_none_is_copied() 
             for (how, rest, reply) in [("set", "0 0 ", "STORED\r\n"), ("ms", "", "HD\r\n")] {
                 let request = format!("{how} {how}{number} {rest}{bytes}\r\n{value}\r\n");
                 let mut client = network.client(true);
-                // The socket's buffer counts a page for each part of a value.
+                // The buffer is large: the kernel charges it a page for each part of a value.
                 set_socket_recv_buffer_size_force(&client.socket, 8 << 20).unwrap();
                 let order = |datagrams: &mut Vec<Vec<u8>>| datagrams.reverse();
                 client.send_parts(request.as_bytes(), part_bytes, order);
@@ -184,7 +184,7 @@ fn what_no_chunk_is_free_for_is_copied_and_nothing_is_evicted() {
     network.server.stop();
 }
 
-/// The value of `key`.
+/// Returns the value of `key`, which repeats `of` and the number of the key.
 fn text(key: usize, of: &str) -> String {
     format!("{of} {key},").chars().cycle().take(100 + 150 * key).collect()
 }
@@ -193,7 +193,7 @@ fn text(key: usize, of: &str) -> String {
 fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
     const KEYS: usize = 40;
     let Some([near, far]) = pair(Veth::default()) else { return };
-    far.build_dam(&near);
+    far.add_egress_queue(&near);
     let settings = sharing(ZeroCopy::Full, Mode::Generic, 1);
     let mut network = Network::between([near, far], settings);
     let all = network.row("memory", "arena_free_bytes");
@@ -206,11 +206,11 @@ fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
     }
     let stored = network.row("memory", "arena_bytes");
     assert_eq!(all - network.row("memory", "arena_free_bytes"), stored);
-    network.far.close_dam();
+    network.far.hold_egress();
     let ids: Vec<u16> = (0..KEYS).map(|key| client.send(format!("get k{key}\r\n"))).collect();
     let bytes: usize = (0..KEYS).map(|key| text(key, "old").len()).sum();
-    wait_until("all are sent", || network.row("udp", "zero_copy_bytes") == bytes as u64);
-    // Keys are removed in different ways, and so are their successors.
+    wait_until("all answers", || network.row("udp", "zero_copy_bytes") == bytes as u64);
+    // The values are replaced, changed, deleted or expired, then flushed. Other keys are evicted.
     for key in 0..KEYS {
         let (ask, reply) = match key % 4 {
             0 => (set(format!("k{key}"), &text(key, "new")), "STORED\r\n"),
@@ -222,7 +222,7 @@ fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
     }
     network.stream.ask("flush_all\r\n", "OK\r\n");
     let mut fills = 0;
-    wait_until("others are evicted", || {
+    wait_until("evictions of other keys", || {
         for key in 0..500 {
             let (key, value) = (fills * 500 + key, "x".repeat(10_000));
             network.stream.send(format!("set f{key} 0 0 10000 noreply\r\n{value}\r\n"));
@@ -235,13 +235,13 @@ fn values_in_flight_stay_what_was_asked_for_whatever_becomes_of_their_keys() {
         network.stream.ask(format!("cache_memlimit {megabytes}\r\n"), "OK\r\n");
     }
     network.stream.ask("flush_all\r\n", "OK\r\n");
-    wait_until("nothing else is kept", || network.row("memory", "arena_bytes") <= stored);
-    // A few packets have left; the values of those that wait keep their chunks.
-    let waiting = network.far.behind_dam();
+    wait_until("the release of other chunks", || network.row("memory", "arena_bytes") <= stored);
+    // A few packets have left. The values of the waiting packets keep their chunks.
+    let waiting = network.far.egress_backlog();
     assert!(waiting > bytes as u64 / 1400 / 2, "{waiting} packets wait");
     let kept = network.row("memory", "arena_bytes");
     assert!(kept > stored / 2, "{kept} of {stored} bytes are kept, {waiting} packets wait");
-    network.far.open_dam();
+    network.far.release_egress();
     let next = client.send("mn\r\n");
     for (key, id) in ids.into_iter().enumerate() {
         client.expect(id, hit(&format!("k{key}"), &text(key, "old")));

@@ -1,8 +1,8 @@
-//! A simple model of how requests in several datagrams are put together.
+//! A simple model of the reassembly of requests in several datagrams.
 //!
-//! Where: tests of `server/src/datagram/assembly.rs`, and of a server whose datagrams come late,
-//! twice or never.
-//! Invariant: it shares the server's limits, and no code.
+//! Where: tests of `server/src/datagram/assembly.rs`, and of a server whose datagrams are delayed,
+//! duplicated or lost.
+//! Invariant: the model shares the server's limits, and no code.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use protocol::udp::Header;
 
 /// The outcome of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Outcome {
     Waits,
     Ignored,
     TooLong,
@@ -44,12 +44,12 @@ impl Model {
         header: Header,
         bytes: &[u8],
         now_ms: u64,
-    ) -> (Came, u64) {
+    ) -> (Outcome, u64) {
         let Header { id, number, total, .. } = header;
         if number >= total {
-            return (Came::Ignored, 0);
+            return (Outcome::Ignored, 0);
         }
-        let gone = if self.is_known(from, id) { 0 } else { self.make_room(from) };
+        let evicted = if self.is_known(from, id) { 0 } else { self.make_room(from) };
         if !self.is_known(from, id) {
             let parts = BTreeMap::new();
             let request = Request { from, id, total, since_ms: now_ms, parts, is_refused: false };
@@ -57,7 +57,7 @@ impl Model {
         }
         let request = self.0.iter_mut().find(|one| (one.from, one.id) == (from, id)).unwrap();
         if request.total != total || request.is_refused {
-            return (Came::Ignored, gone);
+            return (Outcome::Ignored, evicted);
         }
         let is_new = !request.parts.contains_key(&number);
         if is_new {
@@ -65,15 +65,15 @@ impl Model {
             request.is_refused =
                 all_bytes + bytes.len() > MESSAGE_BYTES_MAX || usize::from(total) > PARTS_MAX;
             if request.is_refused {
-                return (Came::TooLong, gone);
+                return (Outcome::TooLong, evicted);
             }
             request.parts.insert(number, bytes.to_vec());
         }
         if request.parts.len() == usize::from(total) {
             let parts: Vec<Vec<u8>> = request.parts.values().cloned().collect();
-            return (Came::Whole(parts.concat()), gone);
+            return (Outcome::Whole(parts.concat()), evicted);
         }
-        (if is_new { Came::Waits } else { Came::Ignored }, gone)
+        (if is_new { Outcome::Waits } else { Outcome::Ignored }, evicted)
     }
 
     /// Removes a request that has been executed.
@@ -81,7 +81,8 @@ impl Model {
         self.0.retain(|one| (one.from, one.id) != (from, id));
     }
 
-    /// Removes requests that waited too long. Returns the number of those not refused before.
+    /// Removes requests that waited too long. Returns the number of removed requests that were not
+    /// refused before.
     pub(crate) fn drop_late(&mut self, now_ms: u64) -> u64 {
         let is_late = |one: &Request| one.since_ms + PARTS_WAIT_MS_MAX <= now_ms;
         let late = self.0.iter().filter(|one| is_late(one) && !one.is_refused).count();

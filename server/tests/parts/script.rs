@@ -1,32 +1,36 @@
-//! Runs any bytes as a script of datagrams, on the assembly and on its model.
+//! Runs any bytes as a script of datagrams, on the assembly and on its model. A step of the script
+//! has five bytes:
 //!
 //! ```text
-//! 0    | 0: four bytes and a datagram as it stands  1: four bytes say it   seven bits: host, port
-//! 1    | four bits: id     four bits: time that passes
-//! 2    | its number        as it stands: bytes of the datagram
-//! 3    | of how many       (their lowest bit: what is whole stays a while)
-//! 4..  | bytes of the part, by 16 or by 512
+//! 0 | bit 0: 1 if the step describes a datagram, 0 if the datagram follows literally
+//!   | bits 1 to 7: host and port of the sender
+//! 1 | bits 0 to 3: time that passes before the datagram; bits 4 to 7: request id
+//! 2 | number of the part
+//! 3 | total number of parts
+//! 4 | length: of the part, in steps of 16 or 512 bytes; of the datagram that follows literally
+//!   | bit 0: 1 if a whole request stays in the assembly for now
 //! ```
 //!
 //! Where: the test beside this file and the fuzz target include it.
 //! Invariant: after each datagram the assembly and the model agree on its outcome, on whole
-//! requests byte for byte, and on what waits; the assembly holds no more memory than its limits.
+//! requests byte for byte, and on whether requests wait. The assembly keeps its memory limits.
 //! Source: `server/src/datagram/assembly.rs`.
 
 use std::net::SocketAddr;
 
-use hypostyle::datagram::assembly::{Added, Assembly, Piece, Whose};
+use hypostyle::datagram::assembly::{AddResult, Assembly, Piece, RequestId};
 use hypostyle::datagram::whole::Whole;
 use hypostyle::limits::{ASSEMBLIES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
 use protocol::udp::Header;
 
-use crate::model::{Came, Model};
+use crate::model::{Model, Outcome};
 
-/// Bytes of the script per datagram.
+/// Bytes of one step of the script.
 const STEP_BYTES: usize = 5;
-/// Milliseconds that pass before a datagram, by four bits of the script.
+/// Milliseconds that pass before a datagram, indexed by four bits of the step.
 const PASSES_MS: [u64; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 10, 100, 500, 999, 1000];
-/// Buffers double as they grow, and the whole request has one in addition to those that wait.
+/// Most bytes of the assembly: buffers double as they grow, and a whole request has a buffer in
+/// addition to those of the incomplete requests.
 const HELD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX * (ASSEMBLIES_MAX + 1);
 
 /// Number of times each outcome occurred.
@@ -36,7 +40,7 @@ pub(crate) struct Counts {
     pub(crate) ignored: u64,
     pub(crate) too_long: u64,
     pub(crate) wholes: u64,
-    pub(crate) gone: u64,
+    pub(crate) evicted: u64,
     pub(crate) late: u64,
 }
 
@@ -57,31 +61,31 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
             script = rest;
             datagram.to_vec()
         } else {
-            said(moment >> 4, number, total, size)
+            make_datagram(moment >> 4, number, total, size)
         };
         counts.late += late;
         let Some((header, bytes)) = Header::read(&datagram) else { continue };
-        let whose = Whose { from, id: header.id };
-        let (added, gone) = assembly.add(whose, header, [Piece::Here(bytes)], now_ms);
-        let came = match added {
-            Added::Waits => Came::Waits,
-            Added::Ignored => Came::Ignored,
-            Added::TooLong => Came::TooLong,
-            Added::Whole => Came::Whole(assembly.texts(whose).flatten().copied().collect()),
+        let whose = RequestId { from, id: header.id };
+        let (added, evicted) = assembly.add(whose, header, [Piece::Here(bytes)], now_ms);
+        let outcome = match added {
+            AddResult::Waits => Outcome::Waits,
+            AddResult::Ignored => Outcome::Ignored,
+            AddResult::TooLong => Outcome::TooLong,
+            AddResult::Whole => Outcome::Whole(assembly.texts(whose).flatten().copied().collect()),
         };
-        counts.gone += gone;
-        match &came {
-            Came::Waits => counts.waits += 1,
-            Came::Ignored => counts.ignored += 1,
-            Came::TooLong => counts.too_long += 1,
-            Came::Whole(_) => counts.wholes += 1,
+        counts.evicted += evicted;
+        match &outcome {
+            Outcome::Waits => counts.waits += 1,
+            Outcome::Ignored => counts.ignored += 1,
+            Outcome::TooLong => counts.too_long += 1,
+            Outcome::Whole(_) => counts.wholes += 1,
         }
         let expected = model.add(from, header, bytes, now_ms);
-        assert_eq!((came, gone), expected);
-        if added == Added::Whole && size & 1 == 0 {
+        assert_eq!((outcome, evicted), expected);
+        if added == AddResult::Whole && size & 1 == 0 {
             let mut taken = Whole::default();
             assembly.take_whole(whose, &mut taken);
-            assert_eq!(Came::Whole(taken.bytes().to_vec()), expected.0);
+            assert_eq!(Outcome::Whole(taken.bytes().to_vec()), expected.0);
             model.finish(from, header.id);
         }
         assert_eq!(assembly.any(), !model.is_empty());
@@ -91,8 +95,9 @@ pub(crate) fn run(mut script: &[u8]) -> Counts {
     counts
 }
 
-/// Makes a datagram of a few bits, so that many datagrams belong to the same request.
-fn said(id: u8, number: u8, total: u8, size: u8) -> Vec<u8> {
+/// Makes a datagram from the bytes of a step. Ids have four bits, so that many datagrams belong to
+/// the same request.
+fn make_datagram(id: u8, number: u8, total: u8, size: u8) -> Vec<u8> {
     let most = u16::try_from(PARTS_MAX).unwrap();
     let total = match total {
         0..=99 => u16::from(total % 6),

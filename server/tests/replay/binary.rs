@@ -82,7 +82,7 @@ impl Form for Binary {
     }
 }
 
-/// The form of a version's reply in the recording.
+/// Returns the reply to VERSION as recorded: without its body.
 pub(crate) fn without_version(frame: Frame) -> Frame {
     Frame { body_bytes: 0, body: Vec::new(), ..frame }
 }
@@ -91,7 +91,7 @@ fn noop(magic: u8) -> Frame {
     Frame { opaque: FENCE_OPAQUE, ..Frame::new(magic, NOOP, &[], &[], &[]) }
 }
 
-/// The key of a request with correct lengths; else as much of it as there is.
+/// Returns the key of a request, or the part of the key that the request contains.
 fn key(request: &[u8]) -> &[u8] {
     let key_bytes = usize::from(u16::from_be_bytes([request[2], request[3]]));
     let rest = request.get(HEADER_BYTES + usize::from(request[4])..).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Sends the requests of a recording to a live server and compares each reply.
 //!
 //! Where: client side, over TCP.
-//! Invariant: every request is sent, in order, and every difference is kept; after a connection has
-//! ended, the next request opens another.
+//! Invariant: every request is sent, in order, and every difference is kept. After the end of a
+//! connection, the next request goes over a new connection.
 //! Source: `../data/oracle/README.md`.
 
 use crate::form::Form;
@@ -106,12 +106,13 @@ impl<F: Form> Replay<F> {
         }
     }
 
-    /// Reads one request's reply. Returns it, and the state of the connection.
+    /// Reads the reply to one request. Returns the reply and the state of the connection.
     fn reply(&mut self, expected: &Answer) -> (Vec<u8>, State) {
         let mut reply = Vec::new();
         let read = match expected.state {
             State::Ok | State::Closed => F::read(&mut self.wire, &mut reply),
-            // No reply to this request is right: one that comes within a short while is a fault.
+            // The server must not reply beyond the recorded output: a reply within `SILENCE` is a
+            // fault.
             State::Hang => self.wire.exactly(expected.output.len()).and_then(|bytes| {
                 reply = bytes;
                 Err(self.wire.ends(SILENCE))
@@ -127,8 +128,9 @@ impl<F: Form> Replay<F> {
     }
 }
 
-/// Number of the next requests that can be sent at once. A request that quotes a CAS unique starts
-/// a new group, since an earlier reply may bring it; a request without a reply ends its group.
+/// Returns the number of the next requests that can be sent at once. A request that contains a CAS
+/// unique starts a new group, because an earlier reply may give the unique. A request that may end
+/// its connection ends the group.
 fn together<F: Form>(exchanges: &[Exchange], delivery: Delivery) -> usize {
     if delivery != Delivery::Pipelined {
         return 1;

@@ -1,32 +1,34 @@
-//! The two forms of replayed exchanges, text and binary; and the numbers of CAS uniques, for both.
+//! The two forms of replayed exchanges, text and binary, and the numbering of CAS uniques for both.
 //!
 //! Where: between a recording and the wire.
-//! Invariant: a form undoes what may differ between two runs of an exchange; it does not decide
-//! which differences are allowed.
+//! Invariant: a form normalises the values that vary between two runs of an exchange; it does not
+//! decide which other differences are allowed.
 //! Source: `../data/oracle/README.md`.
 
 use crate::live::{Stop, Wire};
 use crate::recording::Exchange;
 use std::collections::HashMap;
 
-/// One kind of protocol in a replay.
+/// The form of the recorded protocol: text or binary.
 pub(crate) trait Form {
-    /// The request after each recorded one; its reply marks the end of the recorded one's.
+    /// Returns the fence: a request sent after each recorded request. The fence's reply marks the
+    /// end of the recorded request's reply.
     fn fence() -> Vec<u8>;
 
-    /// True if a request quotes a CAS unique from an earlier reply.
+    /// Returns true if the recorded request contains a CAS unique from an earlier reply.
     fn quotes_unique(exchange: &Exchange) -> bool;
 
-    /// Returns the recorded request with the server's uniques and times.
+    /// Returns the recorded request with the live server's CAS uniques and times.
     fn request(&self, exchange: &Exchange) -> Vec<u8>;
 
-    /// Reads a reply, and the fence after it. If the fence does not come, `reply` has what did.
+    /// Reads a reply and the fence's reply after it. If the fence's reply does not arrive, `reply`
+    /// has the bytes that did arrive.
     fn read(wire: &mut Wire, reply: &mut Vec<u8>) -> Result<(), Stop>;
 
-    /// Returns a reply in the form of the recording, and notes its CAS uniques.
+    /// Returns a reply in the form of the recording, and remembers the reply's CAS uniques.
     fn reply(&mut self, request: &[u8], reply: &[u8]) -> Vec<u8>;
 
-    /// Formats a reply for people.
+    /// Formats a reply for a message.
     fn show(reply: &[u8]) -> String;
 }
 

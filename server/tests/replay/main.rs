@@ -1,8 +1,8 @@
 //! Replays recorded exchanges with memcached 1.6.45 and compares every reply, byte for byte.
 //!
 //! Where: client side, over TCP.
-//! Invariant: every line of a recording is sent, in order, and every difference is reported; a
-//! single one fails the test.
+//! Invariant: every line of a recording is sent, in order, and every difference is reported. One
+//! difference fails the test.
 //! Source: `../data/oracle/README.md`.
 //!
 //! - `SERVER=path`: replays to that server, for instance memcached itself.
@@ -101,14 +101,14 @@ fn a_wrong_binary_recording_is_found() {
         |one: &Exchange| one.answer.output.first_chunk() == Some(&[0x81, 0, 0, 0, 4, 0, 0, 0]);
     let at = exchanges.iter().position(|one| is_hit(one) && one.answer.output.len() > 28).unwrap();
     for wrong in [
-        // The status, the opaque, the flags, a byte of the value.
+        // Offsets of the status, the opaque, the flags, and a byte of the value.
         7, 12, 27, 28,
     ] {
         exchanges[at].answer.output[wrong] ^= 1;
         assert_found(Binary::new(), &exchanges, at);
         exchanges[at].answer.output[wrong] ^= 1;
     }
-    // Another status with unchanged text; a reply where there is none.
+    // A wrong status with unchanged text, and a reply to a request that has none.
     let at = exchanges.iter().position(|one| one.answer.output.get(7) == Some(&5)).unwrap();
     exchanges[at].answer.output[7] = 1;
     assert_found(Binary::new(), &exchanges, at);
@@ -137,7 +137,7 @@ fn a_named_reply_differs_as_named_only() {
     assert_eq!(named, 22, "the replies that meta.others.jsonl names");
 }
 
-/// The first exchanges of a recording, enough to plant a fault in.
+/// Returns the first 300 exchanges of a recording, in which a test plants a fault.
 fn beginning(name: &str) -> Vec<Exchange> {
     let mut exchanges = load(name);
     exchanges.truncate(300);

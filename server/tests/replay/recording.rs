@@ -2,8 +2,8 @@
 //! recording may list further correct replies.
 //!
 //! Where: test data.
-//! Invariant: strings are latin-1, one character per byte on the wire; further replies are exact
-//! too.
+//! Invariant: strings are latin-1, one character per byte on the wire. Further replies are compared
+//! byte for byte too.
 //! Source: `../data/oracle/README.md`.
 
 use crate::binary;
@@ -17,33 +17,34 @@ use std::path::Path;
 pub(crate) struct Exchange {
     pub(crate) input: Vec<u8>,
     pub(crate) answer: Answer,
-    /// Answers that are correct as well.
+    /// Further correct answers.
     pub(crate) others: Vec<Other>,
-    /// The key whose last CAS unique belongs in the header of a binary request.
+    /// The key whose last CAS unique is put into the header of a binary request.
     pub(crate) unique_of: Option<Vec<u8>>,
 }
 
 #[derive(PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Text, or the bytes of binary frames, with numbers for CAS uniques.
+    /// Text or binary frames, in which numbers replace the CAS uniques.
     pub(crate) output: Vec<u8>,
     pub(crate) state: State,
 }
 
 pub(crate) struct Other {
     pub(crate) answer: Answer,
-    /// True if this answer is correct only for a request that may arrive in parts.
+    /// Set if this answer is correct only for a request that may arrive in parts.
     pub(crate) in_parts: bool,
 }
 
 impl Exchange {
-    /// True if this answer is correct; the request may have arrived in parts if `in_parts`.
+    /// Returns true if `answer` is correct. `in_parts` is set if the request may have arrived in
+    /// parts.
     pub(crate) fn allows(&self, answer: &Answer, in_parts: bool) -> bool {
         let mut others = self.others.iter().filter(|other| in_parts || !other.in_parts);
         *answer == self.answer || others.any(|other| *answer == other.answer)
     }
 
-    /// True if the connection surely serves the next request.
+    /// Returns true if the connection serves the next request after every correct answer.
     pub(crate) fn goes_on(&self) -> bool {
         let mut others = self.others.iter().map(|other| &other.answer);
         self.answer.state == State::Ok && others.all(|answer| answer.state == State::Ok)
@@ -95,7 +96,7 @@ fn add_other(exchanges: &mut [Exchange], line: &str) {
     let exchange = &mut exchanges[index];
     let answer = Answer { output: latin1(&value["out"]), state: state(&value) };
     assert!(exchange.input.starts_with(&latin1(&value["in"])), "#{index} is another request");
-    assert!(exchange.answer != answer, "#{index} is recorded so");
+    assert!(exchange.answer != answer, "#{index}: the recording has this answer");
     assert!(!value["why"].as_str().unwrap().is_empty(), "#{index} needs a reason");
     exchange.others.push(Other { answer, in_parts: value["parts"].as_bool().unwrap() });
 }

@@ -10,13 +10,15 @@ use crate::live::{Stop, Wire, show};
 use crate::recording::Exchange;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The server's clock when the recording began; its absolute times are 500 s later.
+/// The recorded server's time when the recording began. The recorded absolute times are 500 s
+/// later.
 const RECORDED_AT_S: u64 = 1_795_214_630;
 
 /// Numbers in this range are absolute times of the recording.
 const RECORDED_TIMES_S: std::ops::Range<u64> = 1_795_214_000..1_795_216_000;
 
-/// Quoted if no reply has shown the key's CAS unique: in a classic and in a meta command.
+/// The numbers that replace a CAS unique which no reply has shown yet, in a classic and in a meta
+/// command.
 const UNSEEN_CLASSIC: u64 = 12_345_678;
 const UNSEEN_META: u64 = 99;
 
@@ -96,7 +98,7 @@ impl Text {
         result
     }
 
-    /// Moves absolute times, so that they lie as far ahead of now as of the recording.
+    /// Shifts absolute times by the time elapsed since the recording.
     fn with_times(&self, line: &[u8]) -> Vec<u8> {
         let mut result = Vec::with_capacity(line.len());
         for token in line.split_inclusive(|&byte| byte == b' ') {
@@ -114,7 +116,7 @@ impl Text {
         result
     }
 
-    /// Adds one line of a reply. Returns the bytes of the value that follows it.
+    /// Appends one line of a reply. Returns the number of bytes of the value that follows the line.
     fn line(&mut self, request: &[u8], line: &[u8], result: &mut Vec<u8>) -> usize {
         let trimmed = line.strip_suffix(b"\r\n").unwrap_or(line);
         let mut words = trimmed.split(|&byte| byte == b' ');
@@ -185,9 +187,9 @@ impl Text {
     }
 }
 
-/// The bytes of a value on the wire, its line end included.
-fn value_bytes(said: &[u8]) -> usize {
-    number(said).map_or(0, |bytes| usize::try_from(bytes).unwrap() + 2)
+/// Returns the number of bytes of a value on the wire, its line end included.
+fn value_bytes(word: &[u8]) -> usize {
+    number(word).map_or(0, |bytes| usize::try_from(bytes).unwrap() + 2)
 }
 
 fn is_number(word: &[u8]) -> bool {

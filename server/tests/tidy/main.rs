@@ -1,7 +1,7 @@
 //! Tests the rules of `STYLE.md` that a program can check.
 //!
-//! Where: no server; it reads the tree.
-//! Invariant: every rule names the file and line that breaks it, and for each rule a case below
+//! Where: no server; the test reads the tree.
+//! Invariant: every rule names the file and line that breaks it. Each rule has a case below that
 //! breaks it.
 //! Source: TigerBeetle's `tidy.zig`.
 
@@ -14,13 +14,13 @@ mod source;
 use rules::Rule;
 use source::{Kind, Source};
 
-/// Fails, with every fault printed, if a file of the tree breaks the rule.
+/// Asserts that no file of the tree breaks the rule; the message lists every fault.
 fn holds(rule: Rule) {
     let broken: Vec<String> = source::tree().iter().flat_map(rule).collect();
     assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
 }
 
-/// True if the rule finds a fault in a file of this path and text.
+/// Returns true if the rule finds a fault in a file with this path and text.
 fn finds(rule: Rule, path: &str, text: &str) -> bool {
     !rule(&Source::new(path, text)).is_empty()
 }
@@ -154,7 +154,7 @@ fn each_policy_is_a_file_and_a_row() {
     let row = |name: &str| rows.lines().any(|line| line.contains(&format!(" in {name}, \"")));
     let files = std::fs::read_dir(source::root().join("store/src/policy")).unwrap();
     let names = files.map(|file| file.unwrap().path().file_stem().unwrap().display().to_string());
-    // `room` is what the policies share, and none itself.
+    // The policies share `room`, which is not itself a policy.
     let without: Vec<String> = names.filter(|name| name != "room" && !row(name)).collect();
     assert!(without.is_empty() && row("clock2q") && !row("lru"), "no row: {without:?}");
 }

@@ -1,7 +1,7 @@
 //! The rules for documents: every link has a target, and the changelog keeps its form.
 //!
 //! Where: the tree's files.
-//! Source: GitHub's anchors; keepachangelog.com, from which the sections come.
+//! Source: GitHub's rules for anchors; keepachangelog.com for the sections of the changelog.
 
 use crate::source::{self, Kind, Source};
 use std::fs;
@@ -23,7 +23,7 @@ pub(crate) fn links(source: &Source) -> Vec<String> {
     broken
 }
 
-/// The lines outside code blocks.
+/// Returns the lines outside code blocks, with their indices.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_block = false;
     text.lines().enumerate().filter(move |(_, line)| {
@@ -33,7 +33,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of the links in a line.
+/// Returns the targets of the links in a line.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
@@ -58,7 +58,7 @@ fn leads_somewhere(source: &Source, target: &str) -> bool {
     })
 }
 
-/// GitHub's anchor of a heading.
+/// Returns the anchor that GitHub gives a heading.
 fn anchor(heading: &str) -> String {
     let title = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = |one: &char| one.is_alphanumeric() || matches!(one, ' ' | '-' | '_');
@@ -90,7 +90,7 @@ pub(crate) fn changelog(source: &Source) -> Vec<String> {
     broken
 }
 
-/// True for a release's heading, such as `1.2.3 - 2026-11-20`.
+/// Returns true for the heading of a release, such as `1.2.3 - 2026-11-20`.
 fn is_release(text: &str) -> bool {
     let Some((version, date)) = text.split_once(" - ") else { return false };
     let shape = |text: &str| -> String {

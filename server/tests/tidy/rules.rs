@@ -1,11 +1,11 @@
-//! Tests of code and of the tree: each rule is a function that gives the faults of a file.
+//! Rules for code and for the tree: each rule is a function that returns the faults of a file.
 //!
 //! Where: the tree's files.
 //! Invariant: no rule for code applies to comments or strings.
 
 use crate::source::{Kind, Source};
 
-/// The faults of a file, each as `path:line: why`.
+/// A rule: returns the faults of a file, each as `path:line: why`.
 pub(crate) type Rule = fn(&Source) -> Vec<String>;
 
 const FILE_LINES_MAX: usize = 800;
@@ -15,13 +15,13 @@ const COLUMNS_MAX: usize = 100;
 /// Most lines between unsafe code and the start of its proof above it.
 const PROOF_LINES_MAX: usize = 25;
 
-/// The crates of this workspace that each crate may use, tests included.
+/// Each crate of this workspace, and the crates of this workspace that it may use, also in tests.
 const ARROWS: [(&str, &[&str]); 9] = [
     ("memory", &[]),
     ("net", &["memory", "testing"]),
     ("protocol", &[]),
     ("store", &["memory", "testing"]),
-    // The load generator is for the server's benches only; nothing that ships depends on it.
+    // Only the server's benchmarks use the load generator; no shipped crate depends on it.
     ("server", &["memory", "net", "protocol", "store", "blaster", "testing"]),
     ("simulate", &["store", "testing"]),
     ("blaster", &["net", "protocol", "simulate", "testing"]),
@@ -29,11 +29,11 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("fuzz", &["net", "protocol", "server"]),
 ];
 
-/// Modules that do I/O. The crates that do none must not use them.
+/// Modules that do I/O, and the crates that must not use them.
 const IO: [&str; 4] = ["std::net", "std::fs", "rustix::net", "rustix::fs"];
 const WITHOUT_IO: [&str; 2] = ["protocol", "store"];
 
-/// Words that say nothing in a name.
+/// Words without meaning in a name.
 const EMPTY_WORDS: [&str; 7] = ["manager", "helper", "helpers", "util", "utils", "common", "impl"];
 
 /// Openings of a comment's line that make a reader guess what it is about.
@@ -46,7 +46,7 @@ const UNNAMED: [&str; 3] = ["so many", "so much", "so long"];
 /// for the times in the lines of `watch`.
 const WALL_CLOCK_PLACES: [&str; 2] = ["server/src/run.rs", "server/src/watch.rs"];
 
-/// Places where unsafe code may stand.
+/// Files and folders that may contain unsafe code.
 const UNSAFE_PLACES: [&str; 5] =
     ["memory/", "net/", "store/", "server/src/process.rs", "testing/src/allocations.rs"];
 
@@ -91,7 +91,7 @@ pub(crate) fn opening(source: &Source) -> Vec<String> {
     vec![at(source, 0, "a file opens with //! and what it is")]
 }
 
-/// Finds comments that have to be read twice.
+/// Finds comments that open with a word of `RIDDLES` or contain words of `UNNAMED`.
 pub(crate) fn riddles(source: &Source) -> Vec<String> {
     let mut broken = Vec::new();
     if source.kind != Kind::Rust {
@@ -135,7 +135,7 @@ pub(crate) fn lengths(source: &Source) -> Vec<String> {
     broken
 }
 
-/// The first line and the number of lines of each function with a body.
+/// Returns the first line and the number of lines of each function with a body.
 fn functions(code: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut words_at = 0;
@@ -155,7 +155,8 @@ fn functions(code: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// The length of a function up to the end of its body; none for a declaration that ends in `;`.
+/// Returns the length of a function up to the end of its body, or `None` for a declaration that
+/// ends in `;`.
 fn body(code: &str) -> Option<usize> {
     let mut depth = 0;
     let mut brackets = 0;
@@ -228,7 +229,7 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
     broken
 }
 
-/// Finds code of the server that looks into a request's form or contains a protocol's line end.
+/// Finds code of the server that parses a request's bytes or contains a protocol's line end.
 pub(crate) fn forms(source: &Source) -> Vec<String> {
     let mut broken = Vec::new();
     if !source.path.starts_with("server/src/") || source.is_test() {

@@ -1,4 +1,5 @@
-//! The text files of the tree, each whole and with its comments and strings blanked.
+//! The text files of the tree. A Rust file has two forms: as it is, and with comments and strings
+//! blanked.
 //!
 //! Where: the tree's files.
 //! Invariant: a line has the same number in both forms.
@@ -6,11 +7,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders with nothing of ours to check.
+/// Folders without files of this project.
 const LEFT_OUT: [&str; 7] =
     ["target", ".git", "tests/.peers", "fuzz/target", "fuzz/corpus", "fuzz/artifacts", ".jj"];
 
-/// Files that no person of this project writes: generated, or a licence.
+/// Files that are generated or copied.
 const GENERATED: [&str; 2] = ["Cargo.lock", "LICENSE"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// A text file; its path is relative to the root, with `/`.
+/// A text file; its path is relative to the workspace's root, with `/` between folders.
 pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) kind: Kind,
@@ -40,7 +41,7 @@ impl Source {
         Source { path: path.to_owned(), kind, text: text.to_owned(), code }
     }
 
-    /// The first folder of the path, which is the crate's for a crate's file.
+    /// Returns the first folder of the path; for a file of a crate, the crate's folder.
     pub(crate) fn folder(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
@@ -51,12 +52,12 @@ impl Source {
     }
 }
 
-/// The workspace's root.
+/// Returns the workspace's root.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// All text files of the tree.
+/// Returns all text files of the tree.
 pub(crate) fn tree() -> Vec<Source> {
     let mut sources = Vec::new();
     let mut folders = vec![root()];
@@ -70,7 +71,7 @@ pub(crate) fn tree() -> Vec<Source> {
             if path.is_dir() {
                 folders.push(path);
             } else if !GENERATED.iter().any(|file| name.ends_with(file)) {
-                // Files that are not UTF-8 are data, and skipped.
+                // Files that are not UTF-8 are data; the rules skip them.
                 let text = fs::read_to_string(&path);
                 sources.extend(text.ok().map(|text| Source::new(&name, &text)));
             }
@@ -142,7 +143,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     Some(1 + hashes + 1 + at + end.len())
 }
 
-/// The length of a character literal; 0 for a lifetime.
+/// Returns the length of a character literal, or 0 for a lifetime.
 fn character(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match (chars.next(), chars.next()) {

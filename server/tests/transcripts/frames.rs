@@ -9,14 +9,14 @@ use crate::live::frame::{Frame, OPCODES, REPLY, REQUEST};
 use crate::script::{Piece, Values, braces, unescape};
 use std::fmt::{self, Display, Formatter};
 
-/// The fields of a binary frame named in one line.
+/// A line of a transcript that describes one binary frame.
 pub(crate) struct FrameLine {
     text: String,
     opcode: u8,
     fields: Vec<(String, Vec<Piece>)>,
 }
 
-/// The fields that a request may name, and those of a reply.
+/// The fields that the line of a request may name, and those that the line of a reply may name.
 const OF_REQUESTS: [&str; 15] = [
     "magic", "keylen", "extlen", "datatype", "vbucket", "bodylen", "opaque", "cas", "extras",
     "flags", "exptime", "delta", "initial", "key", "value",
@@ -24,7 +24,7 @@ const OF_REQUESTS: [&str; 15] = [
 const OF_REPLIES: [&str; 8] =
     ["status", "opaque", "cas", "extras", "flags", "key", "number", "value"];
 
-/// Parses the text after `>>`, `>+` or `<<`: one frame, or many if a count like `*500` comes first.
+/// Parses the text after `>>`, `>+`, `<<` or `<+`: one frame, or many after a count like `*500`.
 pub(crate) fn frame_lines(text: &str, reply: bool) -> Option<Vec<FrameLine>> {
     let known = if reply { &OF_REPLIES[..] } else { &OF_REQUESTS };
     let Some((count, text)) = text.strip_prefix('*').and_then(|rest| rest.split_once(' ')) else {
@@ -55,7 +55,7 @@ fn frame_line(text: &str, known: &[&str]) -> Option<FrameLine> {
     Some(FrameLine { text: text.to_owned(), opcode, fields: fields.collect::<Option<_>>()? })
 }
 
-/// The words of a line; a space within braces does not end a word.
+/// Splits a line into words; a space within braces does not end a word.
 fn words(text: &str) -> Vec<&str> {
     let mut depth = 0;
     let is_end = |one: char| {
@@ -75,8 +75,8 @@ impl FrameLine {
         self.field(name).map(|pieces| values.fill(pieces)).unwrap_or_default()
     }
 
-    /// The number of a field, if the line names the field.
-    fn said<T: TryFrom<u64>>(&self, name: &str, values: &Values) -> Option<T> {
+    /// Returns the number of a field, or `None` if the line does not name the field.
+    fn declared<T: TryFrom<u64>>(&self, name: &str, values: &Values) -> Option<T> {
         let text = String::from_utf8(values.fill(self.field(name)?)).unwrap();
         let number = match text.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -87,10 +87,11 @@ impl FrameLine {
     }
 
     fn number<T: TryFrom<u64> + Default>(&self, name: &str, values: &Values) -> T {
-        self.said(name, values).unwrap_or_default()
+        self.declared(name, values).unwrap_or_default()
     }
 
-    /// The extras of a request: as given, or else those of its opcode.
+    /// Returns the extras of a request: those that the line gives, or else those that the opcode
+    /// needs.
     fn extras(&self, values: &Values) -> Vec<u8> {
         if self.field("extras").is_some() {
             return hex(&self.bytes("extras", values));
@@ -105,7 +106,7 @@ impl FrameLine {
             }
             // Incr and decr.
             0x05 | 0x06 | 0x15 | 0x16 => {
-                let delta: u64 = self.said("delta", values).unwrap_or(1);
+                let delta: u64 = self.declared("delta", values).unwrap_or(1);
                 [&delta.to_be_bytes()[..], &initial(), &exptime()].concat()
             }
             // Touch, gat and gatk; a delayed flush.
@@ -115,18 +116,18 @@ impl FrameLine {
         }
     }
 
-    /// The request's bytes. Header fields that the line names have the line's numbers, even wrong
-    /// ones.
+    /// Returns the request's bytes. A header field that the line gives has the line's number, even
+    /// if the number is wrong.
     pub(crate) fn request(&self, values: &Values) -> Vec<u8> {
         let (key, value) = (self.bytes("key", values), self.bytes("value", values));
         let truth = Frame::new(REQUEST, self.opcode, &self.extras(values), &key, &value);
         let frame = Frame {
-            magic: self.said("magic", values).unwrap_or(truth.magic),
-            key_bytes: self.said("keylen", values).unwrap_or(truth.key_bytes),
-            extras_bytes: self.said("extlen", values).unwrap_or(truth.extras_bytes),
+            magic: self.declared("magic", values).unwrap_or(truth.magic),
+            key_bytes: self.declared("keylen", values).unwrap_or(truth.key_bytes),
+            extras_bytes: self.declared("extlen", values).unwrap_or(truth.extras_bytes),
             datatype: self.number("datatype", values),
             status: self.number("vbucket", values),
-            body_bytes: self.said("bodylen", values).unwrap_or(truth.body_bytes),
+            body_bytes: self.declared("bodylen", values).unwrap_or(truth.body_bytes),
             opaque: self.number("opaque", values),
             cas: self.number("cas", values),
             ..truth
@@ -134,17 +135,17 @@ impl FrameLine {
         frame.encode()
     }
 
-    /// True if `got` is an earlier reply of a sequence than the one of this line: its key is not
-    /// empty, and not the line's.
+    /// Returns true if the reply of this line comes later in a sequence of replies than `got`: the
+    /// key of `got` is neither empty nor the line's.
     pub(crate) fn is_later(&self, values: &Values, got: &Frame) -> bool {
         let (_, key, _) = got.parts();
         got.opcode == self.opcode && !key.is_empty() && key != self.bytes("key", values)
     }
 
-    /// Compares a reply with the line, and notes its CAS unique.
+    /// Compares a reply with the line, and records the reply's CAS unique.
     pub(crate) fn matches(&self, values: &mut Values, got: &Frame) -> Result<(), String> {
         let (_, key, value) = got.parts();
-        let extras = match self.said::<u32>("flags", values) {
+        let extras = match self.declared::<u32>("flags", values) {
             Some(flags) => flags.to_be_bytes().to_vec(),
             None => hex(&self.bytes("extras", values)),
         };
@@ -157,10 +158,10 @@ impl FrameLine {
         let is_unique = |pieces: &[Piece]| pieces.iter().any(|one| matches!(one, Piece::Cas(_)));
         let cas = self.field("cas").unwrap_or_default();
         let cas = match got.cas {
-            0 => !is_unique(cas) && matches!(self.said("cas", values), None | Some(0_u64)),
+            0 => !is_unique(cas) && matches!(self.declared("cas", values), None | Some(0_u64)),
             unique => values.matches(cas, unique.to_string().as_bytes()).is_ok(),
         };
-        let value = match self.said::<u64>("number", values) {
+        let value = match self.declared::<u64>("number", values) {
             Some(number) => value == number.to_be_bytes(),
             None => values.matches(self.field("value").unwrap_or_default(), value).is_ok(),
         };

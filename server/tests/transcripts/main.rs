@@ -1,11 +1,13 @@
-//! Runs the transcripts beside this file: what a client sends and, byte for byte, receives.
+//! Runs the transcripts beside this file. A transcript gives the bytes that a client sends and must
+//! receive.
 //!
 //! Where: client side, over TCP, UDP and AF_XDP.
-//! Invariant: a transcript lists every byte of the replies; after the last one nothing comes.
+//! Invariant: a transcript lists every byte of the replies; after the last reply the server sends
+//! nothing.
 //! Source: each transcript was first run against memcached 1.6.45; `memcached_answers_as_written`
-//! runs all against the memcached at hand. The format is in `README.md`.
+//! runs all against the installed memcached. The format is in `README.md`.
 //!
-//! - `TRANSCRIPT=name`: runs only the transcripts whose name contains this.
+//! - `TRANSCRIPT=name`: runs only the transcripts whose names contain `name`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -25,7 +27,7 @@ use std::time::Duration;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
-/// Transcripts that need a connection, and why.
+/// Transcripts that cannot run over UDP, and why.
 const OF_CONNECTIONS: [(&str, &str); 12] = [
     ("binary_half_closed", "a message has no end that a client could send"),
     ("binary_header", "which protocol is spoken is told from each message"),
@@ -56,7 +58,7 @@ fn the_server_answers_as_written() {
 
 #[test]
 fn the_server_answers_as_written_though_connections_move_after_each_turn() {
-    let start = |flags: &[&str]| Some(Server::restless(&[&["-t", "3"], flags].concat()));
+    let start = |flags: &[&str]| Some(Server::migrating_each_turn(&[&["-t", "3"], flags].concat()));
     run_all(None, &start, None);
 }
 
@@ -68,7 +70,7 @@ fn the_server_answers_messages_as_written() {
     run_all(None, &by_messages, Some(&OF_CONNECTIONS));
 }
 
-/// Transcripts have operators' commands in them.
+/// The flag that permits operators' commands over UDP, which transcripts contain.
 const OBEYS: &[&str] = &["-o", "udp_admin"];
 
 fn by_messages(flags: &[&str]) -> Option<Server> {
@@ -80,7 +82,8 @@ fn the_server_answers_messages_past_the_kernel_as_written() {
     messages_past_the_kernel_as_written(&|flags| Server::past_the_kernel(&[OBEYS, flags].concat()));
 }
 
-/// Runs the transcripts that messages can have against a server past the kernel, if it may start.
+/// Runs the transcripts that can run over UDP against a server past the kernel, if this process may
+/// start one.
 fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server>) {
     let Some(server) = start(&[]) else { return };
     drop(server);
@@ -88,13 +91,13 @@ fn messages_past_the_kernel_as_written(start: &impl Fn(&[&str]) -> Option<Server
     run_all(None, start, Some(&left_out));
 }
 
-/// A server that puts each value set in one piece, however short, into the arena.
+/// Starts a server that puts each value of a SET, however short, into the arena in one piece.
 fn with_values_beside_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=send,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
 }
 
-/// Like `with_values_beside_packets`, but values that come in packets stay there.
+/// Like `with_values_beside_packets`, but a value that arrives in packets stays in their chunks.
 fn with_values_in_packets(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_the_kernel(&all)
@@ -110,7 +113,7 @@ fn the_server_answers_messages_as_written_where_values_stay_in_packets() {
     messages_past_the_kernel_as_written(&with_values_in_packets);
 }
 
-/// The same options with a driver without zero copy: values are copied.
+/// Like `with_values_in_packets`, but with a zero-copy driver, for which `-o zero_copy` is off.
 fn with_a_driver_that_does_not_copy(flags: &[&str]) -> Option<Server> {
     let all = [flags, &["-o", "udp_admin,zero_copy=full,zero_copy_min=1"]].concat();
     Server::past_a_kernel_without("copies", &all)
@@ -134,7 +137,7 @@ fn what_is_left_to_connections_and_to_the_kernel_is_known_by_name() {
     let names: Vec<String> = transcripts().iter().map(|path| name(path)).collect();
     for (left_out, why) in OF_CONNECTIONS.iter().chain(&OF_THE_KERNEL) {
         assert!(names.iter().any(|name| name == left_out), "no transcript {left_out}");
-        // Half a second is enough for a good answer, and a bad one needs no more.
+        // The run must fail here. A transcript that waits in vain fails after half a second.
         let times = Times { patience: Duration::from_millis(500), silence: SILENCE };
         let script = Script::parse(left_out, &text(left_out), None);
         let past = |flags: &[&str]| Server::past_the_kernel(flags);
@@ -143,7 +146,7 @@ fn what_is_left_to_connections_and_to_the_kernel_is_known_by_name() {
             true => run(&script, &past, times, true),
             false => run(&script, &by_messages, times, true),
         };
-        assert!(outcome.is_err(), "{left_out} runs by messages as well; it was said: {why}");
+        assert!(outcome.is_err(), "{left_out} passes over UDP too, and was left out: {why}");
     }
 }
 
@@ -165,7 +168,7 @@ fn memcached_answers_as_written() {
 #[test]
 fn each_command_has_a_transcript() {
     let texts = all_texts();
-    // One of `> get k`, or with a connection's name `a> get k`.
+    // The forms of a request are `> get k` and, with the name of a connection, `a> get k`.
     let requests: Vec<&str> = texts
         .lines()
         .filter_map(|line| line.split_once("> "))
@@ -181,8 +184,8 @@ fn each_command_has_a_transcript() {
 #[test]
 fn each_binary_command_has_a_transcript() {
     let texts = all_texts();
-    // A request is `>> get key=k`, `>+ get key=k` or `>> *50 get key=k`; a connection's name may
-    // stand before it: `a>> get`.
+    // The forms of a request are `>> get key=k`, `>+ get key=k` and `>> *50 get key=k`. The name of
+    // a connection may precede each: `a>> get`.
     let lines = texts.lines().map(|line| line.trim_start_matches(|one: char| one.is_lowercase()));
     let requests = lines.filter_map(|line| line.strip_prefix(">> ").or(line.strip_prefix(">+ ")));
     let sent: Vec<&str> = requests
@@ -233,7 +236,7 @@ fn a_wrong_transcript_is_found() {
         (">> stat\n<+ stat key=nosuch value={*}\n", 2),
     ];
     let start = |flags: &[&str]| Some(Server::under_test(flags));
-    // Some scripts wait in vain, as long as an answer may take: all run at once.
+    // Some scripts wait in vain until a time limit, so all scripts run at the same time.
     let times = Times { patience: Duration::from_secs(10), silence: Duration::from_secs(10) };
     std::thread::scope(|scope| {
         for (text, line) in wrong {
@@ -246,16 +249,17 @@ fn a_wrong_transcript_is_found() {
     });
 }
 
-/// How long steps wait.
+/// The longest times for which a step waits.
 #[derive(Clone, Copy)]
 struct Times {
-    /// For answers that surely come.
+    /// The wait for an answer that must come.
     patience: Duration,
-    /// For answers that must not come. If too short, it finds less, but fails no correct server.
+    /// The wait for an answer that must not come. A short wait finds fewer faults, but fails no
+    /// correct server.
     silence: Duration,
 }
 
-/// Runs all transcripts over streams; or by messages, without those in `left_out`, if it is given.
+/// Runs all transcripts over TCP or, if `left_out` is given, all except those in it over UDP.
 fn run_all(
     program: Option<&str>,
     start: &impl Fn(&[&str]) -> Option<Server>,
@@ -296,7 +300,7 @@ fn transcripts() -> Vec<PathBuf> {
     paths
 }
 
-/// Runs one transcript. An error begins with its name and line.
+/// Runs one transcript. An error begins with the transcript's name and line.
 fn run(
     script: &Script,
     start: &impl Fn(&[&str]) -> Option<Server>,
@@ -337,9 +341,9 @@ struct Play {
 
 struct Open {
     wire: Wire,
-    /// Bytes of binary frames, held back until the next write.
+    /// Bytes of binary frames that leave together with the next write.
     held: Vec<u8>,
-    /// True if the first bytes sent were a binary frame.
+    /// `None` until bytes are sent; then true if the first byte began a binary frame.
     is_binary: Option<bool>,
 }
 
@@ -375,15 +379,15 @@ impl Play {
                 }
                 line.matches(&mut self.values, &frame)?;
             }
-            // After a message nothing more is answered: the next message's answer must come alone.
+            // The message must get no further answer: the next answer must belong to `question`.
             Step::Closed(name) | Step::Waits(name) if self.by_messages => {
                 let question = self.question(*name).0;
                 let mut wire = self.take(*name);
-                let asked = wire.ask_behind(&question);
+                let answered = wire.await_later_answer(&question);
                 let rest = wire.rest();
-                if asked.is_err() || !rest.is_empty() {
+                if answered.is_err() || !rest.is_empty() {
                     return Err(format!(
-                        "the next message is answered: {asked:?}, {}",
+                        "the next message is answered: {answered:?}, {}",
                         show(&rest)
                     ));
                 }
@@ -438,7 +442,7 @@ impl Play {
         self.wires.remove(&name).unwrap().wire
     }
 
-    /// Reads what one `<` line describes.
+    /// Reads the bytes that one `<` line describes.
     fn expect(&mut self, name: char, pieces: &[Piece]) -> Result<(), String> {
         self.open(name);
         let wire = &mut self.wires.get_mut(&name).unwrap().wire;
@@ -460,7 +464,7 @@ impl Play {
         Ok(())
     }
 
-    /// A question that shows that nothing else was answered, and its answer.
+    /// Returns a request and its answer. If that answer arrives next, nothing else was answered.
     fn question(&mut self, name: char) -> (Vec<u8>, Vec<u8>) {
         if self.open(name).is_binary == Some(true) {
             let noop = |magic| Frame { opaque: 77, ..Frame::new(magic, NOOP, &[], &[], &[]) };
@@ -470,7 +474,8 @@ impl Play {
         }
     }
 
-    /// Checks that no open connection has sent more, and that each still answers.
+    /// Checks that the server has sent nothing more on any open connection, and still answers on
+    /// each.
     fn finish(&mut self) -> Result<(), String> {
         for name in self.wires.keys().copied().collect::<Vec<_>>() {
             let (question, answer) = self.question(name);
@@ -485,7 +490,7 @@ impl Play {
         }
         if let Some(server) = &mut self.server {
             assert!(server.is_alive(), "the server died");
-            assert_eq!(server.datagrams_by_the_kernel(), 0, "all came past the kernel");
+            assert_eq!(server.datagrams_by_the_kernel(), 0, "datagrams reached the kernel");
         }
         Ok(())
     }

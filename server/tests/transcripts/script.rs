@@ -18,10 +18,10 @@ pub(crate) enum Step {
     Start(Vec<String>),
     Send(char, Vec<Piece>),
     Expect(char, Vec<Piece>),
-    /// Binary frames to send in one write; now, or together with the next ones.
+    /// Binary frames to send in one write, either now or together with the next frames.
     SendFrames(char, Vec<FrameLine>, When),
     ExpectFrames(char, Vec<FrameLine>),
-    /// Skips binary frames until one with this key.
+    /// Skips binary frames until a frame with the key of this line.
     ExpectLater(char, FrameLine),
     Closed(char),
     Waits(char),
@@ -39,12 +39,13 @@ pub(crate) enum When {
 #[derive(Debug)]
 pub(crate) enum Piece {
     Bytes(Vec<u8>),
-    /// A CAS unique: the first reply that shows it sets it; it must be the same from then on.
+    /// A CAS unique, by name. The first reply with this name sets the unique; later replies must
+    /// show the same unique.
     Cas(String),
-    /// A time, in seconds from now. Expected, from any second since the transcript began: a loaded
-    /// machine may be seconds behind with an answer.
+    /// A time, in seconds from now. In a reply, the seconds count from any second since the
+    /// transcript began, because a loaded machine may answer seconds late.
     Now(i64),
-    /// Any bytes up to those of the next piece; at the end of a frame's field, all the rest.
+    /// Any bytes up to those of the next piece, or up to the end of a binary frame's field.
     Any,
 }
 
@@ -52,8 +53,8 @@ pub(crate) enum Piece {
 const UNNAMED: char = '-';
 
 impl Script {
-    /// Parses a transcript. Lines for another `program` only are skipped; none is the server under
-    /// test, which answers all lines.
+    /// Parses a transcript. Skips the lines that are only for other versions than `program`; `None`
+    /// stands for the server under test, which answers all lines.
     pub(crate) fn parse(name: &str, text: &str, program: Option<&str>) -> Script {
         let mut script = Script { name: name.to_owned(), steps: Vec::new() };
         let mut only = None;
@@ -66,7 +67,7 @@ impl Script {
                 && (program.is_none() || only.is_none_or(|one| program == Some(one)))
             {
                 let step = step(line)
-                    .unwrap_or_else(|| panic!("{name}:{}: not understood: {line}", index + 1));
+                    .unwrap_or_else(|| panic!("{name}:{}: invalid line: {line}", index + 1));
                 script.steps.push((index + 1, step));
             }
         }
@@ -103,7 +104,7 @@ fn step(line: &str) -> Option<Step> {
     }
 }
 
-/// A line's text as pieces; it ends in CRLF, unless the text ends with a backslash.
+/// Parses a line's text into pieces, and appends CRLF unless the text ends with a backslash.
 fn pieces(text: &str) -> Option<Vec<Piece>> {
     let (text, end) = match text.strip_suffix('\\') {
         Some(text) => (text, ""),
@@ -130,7 +131,7 @@ pub(crate) fn braces(text: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// The position in `text` of the brace that closes the one before `text`.
+/// Returns the position in `text` of the brace that closes the brace just before `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1;
     for (at, byte) in text.bytes().enumerate() {
@@ -156,7 +157,8 @@ fn braced(inside: &str) -> Option<Piece> {
     Some(Piece::Bytes(repeat(text, count.parse().ok()?)?))
 }
 
-/// Repeats `text`, whose own repetitions are expanded first. `#` becomes the number, from 1.
+/// Repeats `text`, whose own repetitions are expanded first. `#` becomes the number of the copy,
+/// from 1.
 fn repeat(text: &str, count: usize) -> Option<Vec<u8>> {
     if !text.contains('#') {
         return Some(once(text)?.repeat(count));
@@ -183,7 +185,7 @@ fn once(text: &str) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// Resolves `\r \n \t \\ \s` (a space where it could not be seen) and `\xHH`.
+/// Resolves `\r \n \t \\ \xHH`, and `\s`, which stands for a space at an end of a text.
 pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut result = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -219,25 +221,25 @@ fn shown(pieces: &[Piece]) -> String {
     shown.collect()
 }
 
-/// The Unix time, in seconds.
+/// Returns the Unix time in seconds.
 fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// The values that a running transcript has seen.
+/// The values that a running transcript has received, and the time of its start.
 pub(crate) struct Values {
-    /// The CAS uniques seen so far, by the names the transcript gives them.
+    /// The CAS uniques received so far, by their names in the transcript.
     uniques: HashMap<String, Vec<u8>>,
     began_s: u64,
 }
 
 impl Values {
-    /// Values of a transcript that begins now.
+    /// Returns the values of a transcript that begins now.
     pub(crate) fn new() -> Self {
         Self { uniques: HashMap::new(), began_s: now_s() }
     }
 
-    /// The bytes of a line, its open pieces filled in.
+    /// Returns the bytes of a line, with values for its CAS uniques and times.
     pub(crate) fn fill(&self, pieces: &[Piece]) -> Vec<u8> {
         let mut result = Vec::new();
         for piece in pieces {
@@ -254,7 +256,7 @@ impl Values {
         result
     }
 
-    /// Compares a line with pieces, and notes the CAS uniques it shows.
+    /// Compares a line with pieces, and records the line's CAS uniques.
     pub(crate) fn matches(&mut self, pieces: &[Piece], line: &[u8]) -> Result<(), String> {
         let error = || format!("expected {}, got {}", shown(pieces), line.escape_ascii());
         let mut rest = line;
@@ -287,7 +289,8 @@ impl Values {
         if rest.is_empty() { Ok(()) } else { Err(error()) }
     }
 
-    /// Is this `offset_s` seconds from a second between the transcript's first and now?
+    /// Returns true if `got` is `offset_s` seconds after a second between the transcript's start
+    /// and now.
     fn is_since_began(&self, offset_s: i64, got: &[u8]) -> bool {
         let got = str::from_utf8(got).ok().and_then(|digits| digits.parse::<u64>().ok());
         let from_s = got.and_then(|time_s| time_s.checked_sub_signed(offset_s));

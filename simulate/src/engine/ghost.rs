@@ -1,9 +1,9 @@
-//! The ghost: remembers which keys were evicted recently, by six tags of ten bits in a word; three
-//! for each queue if the policy remembers keys that leave either.
+//! The ghost: remembers which keys were evicted recently. A word has six tags of ten bits; if the
+//! policy remembers keys that leave either queue, each queue has three of them.
 //!
 //! Where: in the engine, like the store's `index::ghost`. Invariant: a word holds the youngest tags
-//! of each queue. The store has ten words for a group of 8 to 15 lines; here the number of words is
-//! a parameter.
+//! of each queue. The store has ten words for a group of 8 to 15 index lines; here the number of
+//! words is a parameter.
 
 use store::policy::{Queue, Remembered};
 
@@ -13,7 +13,7 @@ const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
 pub(super) struct Ghost {
     words: Vec<u64>,
-    /// Number of a word's low tags, which are for keys that left probation; the rest is for main.
+    /// Number of low tags in a word for keys that left probation; the other tags are for main.
     probation_tags: u32,
 }
 
@@ -39,7 +39,7 @@ impl Ghost {
         *word = *word & !(mask << at) | pushed << at;
     }
 
-    /// The queue that the key had left, if the ghost knew it. The ghost then forgets the key.
+    /// The queue that the key left, if the ghost remembers it. The ghost then forgets the key.
     pub(super) fn take(&mut self, hash: u64) -> Option<Queue> {
         for queue in [Queue::Probation, Queue::Main] {
             let (at, tags) = self.part(queue);

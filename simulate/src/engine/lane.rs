@@ -1,7 +1,7 @@
 //! One of the two queues: sealed segments by age, and its open ones.
 //!
 //! Where: in the engine, like `Lane` in the store's `log`. Invariant: tickets are unique, so that
-//! the set's order is the queue's.
+//! the order of `sealed` is the queue's order.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,10 @@ pub(super) struct Lane {
     /// The segment that compaction fills.
     pub(super) out: Option<u32>,
     pub(super) live_bytes: u64,
-    /// Number of its segments, and of those ever opened, without those that compaction fills.
+    /// Number of the queue's segments.
     pub(super) segments: u32,
+    /// Number of segments ever opened for appends.
     pub(super) opened: u64,
-    /// The birth from which on hits do not count.
+    /// Hits in segments of this birth or a later one do not count.
     pub(super) young_from: u64,
 }

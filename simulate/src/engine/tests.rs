@@ -1,7 +1,7 @@
 //! Laws that hold for every policy in the engine, and behaviour that differs between policies.
 //!
-//! Where: tests of `engine`. Invariant: each law is checked under every policy, with segments and
-//! item by item, counting memory and counting live items.
+//! Where: tests of `engine`. Invariant: each law is checked under every policy, with few segments,
+//! many segments and one per item, and with both kinds of `Budget`.
 
 use super::*;
 use crate::made::{cycle, keys_of, mixture, recency, twice, zipf};
@@ -84,7 +84,8 @@ fn nothing_is_lost_while_there_is_room() {
         for (items, rewrites) in [("equal", false), ("equal", true), ("30/1-100", true)] {
             let item_bytes = drawn(items, KEYS as usize);
             let all_bytes: u64 = item_bytes.iter().map(|bytes| u64::from(*bytes)).sum();
-            // Room for open, free and dead segments: a tenth of 256 segments, more of fewer.
+            // The capacity, in percent of the items' bytes. Open, free and dead segments need room,
+            // and the fewer segments there are, the larger is that part.
             let room = match (settings.budget, settings.segments) {
                 (Budget::Live, _) => 100,
                 (Budget::Memory, Some(16)) => 150,
@@ -120,13 +121,13 @@ fn room_is_made_though_everything_was_used_to_the_full() {
     }
 }
 
-/// Number of keys of a hot set, asked for twice with time between, that are left after a scan.
+/// Number of keys of a hot set of 1000 keys that are left in the cache after a scan.
 fn left_by_a_scan(policy: Eviction, hot_requests: impl Fn(u32) -> Vec<u32>) -> usize {
     let item_bytes = drawn("equal", 40_000);
     let shape = Shape { item_bytes: &item_bytes, capacity_bytes: 2000 * 64 };
     let mut engine = Engine::new(shape, policy, Settings::default());
     for round in 0..8 {
-        // All of the hot set are in the cache again and again, among others.
+        // Each round requests all keys of the hot set, and 500 other keys.
         let others = 10_000 + round * 500;
         let requests = (0..1000).flat_map(&hot_requests).chain(others..others + 500);
         requests.for_each(|key| {
@@ -216,7 +217,8 @@ fn the_default_is_never_much_worse_than_the_floor() {
         ("mixture", mixture(20_000, 200_000, 2)),
         ("loop", cycle(0, 5000, 100_000)),
         ("recency", recency(100_000, 300.0, 3)),
-        // Known weakness, shared by nbq-clock: with room for little more than 900 it loses.
+        // Known weakness, which nbq-clock shares: with room for slightly more than 900 keys, the
+        // default policy misses more than fifo.
         ("twice", twice(100_000, 900)),
     ];
     let at = |wanted| Eviction::ALL.iter().position(|(_, policy)| *policy == wanted).unwrap();

@@ -1,20 +1,21 @@
 //! Compares the engine with the store that it models.
 //!
-//! Where: tests of `live`. Invariant: the real store misses as often as the model, except for the
-//! part of an item in the index, which is only about 18 bytes, and the chance of the store's hash.
+//! Where: tests of `live`. Invariant: the real store misses about as often as the model. They
+//! differ because the overhead of an item is only about 18 bytes, and because the store's hash is
+//! random.
 
-use super::Keyed;
+use super::KeyedStore;
 use crate::cache::{Cache, Shape};
 use crate::engine::{Engine, Settings};
 use crate::made::{keys_of, mixture, zipf};
 use crate::sizes::{Items, mix};
 use store::policy::Eviction;
 
-/// Greatest relative difference of the store's misses from the model's. It was seen to be 1.4 % at
-/// most, and from run to run 0.4 %.
+/// Greatest relative difference of the store's misses from the model's. The greatest observed
+/// difference was 1.4 %, and 0.4 % between runs.
 const TOLERANCE: f64 = 0.025;
 
-/// Replays the same requests on both; `set_percent` of the hits rewrite.
+/// Replays the same requests on the model and the store; `set_percent` of the hits rewrite.
 fn compare(name: &str, requests: &[u32], items: &str, memory_bytes: u64, set_percent: u64) {
     let items: Items = items.parse().unwrap();
     let keys = u32::try_from(keys_of(requests)).unwrap();
@@ -27,7 +28,7 @@ fn compare(name: &str, requests: &[u32], items: &str, memory_bytes: u64, set_per
     };
     for (_, policy) in Eviction::ALL {
         let model = misses(&mut Engine::new(shape, policy, Settings::default()));
-        let real = misses(&mut Keyed::new(memory_bytes, policy, &items).unwrap());
+        let real = misses(&mut KeyedStore::new(memory_bytes, policy, &items).unwrap());
         let is_near = (real / model - 1.0).abs() < TOLERANCE;
         assert!(is_near, "{policy:?}, {name}: {model} misses in the model, {real} in the store");
     }
@@ -41,5 +42,5 @@ fn the_real_store_misses_as_often_as_its_model() {
 
 #[test]
 fn so_it_does_where_what_is_appended_anew_leaves_much_to_compact() {
-    compare("appended anew", &zipf(30_000, 150_000, 3), "30/1100-1500", 8 << 20, 50);
+    compare("appended again", &zipf(30_000, 150_000, 3), "30/1100-1500", 8 << 20, 50);
 }

@@ -1,7 +1,7 @@
 //! ARC: a list of items used once, one of items used more, and ghosts that balance the two.
 //!
-//! Where: see `reference`. Invariant: the two lists fit the capacity; with their ghosts they are at
-//! most twice as much.
+//! Where: see `reference`. Invariant: the items of the two lists fit the capacity; with the keys in
+//! the ghosts they take at most twice the capacity.
 //! Source: Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003,
 //! figure 4; with bytes in place of pages.
 
@@ -17,7 +17,7 @@ const B2: usize = 3;
 /// Adaptive replacement.
 pub struct Arc<'w> {
     lists: Lists<'w, 4>,
-    /// The bytes that T1 ought to have: the paper's p.
+    /// The target size of T1: the paper's p.
     target_bytes: u64,
 }
 
@@ -59,7 +59,7 @@ impl<'w> Arc<'w> {
         }
     }
 
-    /// Handles a hit in a ghost: its list was too short.
+    /// Handles a hit in a ghost, which shows that the ghost's list was too short.
     fn revive(&mut self, key: u32, ghost: usize) {
         let bytes = self.lists.shape.bytes_of(key);
         let (b1, b2) = (self.lists.bytes(B1).max(1), self.lists.bytes(B2).max(1));

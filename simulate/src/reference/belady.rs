@@ -1,7 +1,7 @@
 //! Belady's MIN: evicts the item whose next use is latest, even the newest. It knows the future.
 //!
-//! Where: see `reference`. Invariant: with items of one size no cache misses less. With other sizes
-//! it is a good result, not the best one.
+//! Where: see `reference`. Invariant: with items of one size, no cache misses less. With other
+//! sizes the result is good, but not the best.
 //! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", 1966; with
 //! bypassing, since a cache need not keep what it fetched.
 
@@ -14,7 +14,7 @@ const NEVER: u32 = u32::MAX;
 /// The optimum.
 pub struct Belady<'w> {
     shape: Shape<'w>,
-    /// For each request, the next one of the same key.
+    /// For each request, the index of the next request of the same key.
     next: Vec<u32>,
     at: usize,
     /// {next use, key} of the items in the cache.

@@ -1,7 +1,7 @@
 //! LIRS: an item that returned soon last time keeps its place; others pass through a short queue.
 //!
-//! Where: see `reference`. Invariant: the oldest key of the stack is always a LIR; keys older than
-//! that are forgotten, and an evicted key is remembered no longer than it is in the stack.
+//! Where: see `reference`. Invariant: the oldest key of the stack is always a LIR; older keys are
+//! forgotten, and an evicted key is remembered only while it is in the stack.
 //! Source: Jiang and Zhang, "LIRS: An Efficient Low Inter-reference Recency Set Replacement
 //! Policy", SIGMETRICS 2002, section 3.2; with bytes in place of blocks. Like there, the stack has
 //! no other bound.
@@ -26,9 +26,9 @@ enum Kind {
 
 /// LIRS.
 pub struct Lirs<'w> {
-    /// The paper's S, by recency: all LIRs, and the others that were used since the oldest LIR was.
+    /// The paper's S, by recency: all LIRs, and the other keys used since the oldest LIR was used.
     stack: Lists<'w, 1>,
-    /// The paper's Q: the resident HIRs, the next to go at the back.
+    /// The paper's Q: the resident HIRs. The next to be evicted is at the back.
     queue: Lists<'w, 1>,
     kinds: Vec<Kind>,
     lir_bytes: u64,
@@ -65,7 +65,7 @@ impl<'w> Lirs<'w> {
         }
     }
 
-    /// Makes the oldest LIR the newest resident HIR. False: there is none.
+    /// Makes the oldest LIR the newest resident HIR; false if there is no LIR.
     fn demote(&mut self) -> bool {
         let Some(oldest) = self.stack.back(0) else { return false };
         self.stack.take(oldest);
@@ -76,7 +76,7 @@ impl<'w> Lirs<'w> {
         true
     }
 
-    /// Makes a key a LIR, and others HIRs if there are too many LIRs.
+    /// Makes a key a LIR; if there are too many LIRs, makes the oldest ones HIRs.
     fn promote(&mut self, key: u32) {
         self.queue.take(key);
         self.stack.push(0, key);

@@ -5,13 +5,13 @@
 
 use crate::cache::Shape;
 
-/// The list of a key that is in none.
+/// The list number of a key that is in no list.
 const NOWHERE: u8 = u8::MAX;
 
 /// `L` lists of keys. The front is the newest end.
 pub(super) struct Lists<'w, const L: usize> {
     pub(super) shape: Shape<'w>,
-    /// Links of each key, then of each list's own end.
+    /// Links of each key, and behind them the links of each list's sentinel.
     before: Vec<u32>,
     behind: Vec<u32>,
     list: Vec<u8>,

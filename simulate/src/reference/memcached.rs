@@ -1,8 +1,8 @@
 //! memcached's segmented LRU: HOT, WARM and COLD, within one slab class.
 //!
 //! Where: see `reference`. Invariant: only COLD is evicted from, unless it is empty.
-//! Source: memcached's `doc/new_lru.txt`; the shares and ages are 1.6.45's defaults. Here its
-//! background thread is always up to date, and a second of its clock is one request.
+//! Source: memcached's `doc/new_lru.txt`; the shares and ages are 1.6.45's defaults. In this model
+//! the background thread is always up to date, and one request is one second of the clock.
 
 use super::lists::Lists;
 use crate::cache::{Cache, Shape};
@@ -13,7 +13,7 @@ const COLD: usize = 2;
 /// Shares of all bytes, in percent.
 const HOT_PERCENT: u64 = 20;
 const WARM_PERCENT: u64 = 40;
-/// Greatest ages, in fifths of COLD's age: 0.2 and 2.0 of it.
+/// Greatest ages, in fifths of COLD's age: 0.2 and 2.0 times that age.
 const HOT_AGE_FIFTHS: u64 = 1;
 const WARM_AGE_FIFTHS: u64 = 10;
 /// Most moves in one round of the background thread.
@@ -54,7 +54,7 @@ impl<'w> Memcached<'w> {
         }
     }
 
-    /// Looks at the old end of HOT or WARM. True: an item moved.
+    /// Moves the oldest item of HOT or WARM if it was used again or must leave. True if it moved.
     fn pull(&mut self, list: usize, percent: u64, age_max: u64) -> bool {
         let Some(key) = self.lists.back(list) else { return false };
         let limit_bytes = self.live_bytes() * percent / 100;

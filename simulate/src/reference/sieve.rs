@@ -1,4 +1,4 @@
-//! SIEVE: a hand goes from old to new, evicts items that were not used, and moves none.
+//! SIEVE: a hand goes from old to new items, and evicts those that were not used; no item moves.
 //!
 //! Where: see `reference`. Invariant: hits and spared items do not move.
 //! Source: Zhang et al., "SIEVE is simpler than LRU", NSDI 2024.

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::cache::{Cache, Shape};
-use crate::contestant::Contestant;
+use crate::contestant::SimulatedPolicy;
 use crate::engine::{Budget, Engine, Settings};
 use crate::made::{cycle, keys_of, mixture, zipf};
 use crate::sizes::{EQUAL_BYTES, Items};
@@ -32,7 +32,7 @@ fn fifo(count: u64) -> Engine<'static> {
     Engine::new(frames(count), Eviction::Fifo, settings)
 }
 
-/// The keys of 0 to 15 in the cache afterwards, without asking for them.
+/// The keys from 0 to 15 that are in the cache after `requests`, each found in a cache of its own.
 fn held<C: Cache>(make: impl Fn() -> C, requests: &[u32]) -> Vec<u32> {
     let is_held = |key: &u32| {
         let mut cache = make();
@@ -103,16 +103,16 @@ fn nobody_misses_less_than_belady_or_takes_more_than_there_is() {
         for objects in [20, 1000] {
             let shape = Shape { item_bytes: &item_bytes, capacity_bytes: objects * mean };
             let least = misses(Belady::new(shape, requests), requests);
-            for contestant in Contestant::all() {
+            for policy in SimulatedPolicy::all() {
                 let settings = Settings::default();
-                let mut cache = contestant.cache(shape, requests, &items, settings).unwrap();
+                let mut cache = policy.cache(shape, requests, &items, settings).unwrap();
                 let mut missed = 0;
                 for (at, key) in requests.iter().enumerate() {
                     missed += usize::from(!cache.request(*key, at % 5 == 0));
-                    assert!(cache.live_bytes() <= shape.capacity_bytes, "{contestant}");
+                    assert!(cache.live_bytes() <= shape.capacity_bytes, "{policy}");
                 }
                 let fair = items == Items::Equal && missed < least;
-                assert!(!fair, "{contestant}, {objects}: {missed} misses against {least}");
+                assert!(!fair, "{policy}, {objects}: {missed} misses against {least}");
             }
         }
     }
@@ -121,16 +121,20 @@ fn nobody_misses_less_than_belady_or_takes_more_than_there_is() {
 #[test]
 fn clock_spares_once_a_use() {
     let clock = || Clock::new(frames(3));
-    assert_eq!(held(clock, &[1, 2, 3, 1, 4]), [1, 3, 4], "1 was used and goes round");
-    assert_eq!(held(clock, &[1, 2, 3, 1, 4, 5, 6]), [4, 5, 6], "but once only");
-    assert_eq!(held(clock, &[1, 2, 3, 1, 1, 4, 5, 6, 7]), [1, 6, 7], "twice: twice");
+    assert_eq!(held(clock, &[1, 2, 3, 1, 4]), [1, 3, 4], "1 was used and is spared");
+    assert_eq!(held(clock, &[1, 2, 3, 1, 4, 5, 6]), [4, 5, 6], "1 is spared only once");
+    assert_eq!(
+        held(clock, &[1, 2, 3, 1, 1, 4, 5, 6, 7]),
+        [1, 6, 7],
+        "1 was used twice and is spared twice"
+    );
 }
 
 #[test]
 fn sieve_leaves_what_it_spares_in_its_place() {
     let sieve = || Sieve::new(frames(3));
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4]), [1, 3, 4]);
-    // The hand is at 3 and goes on to the new end; 1, behind it, is not looked at.
+    // The hand is at 3 and goes on to the new end; it does not reach 1, which is behind it.
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5]), [1, 4, 5]);
     assert_eq!(held(sieve, &[1, 2, 3, 1, 4, 5, 6]), [1, 5, 6]);
     // At the new end the hand begins again at the old one.
@@ -155,27 +159,27 @@ fn arc_keeps_what_was_used_twice_and_learns_from_its_ghosts() {
 #[test]
 fn lirs_does_as_worked_by_hand() {
     let lirs = || Lirs::new(frames(3));
-    // The references of the paper's table 1, with two blocks as LIRs and one as a HIR: A 1, B 2, C
-    // 3, D 4, E 5. A and D fill the LIRs. B and C pass; B returns before the older LIR does and
-    // takes its place; A, now a HIR, returns and takes B's.
+    // The references of the paper's table 1, with room for two LIRs and one HIR; keys 1 to 5 are
+    // the paper's blocks A to E. A and D become the LIRs, and B and C pass as HIRs. B is used again
+    // before the older LIR and takes its place. A, now a HIR, is used again and takes B's place.
     let references = [1, 4, 2, 3, 2, 1, 4, 1, 5];
     let mut cache = lirs();
     let hits = references.map(|key| cache.request(key, false));
     assert_eq!(hits, [false, false, false, false, false, true, true, true, false]);
     assert_eq!(held(lirs, &references), [1, 4, 5]);
-    // In a loop the first two stay for ever, and the others pass.
+    // In a loop the first two keys stay, and the other keys pass.
     assert_eq!(misses(lirs(), &cycle(1, 5, 50)), 50 - 2 * 9);
 }
 
-/// LIRS as the paper describes it, over plain sequences: the stack with its LIRs marked, newest
-/// last, and the queue, next to go first.
-struct Told {
+/// LIRS as the paper describes it, over plain sequences. The stack has its LIRs marked and its
+/// newest key last; the queue has the next key to be evicted first.
+struct PlainLirs {
     frames: usize,
     stack: Vec<(u32, bool)>,
     queue: Vec<u32>,
 }
 
-impl Told {
+impl PlainLirs {
     fn request(&mut self, key: u32) -> bool {
         let lirs = self.stack.iter().filter(|(_, lir)| *lir).count();
         let place = self.stack.iter().position(|(other, _)| *other == key);
@@ -211,11 +215,11 @@ fn lirs_does_as_a_plain_telling_of_it() {
     for round in 0..300_u32 {
         let frames_here = 2 + round as usize % 5;
         let spread = 4 + random.number(12);
-        let mut told = Told { frames: frames_here, stack: Vec::new(), queue: Vec::new() };
+        let mut plain = PlainLirs { frames: frames_here, stack: Vec::new(), queue: Vec::new() };
         let mut cache = Lirs::new(frames(frames_here as u64));
         for at in 0..200 {
             let key = random.number(spread).min(random.number(16));
-            assert_eq!(cache.request(key, false), told.request(key), "round {round}, at {at}");
+            assert_eq!(cache.request(key, false), plain.request(key), "round {round}, at {at}");
         }
     }
 }

@@ -25,7 +25,7 @@ fn even(keys: u64, count: u64, per_s: u64, ttl_s: u32) -> impl Iterator<Item = R
 
 #[test]
 fn each_operation_does_what_it_says() {
-    let mut live = Live::new(1 << 20, Eviction::default()).unwrap();
+    let mut live = LiveStore::new(1 << 20, Eviction::default()).unwrap();
     let large = Size { key: 20, value: 2 << 20 };
     for (operation, key, answer) in [
         (Operation::Get, 1, Answer::Miss),
@@ -45,20 +45,20 @@ fn each_operation_does_what_it_says() {
         (Operation::Get, 1, Answer::Miss),
         (Operation::Get, u64::from(u32::MAX) + 2, Answer::Hit),
     ] {
-        assert_eq!(live.ask(&request(operation, key, 0)), answer, "{operation:?} of {key}");
+        assert_eq!(live.execute(&request(operation, key, 0)), answer, "{operation:?} of {key}");
     }
     let refused = Request { size: large, ..request(Operation::Set, 7, 0) };
-    assert_eq!(live.ask(&refused), Answer::Refused);
+    assert_eq!(live.execute(&refused), Answer::Refused);
     let missed = Request { size: large, ..request(Operation::Fetch, 7, 0) };
-    assert_eq!([live.ask(&missed), live.ask(&missed)], [Answer::Miss; 2]);
+    assert_eq!([live.execute(&missed), live.execute(&missed)], [Answer::Miss; 2]);
 }
 
 #[test]
 fn what_is_stored_lives_as_long_as_it_is_told_by_the_requests_clock() {
-    let mut live = Live::new(1 << 20, Eviction::default()).unwrap();
+    let mut live = LiveStore::new(1 << 20, Eviction::default()).unwrap();
     let mut ask = |operation, at_s| {
         let mortal = Request { ttl_s: 60, ..request(operation, 1, at_s) };
-        live.ask(&mortal)
+        live.execute(&mortal)
     };
     assert_eq!(ask(Operation::Set, 100), Answer::Stored);
     assert_eq!(ask(Operation::Get, 159), Answer::Hit);
@@ -66,8 +66,8 @@ fn what_is_stored_lives_as_long_as_it_is_told_by_the_requests_clock() {
     // The clock never goes back, whatever times the requests have.
     assert_eq!(ask(Operation::Set, 170), Answer::Stored);
     assert_eq!(ask(Operation::Get, 120), Answer::Hit);
-    // An expired item is gone without being asked for.
-    live.ask(&request(Operation::Get, 2, 240));
+    // An expired item is removed without a request for its key.
+    live.execute(&request(Operation::Get, 2, 240));
     assert_eq!(live.store().stats().bytes, 0);
 }
 
@@ -81,7 +81,7 @@ fn hit_ratios_with_ttls_are_those_of_the_formula() {
             run(8 << 20, Eviction::default(), 100 * SECOND_NS..u64::MAX, requests).unwrap();
         let expected = 0.1 * lives_s / (1.0 + 0.1 * lives_s);
         assert!((counted.hit_ratio() - expected).abs() < 0.01, "{counted:?}, not {expected}");
-        assert_eq!(counted.looked().gets, 300_000 - 10_000);
+        assert_eq!(counted.lookups().gets, 300_000 - 10_000);
         assert_eq!((counted.refused, counted.stats.evictions), (0, 0));
     }
 }
@@ -114,7 +114,7 @@ fn a_sample_of_the_keys_says_what_all_would() {
     let sample: Vec<u64> = sample(4, 39_999).collect();
     let is_chosen = |key: &u64| sampled(4)(&request(Operation::Get, *key, 0));
     assert!((0..39_999).filter(is_chosen).eq(sample.iter().copied()) && sample.len() >= 9_999);
-    assert!((part.looked().gets as f64 / whole.looked().gets as f64 - 0.25).abs() < 0.01);
+    assert!((part.lookups().gets as f64 / whole.lookups().gets as f64 - 0.25).abs() < 0.01);
     let (whole, part) = (whole.hit_ratio(), part.hit_ratio());
     assert!((part / whole - 1.0).abs() < 0.05, "{part} of a sample, {whole} of all");
 }

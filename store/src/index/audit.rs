@@ -10,7 +10,7 @@ use super::{Index, LOCK, ODD, OVERFLOW_AT, SPILLED_AT, index};
 use memory::sync::{AtomicU64, Ordering};
 use std::collections::BTreeSet;
 
-/// The slots, lines and faults that a walk through the groups has met.
+/// The slots, lines and faults that a walk through the groups has found.
 struct Met<'f, H> {
     hash_of: H,
     slots: Vec<Slot>,
@@ -20,8 +20,8 @@ struct Met<'f, H> {
 }
 
 impl Index {
-    /// Returns all slots, and appends the faults of their places to `faults`. `hash_of` returns the
-    /// hash of the key of a slot's item, if there is one.
+    /// Returns all slots, and appends the faults found to `faults`. `hash_of` returns the hash of
+    /// the key of the item that a slot names, if there is such an item.
     pub(crate) fn audit(
         &self,
         hash_of: impl FnMut(Slot) -> Option<u64>,

@@ -1,27 +1,27 @@
 //! The ghost: remembers which keys were evicted recently, with ten bits for each.
 //!
-//! Where: beside each group of the index. An eviction that the policy wants to remember puts a tag
-//! in; the key's next insertion takes it out. Under a policy that remembers nothing there is no
-//! ghost.
-//! Invariant: words change only under the lock of their group. A lookup without the lock is a hint.
-//! A key that is remembered wrongly (about 0.6 % of unknown keys) or forgotten costs a wrong
-//! decision, never an item.
+//! Where: each group of the index has a part of the ghost. An eviction that the policy wants to
+//! remember adds a tag, and the key's next insertion removes it. A policy that remembers nothing
+//! has no ghost.
+//! Invariant: words change only under the lock of their group; without the lock, a lookup is a
+//! hint. The ghost takes about 0.6 % of unknown keys for remembered ones, and forgets some keys.
+//! Such an error costs a wrong decision of the policy, never an item.
 //! Source: S3-FIFO's ghost queue (Yang et al., SOSP 2023), as a FIFO of tags in each word.
 //!
 //! ```text
 //!   word, u64:   - 4 | oldest of main:10 | .. | youngest | oldest of probation:10 | .. | youngest
 //! ```
-//! A word has six tags, 0 where there is none: three for each queue, or all six for probation if
-//! the policy remembers no other queue.
+//! A word has places for six tags; an empty place is 0. Each queue has three places; if the policy
+//! remembers only probation, it has all six.
 //!
-//! A group has `WORDS` words for any number of lines: a tag does not say to which of two lines it
-//! belongs, so the word of a key must stay the same while the group widens line by line. When a
-//! group splits, both halves begin with a copy: each half is asked for its own keys only, and the
-//! tags of the other half's keys grow old there. Therefore growth forgets nothing. A group of 8
-//! lines has room for 0.9 tags per item, one of 15 lines for half a tag; the ghost takes 1.2 to 0.7
-//! bytes per item. When two groups become one, each word keeps the younger half of both words. No
-//! word is written before the first key is remembered, so the ghost of a store that has yet to fill
-//! takes no memory.
+//! A group has `WORDS` words, whatever its number of lines: a tag does not tell the line of its
+//! key, so a key's word must stay the same while the group gets more lines. When a group splits,
+//! both halves get a copy. Each half is searched for its own keys only, and newer tags push out
+//! those of the other half's keys. Therefore growth forgets nothing. A group of 8 lines has room
+//! for 0.9 tags per item, one of 15 lines for half a tag; the ghost takes 1.2 to 0.7 bytes per
+//! item. When two groups become one, each word keeps the younger half of both words' tags. No word
+//! is written before the first key is remembered, so the ghost takes no memory in a store that has
+//! not evicted yet.
 
 use super::index;
 use crate::policy::{Queue, Remembered};
@@ -34,7 +34,7 @@ const TAG_BITS: u32 = 10;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const TAGS: u32 = 6;
 const ALL_MASK: u64 = (1 << (TAG_BITS * TAGS)) - 1;
-/// A one in the lowest bit of each tag, and in the highest.
+/// A word with a one in the lowest bit of each tag, and one with a one in the highest bit.
 const LOWEST: u64 = 0x0004_0100_4010_0401;
 const HIGHEST: u64 = LOWEST << (TAG_BITS - 1);
 /// The position of the tag in the hash, below the bits of a slot's tag.
@@ -46,12 +46,12 @@ pub(super) struct Ghost {
     remembered: Remembered,
     /// True once a key was remembered. Until then all words are zero and none was touched.
     is_used: AtomicBool,
-    /// Number of a word's lowest bits that are for keys that left probation. The others are for
+    /// Number of a word's lowest bits that are for keys that left probation. The other bits are for
     /// keys that left the main queue.
     probation_bits: u32,
 }
 
-/// The two parts of a word.
+/// The tags of a word, by the queue that the keys left.
 #[derive(Clone, Copy)]
 struct Tags {
     probation: u64,
@@ -92,20 +92,20 @@ impl Ghost {
 
     /// The words; `None` while all of them are zero.
     fn used(&self) -> Option<&Words> {
-        // Relaxed: a group's words that are not zero were written under its lock, so a column that
-        // holds the lock sees the flag. To a column without the lock it is a hint.
+        // Relaxed: the flag is set under a group's lock before the group's words are, so a column
+        // that holds the lock sees it. Without the lock it is a hint.
         self.words.as_ref().filter(|_| self.is_used.load(Ordering::Relaxed))
     }
 
-    /// True if the key of `hash` is remembered. Without the lock a hint.
+    /// True if the key of `hash` is remembered. Without the group's lock, this is a hint.
     pub(super) fn knows(&self, group: usize, hash: u64) -> bool {
         let Some(words) = self.used() else { return false };
         let word = words.word(at(group, hash)).load(Ordering::Relaxed); // a hint
         find(word, tag(hash)).is_some()
     }
 
-    /// Notes that the key of `hash` left queue `from`, if the policy asks for it. The word then
-    /// forgets the key that left that queue first. To be called under the group's lock.
+    /// Remembers that the key of `hash` left queue `from`, if the policy wants that. The word then
+    /// forgets the oldest key of that queue if it is full. To be called under the group's lock.
     pub(super) fn push(&self, group: usize, hash: u64, from: Queue) {
         match (self.remembered, from) {
             (Remembered::None, _) | (Remembered::Probation, Queue::Main) => return,
@@ -130,11 +130,11 @@ impl Ghost {
         self.knows(group, hash).then(|| self.change(group, hash, |tags| tags)).flatten()
     }
 
-    /// Takes the key's tag out, and then applies `change` to the rest.
+    /// Removes the key's tag, and applies `change` to the others. Returns the removed tag's queue.
     fn change(&self, group: usize, hash: u64, change: impl FnOnce(Tags) -> Tags) -> Option<Queue> {
         let word = self.words.as_ref()?.word(at(group, hash));
         let probation_mask = (1 << self.probation_bits) - 1;
-        // Relaxed, here and below: changed only under the lock, which orders it.
+        // Relaxed, here and below: words change only under the lock, which orders it.
         let before = word.load(Ordering::Relaxed);
         let (in_probation, probation) = without(before & probation_mask, tag(hash));
         let (in_main, main) = without(before >> self.probation_bits, tag(hash));
@@ -165,7 +165,7 @@ impl Ghost {
         let Some(words) = self.used() else { return };
         let split =
             |word: u64| [(word & low_bits(self.probation_bits)), word >> self.probation_bits];
-        // If the number of tags is odd, `to` gives one more in even words, `from` in odd words.
+        // Of an odd number of places, `to` fills one more in even words, and `from` in odd ones.
         for word in 0..WORDS {
             let at = words.word(to * WORDS + word);
             // Relaxed, here and below: as in `change`.
@@ -188,7 +188,7 @@ impl Ghost {
         if part == 0 { self.probation_bits } else { TAG_BITS * TAGS - self.probation_bits }
     }
 
-    /// Gives back the memory of groups from `from` on. There never were more than `to` groups.
+    /// Gives back the memory of groups from `from` on, of which there were never more than `to`.
     pub(super) fn give_back_rest(&self, from: usize, to: usize) {
         if let Some(words) = &self.words {
             words.give_back_rest(from * WORDS * 8, to * WORDS * 8);
@@ -201,7 +201,7 @@ fn low_bits(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// The word of a key, chosen like the home line, by bits of the hash that are not in `tag`.
+/// The word of a key. Like the home line, it is chosen by hash bits that are not in `tag`.
 fn at(group: usize, hash: u64) -> usize {
     group * WORDS + index((super::slot::tag(hash) * WORDS as u64) >> super::slot::TAG_BITS)
 }
@@ -210,15 +210,15 @@ fn tag(hash: u64) -> u64 {
     ((hash >> TAG_AT) & TAG_MASK).max(1)
 }
 
-/// The lowest bit of the tag in `word` that equals `tag`.
+/// The position of the lowest bit of the tag in `word` that equals `tag`.
 fn find(word: u64, tag: u64) -> Option<u32> {
-    // The tag is a zero in `differs`; the lowest zero is found exactly.
+    // An equal tag is a zero in `differs`. The lowest zero is found exactly.
     let differs = word ^ (tag * LOWEST);
     let zeros = differs.wrapping_sub(LOWEST) & !differs & HIGHEST;
     (zeros != 0).then(|| zeros.trailing_zeros() + 1 - TAG_BITS)
 }
 
-/// True if `tag` was in `word`, and the word without it.
+/// Returns true if `tag` was in `word`, and the word without `tag`.
 fn without(word: u64, tag: u64) -> (bool, u64) {
     let Some(at) = find(word, tag) else { return (false, word) };
     let younger = (1 << at) - 1;
@@ -229,7 +229,7 @@ fn without(word: u64, tag: u64) -> (bool, u64) {
 mod tests {
     use super::*;
 
-    /// A key of word 0 of a group, with a tag of its own.
+    /// The hash of a key whose tag is `tag`, in word 0 of its group.
     fn hash(tag: u64) -> u64 {
         tag << TAG_AT
     }
@@ -245,10 +245,10 @@ mod tests {
         assert!((2..=7).all(|key| ghost.knows(1, hash(key))));
         assert_eq!(ghost.take(1, hash(4)), Some(Queue::Probation));
         assert_eq!(ghost.take(1, hash(4)), None);
-        // A key that left a queue that is not remembered.
+        // A key that left the main queue, which is not remembered.
         ghost.push(1, hash(4), Queue::Main);
         assert!(!ghost.knows(1, hash(4)));
-        // There is room for one more; a key put in again is the youngest, and there once.
+        // There is room for one more. A key put in again becomes the youngest, and is there once.
         ghost.push(1, hash(2), Queue::Probation);
         ghost.push(1, hash(8), Queue::Probation);
         assert!([2, 3, 5, 6, 7, 8].iter().all(|key| ghost.knows(1, hash(*key))));

@@ -18,15 +18,15 @@ use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
 use memory::words::Words;
 
-/// Most overflow lines that a step may need beyond those it frees: 16 lines may have one home.
+/// Most overflow lines that a step may take, less those it frees: 16 lines may have one home.
 const STEP_LINES_MAX: usize = 18;
 /// Bytes of a new group's word and of its part of the ghost.
 pub(super) const GROUP_BYTES: usize = 8 + super::ghost::WORDS * 8;
 /// The lines that a step back touches are prefetched this many steps before it.
 const AHEAD_STEPS: u64 = 8;
-/// Bytes of lines from which huge pages are asked for under all lines to come. While the index has
-/// fewer, a huge page used in part would be a large share of the memory in use. Therefore each huge
-/// page is asked for only once all lines on it are in use, and the system then merges small pages
+/// From this many bytes of lines on, huge pages are requested for all lines to come. In a smaller
+/// index, a huge page used in part would be a large share of the memory in use. Therefore a huge
+/// page is requested there only once all lines on it are in use; the system then merges small pages
 /// into it in its own time.
 const HUGE_AHEAD_FROM_BYTES: usize = 16 << 20;
 const HUGE_BYTES: usize = 2 << 20;
@@ -35,14 +35,14 @@ const HUGE_BYTES: usize = 2 << 20;
 pub(crate) enum Step {
     /// The index has one line more or, after a step back, one less.
     Done,
-    /// Nothing is to be done, or another column is doing it.
+    /// No step can be taken now: for example, another column is taking one.
     NotNow,
     /// The index must be granted memory first.
     NeedsMemory,
 }
 
-/// The buffers of a column that moves many slots, and the state of giving memory back. The column
-/// holds the lock around them meanwhile.
+/// The buffers in which a column moves many slots, and the progress of giving memory back. The
+/// column holds the lock of `Index::moving` meanwhile.
 #[derive(Debug)]
 pub(super) struct Moving {
     /// The slots of each half that have yet to find a place.
@@ -53,7 +53,7 @@ pub(super) struct Moving {
     pub(super) widest: Width,
     /// An epoch and a width: once all columns have passed the epoch, nobody reads beyond the width.
     left: Option<(u64, Width)>,
-    /// Bytes of lines under which huge pages were asked for. `None`: huge pages are not wanted.
+    /// Bytes of lines for which huge pages were requested. `None`: huge pages are not wanted.
     pub(super) huge_bytes: Option<usize>,
 }
 
@@ -77,8 +77,8 @@ impl Moving {
         }
     }
 
-    /// Lays out anew the slots of `groups`, whose lines are in `planes`: in the first `lines_each`
-    /// lines of the first group or, with `HALVES`, of each group.
+    /// Lays out again the slots of `groups`, whose lines are those of `planes`. The slots go to the
+    /// first `lines_each` lines of the first group or, with `HALVES`, of each of both groups.
     pub(super) fn lay_out<const HALVES: bool>(
         &mut self,
         groups: &mut [&mut Group<'_>],
@@ -126,7 +126,7 @@ impl Moving {
     }
 }
 
-/// Bytes of lines under which there are to be huge pages while `line_bytes` are in use.
+/// Bytes of lines that are to have huge pages while `line_bytes` are in use.
 fn huge_bytes(line_bytes: usize) -> usize {
     if line_bytes < HUGE_AHEAD_FROM_BYTES {
         line_bytes / HUGE_BYTES * HUGE_BYTES
@@ -135,7 +135,7 @@ fn huge_bytes(line_bytes: usize) -> usize {
     }
 }
 
-/// Puts slots in the overflow lines of `chain`, then in new ones. Returns the first line.
+/// Puts slots in the overflow lines of `chain`, and then in new ones. Returns the first line.
 fn overflow(index: &Index, slots: &[u64], chain: &mut Vec<u64>) -> u64 {
     let mut first = 0;
     for slots in slots.chunks(SLOTS) {
@@ -162,14 +162,14 @@ impl Index {
         self.items.load(Ordering::Relaxed) > self.width.most_items.load(Ordering::Relaxed)
     }
 
-    /// True if the index has so few items that one line less would do.
+    /// True if the index has so few items that it is to contract.
     #[inline]
     pub(crate) fn wants_to_shrink(&self) -> bool {
         // Relaxed: as in `wants_to_grow`.
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
-    /// Adds a line. `hash_of`, called under the slot's lock, returns the hash of the item's key.
+    /// Adds a line. `hash_of`, called under the slot's lock, returns the hash of its item's key.
     pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
@@ -189,7 +189,7 @@ impl Index {
             group.end_moving();
         } else {
             let bit = width.groups_log;
-            // A column that slept while the index was wider may hold this lock for a moment.
+            // A column that read its address while the index was wider may hold this lock briefly.
             let Some(mut upper) = self.begin_moving(width.stepped + (1 << bit)) else {
                 group.end_moving();
                 return Step::NotNow;
@@ -212,7 +212,7 @@ impl Index {
             && index(width.total_groups()) < self.groups.len()
     }
 
-    /// Makes two groups of 8 lines of a group that would grow to 16 lines.
+    /// Splits a group that would grow to 16 lines into two groups of 8 lines.
     fn split(
         &self,
         [group, upper]: [&mut Group<'_>; 2],
@@ -230,12 +230,12 @@ impl Index {
         moving.lay_out::<true>(&mut [group, upper], planes, LINES_MIN, half_of);
     }
 
-    /// Prefetches for two later steps back: for the one after `AHEAD_STEPS` others, the lines that
-    /// `fold` reads first; for the one after half as many, the lines to which `fold` moves slots.
+    /// Prefetches for two later steps back: for the one `AHEAD_STEPS` ahead, the lines that `fold`
+    /// reads first; for the one half as far ahead, the lines to which `fold` moves slots.
     pub(crate) fn prefetch_to_step_back(&self) {
         let width = self.width();
         let ahead = |steps: u64| {
-            // Only in this round over the groups: those of the next round are not prefetched.
+            // `None`: that step belongs to the next round over the groups, and is not prefetched.
             let group = width.stepped.checked_sub(steps)?;
             let merges = width.lines == LINES_MAX;
             Some((Address { group, groups_log: width.groups_log, lines: width.lines + 1 }, merges))
@@ -263,7 +263,7 @@ impl Index {
         }
     }
 
-    /// Takes the last line away, which undoes the last step.
+    /// Removes the line that the last step added.
     #[inline(never)]
     pub(crate) fn step_back(&self) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
@@ -304,7 +304,7 @@ impl Index {
     }
 
     /// Bytes that the index uses once memory beyond `width` is given back. Memory is given back in
-    /// whole huge pages, because the system would fill up a huge page that was given back in part.
+    /// whole huge pages: the system would fill up again a huge page that was given back in part.
     fn used(&self, width: Width, lump: usize) -> usize {
         let lines = index(width.total_lines()) * 64;
         let now = index(self.width().total_lines()) * 64;
@@ -330,7 +330,7 @@ impl Index {
             if !quiescence.passed(epoch) && !plant::is(Fault::GivenBackAtOnce) {
                 return false;
             }
-            // No reader was sent beyond `left` since the epoch began: `step` clears `moving.left`.
+            // Since the epoch began no reader was sent beyond `left`: `step` clears `moving.left`.
             let widest = moving.widest;
             let lines = [left, widest].map(|width| index(width.total_lines()) * 64);
             let groups = [left, widest].map(|width| index(width.total_groups()));
@@ -342,7 +342,7 @@ impl Index {
         let spares = self.used(moving.widest, lump) + 2 * lump <= self.granted_bytes();
         // Still under the lock of `moving`: no other column spares the same bytes.
         if spares && take() {
-            self.granted.fetch_sub(lump, Ordering::Relaxed); // as `granted_bytes`
+            self.granted.fetch_sub(lump, Ordering::Relaxed); // as in `granted_bytes`
         }
         spares
     }
@@ -370,9 +370,9 @@ pub(super) struct Group<'i> {
 }
 
 impl Group<'_> {
-    /// Moves the slots of the group's last line to its other lines. A step back has to do no more,
-    /// unless a slot at home in the last line is elsewhere. False: there is such a slot, or not all
-    /// slots found a place; each slot is still in exactly one place.
+    /// Moves the slots of the group's last line to its other lines. False: the group must be laid
+    /// out again, since a slot at home in the last line may be elsewhere, or a slot found no place.
+    /// Each slot is then still in exactly one place.
     fn fold(&mut self, planes: Address) -> bool {
         let last = planes.lines - 1;
         if must_lay_out(self.word, last) {

@@ -1,13 +1,13 @@
-//! Lays a group out anew: decides each slot's line, so that most slots are at home.
+//! Lays a group out again: chooses each slot's line, so that most slots are at home.
 //!
 //! Where: in a step of growth or contraction, and after one removal in 64. The slots are laid out
 //! on a copy of the group, and the slots that have changed are written back.
-//! Invariant: in the end each slot that was read stands in one line or is left over; a slot that
-//! was at home stays where it is.
+//! Invariant: in the end each slot that was read is in one line or is left over; a slot that was at
+//! home stays there, unless it makes place for another and goes to its other line.
 //! Source: bucketized cuckoo hashing (Dietzfelbinger and Weidling, 2007), with one displacement.
 //!
-//! A line of a group stands in a plane (see `width`). A group has the same planes before and after
-//! a step, so the layout speaks of planes. Where a group becomes two groups of 8 lines, the even
+//! Each line of a group is in another plane (see `width`). A group has the same planes before and
+//! after a step, so the layout is by planes. If a group becomes two groups of 8 lines, the even
 //! planes are the lines of the lower half and the odd planes those of the upper half.
 
 use super::slot::Slot;
@@ -55,7 +55,7 @@ impl<const HALVES: bool> Layout<HALVES> {
         plane::<HALVES>(half, self.homes.other(Slot(slot).tag()))
     }
 
-    /// Reads the slots of a plane. Those at home elsewhere go to their half's list in `rest`.
+    /// Reads the slots of a plane. Slots whose home is elsewhere go to their half's list in `rest`.
     pub(super) fn read(
         &mut self,
         plane: usize,
@@ -68,8 +68,8 @@ impl<const HALVES: bool> Layout<HALVES> {
         let mut free = 0_u8;
         let mut changed = 0_u8;
         for at in 0..SLOTS {
-            // Relaxed: who stored the slot held this group's lock before. A hit counts its use
-            // without the lock, and that use may be lost.
+            // Relaxed: slots are stored only under this group's lock. A hit counts its use without
+            // the lock, and that use may be lost.
             let slot = line[at].load(Ordering::Relaxed);
             let half = if HALVES && slot != 0 { half_of(Slot(slot)) } else { 0 };
             if self::plane::<HALVES>(half, homes.home(Slot(slot).tag())) == plane {

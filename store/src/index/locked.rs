@@ -1,7 +1,7 @@
-//! A locked group, seen from one hash: all changes of slots, except growth and passes.
+//! A group locked for one hash: all changes of slots, except those of growth and passes.
 //!
-//! Where: every verb that changes what a key has, and every eviction, locks a group for a moment.
-//! Invariant: a key has one slot; a slot moves only between two even versions; of an overflow chain
+//! Where: every verb that changes a key's item, and every eviction, locks a group briefly.
+//! Invariant: a key has one slot; a slot moves only while the version is odd; in an overflow chain
 //! only the first line has empty slots.
 //! Source: the KV-Cache paper, section 4.2.2 (bucket locks).
 
@@ -14,8 +14,8 @@ use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
 
-/// Selects one removal in 64: if its hash has none of these bits, it lays its group out anew unless
-/// all slots are at home. That keeps about as many slots at home as if the group had just grown.
+/// Selects one removal in 64: if its key's hash has none of these bits, it lays its group out
+/// again, unless all slots are at home. So about as many slots are at home as after growth.
 const TIDY_BITS: u64 = 63 << 35;
 
 /// The error that there is no memory for another overflow line.
@@ -34,13 +34,13 @@ impl At<'_> {
     }
 }
 
-/// A locked group, seen from one hash.
+/// A locked group, and the hash for which it was locked.
 pub(crate) struct Locked<'i> {
     pub(super) index: &'i Index,
     pub(super) hash: u64,
     pub(super) address: Address,
     pub(super) home: u64,
-    /// The group's word to be stored at unlocking.
+    /// The group's word without the lock's bit, stored to unlock the group.
     pub(super) word: u64,
 }
 
@@ -55,7 +55,7 @@ impl<'i> Locked<'i> {
         found.map(|Found { at, .. }| At(at))
     }
 
-    /// Like `find`, but where the home line has no such slot.
+    /// Goes on with `find` if the home line has no such slot.
     #[inline(never)]
     fn find_elsewhere(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found<'i>> {
         let tag = tag(self.hash);
@@ -65,7 +65,7 @@ impl<'i> Locked<'i> {
 
     /// The slot that was found before the group was locked, if it still names the same item. Only
     /// one slot names an item, and that slot is in the group of the item's key. Therefore the slot
-    /// is in this group, and nothing moves it.
+    /// is in this group, whose lock keeps it in place.
     #[inline(always)]
     pub(crate) fn still(&self, found: &Found<'i>) -> Option<At<'i>> {
         let at = At(found.at);
@@ -77,8 +77,8 @@ impl<'i> Locked<'i> {
         self.find(|slot| slot.loc() == loc)
     }
 
-    /// Changes a slot in place and keeps the uses that hits count meanwhile without the lock:
-    /// `change` is called again if the slot has changed.
+    /// Changes a slot in place. Hits count uses in it without the lock; to keep these, `change` is
+    /// called again if the slot has changed meanwhile.
     pub(crate) fn update(&self, at: At<'_>, mut change: impl FnMut(Slot) -> Slot) {
         let change = |old: u64| Some(change(Slot(old)).0);
         // Release pairs with the Acquire of `probe`: a reader that sees the slot sees the item.
@@ -87,8 +87,8 @@ impl<'i> Locked<'i> {
         debug_assert!(updated.is_ok(), "change never refuses");
     }
 
-    /// Calls `write`, which stores other bytes in a slot's item by atomics, since readers may read
-    /// them meanwhile; then sets the slot to what `change` makes of it.
+    /// Marks the slot as busy, calls `write`, and then stores what `change` makes of the slot.
+    /// `write` stores new bytes in the item by atomics, since readers may read them meanwhile.
     #[inline(always)]
     pub(crate) fn rewrite(
         &self,
@@ -102,7 +102,7 @@ impl<'i> Locked<'i> {
         let busy = Slot(at.0.fetch_or(bit, Ordering::Relaxed) | slot::BUSY);
         fence(Ordering::Release); // pairs with the Acquire fence in `Found::is_unchanged`
         write();
-        // Release pairs with the Acquire of `probe`: a reader that sees the version sees its bytes.
+        // Release pairs with the Acquire of `probe`: who sees the new version sees its bytes.
         at.0.store(change(busy).0, Ordering::Release);
     }
 
@@ -132,8 +132,8 @@ impl<'i> Locked<'i> {
     /// own other line. False: no slot there can go to its other line.
     fn displace(&mut self, slot: Slot) -> bool {
         for word in self.line(self.home) {
-            // Relaxed, here and below: who stored the slot held this lock before; a use that a hit
-            // has counted since may be lost.
+            // Relaxed, here and below: slots are stored only under this lock. A use that a hit
+            // counts meanwhile may be lost.
             let there = Slot(word.load(Ordering::Relaxed));
             if self.address.home(there.tag()) != self.home {
                 continue;
@@ -151,7 +151,7 @@ impl<'i> Locked<'i> {
         false
     }
 
-    /// Puts a slot in the first overflow line, or in a new one before it.
+    /// Puts a slot in the first overflow line, or in a new line before it. False: there is no room.
     fn push_overflow(&mut self, slot: Slot) -> bool {
         let overflow = &self.index.overflow;
         let first = self.word & OVERFLOW_AT;
@@ -165,9 +165,9 @@ impl<'i> Locked<'i> {
         true
     }
 
-    /// Empties a slot, and moves a slot there from an overflow line if one may stand there. Where
-    /// items come and go, this takes half a byte less per item than if only one removal in four did
-    /// so.
+    /// Empties a slot, and fills the place with a slot from an overflow line if one may be there.
+    /// Where items come and go, the index then takes half a byte less per item than if only one
+    /// removal in four did so.
     #[inline]
     pub(crate) fn remove(&mut self, at: At<'_>) {
         at.0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
@@ -177,12 +177,17 @@ impl<'i> Locked<'i> {
         if self.word & OVERFLOW_AT != 0 {
             self.fill(at);
         }
-        if self.hash & TIDY_BITS == 0 {
+        if self.tidies() {
             self.tidy();
         }
     }
 
-    /// Fills an empty slot from an overflow line, and that one from the first overflow line.
+    /// True for one removal in 64, chosen by the key's hash.
+    fn tidies(&self) -> bool {
+        self.hash & TIDY_BITS == 0
+    }
+
+    /// Fills an empty slot from an overflow line, and the gap there from the first overflow line.
     #[inline(never)]
     fn fill(&mut self, empty: At<'_>) {
         let hole = match self.line_of(empty) {
@@ -217,7 +222,7 @@ impl<'i> Locked<'i> {
         });
     }
 
-    /// The line of the group that holds a slot of the hash's tag. `None`: an overflow line.
+    /// The line of the group that `at` is in. `None`: `at` is in an overflow line.
     pub(super) fn line_of(&self, at: At<'_>) -> Option<u64> {
         let lines = [self.home, self.address.other(tag(self.hash))];
         let is_in =
@@ -248,7 +253,7 @@ impl<'i> Locked<'i> {
         second
     }
 
-    /// Lays the group out anew, unless another column holds the lock of `moving`.
+    /// Lays the group out again, unless another column holds the lock of `moving`.
     #[inline(never)]
     fn tidy(&mut self) {
         if !self.index.has_room() {
@@ -273,7 +278,7 @@ impl<'i> Locked<'i> {
         self.index.ghost.take(self.address.group(), self.hash)
     }
 
-    /// Runs `moves`, which moves slots, between an odd version and the next even one.
+    /// Runs `moves`, which moves slots, while the group's version is odd.
     pub(super) fn moving(&mut self, moves: impl FnOnce(&mut Self)) {
         if plant::is(Fault::VersionStaysEven) {
             return moves(self);
@@ -281,7 +286,7 @@ impl<'i> Locked<'i> {
         self.word = bump_version(self.word);
         let group = self.index.groups.word(self.address.group());
         // Relaxed: ordered by the fence, which pairs with the Acquire fence of `is_same_version`. A
-        // reader that has met a slot that `moves` moved sees this version there, or a later one.
+        // reader that has seen a slot that `moves` moved sees this version there, or a later one.
         group.store(self.word | LOCK, Ordering::Relaxed);
         fence(Ordering::Release);
         moves(self);

@@ -16,7 +16,7 @@ use std::io;
 
 /// Slots of an overflow line; the eighth word links to the next one.
 pub(super) const SLOTS: usize = 7;
-/// One overflow line in this many, at most `SPARE_LINES_MAX`, is kept for slots not to be lost.
+/// One overflow line in this many, at most `SPARE_LINES_MAX`, is kept for who `must` get a line.
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// The bits of a line's number, in a link or a group's word.
@@ -25,7 +25,7 @@ pub(super) const NUMBER: u64 = 0xffff_ffff;
 #[derive(Debug)]
 pub(super) struct Overflow {
     lines: Words,
-    /// Number of lines cut so far, counting line 0, which is never used.
+    /// Number of lines cut from `lines` so far, counting line 0, which is never used.
     cut: AtomicUsize,
     /// The list of free lines: {times changed: 32, first line: 32}.
     free: AtomicU64,
@@ -69,7 +69,7 @@ impl Overflow {
         self.lines.lock(self.bytes())
     }
 
-    /// Line `at`, to be probed for a tag. The last word, the link, has the tag of no key.
+    /// Line `at`, to be probed for a tag. Its last word, the link, matches no key's tag.
     pub(super) fn line(&self, at: u64) -> &[AtomicU64; 8] {
         self.lines.line(index(at))
     }
@@ -82,12 +82,12 @@ impl Overflow {
         &self.line(at)[..SLOTS]
     }
 
-    /// The line behind line `at` in its chain; 0: none.
+    /// The line after line `at` in its chain; 0: `at` is the last.
     pub(super) fn next(&self, at: u64) -> u64 {
         self.link(at).load(Ordering::Acquire) // pairs with `set_next`
     }
 
-    /// Links line `next` behind line `at`. The caller holds the lock of the lines' group.
+    /// Makes line `next` follow line `at`. The caller holds the lock of the lines' group.
     pub(super) fn set_next(&self, at: u64, next: u64) {
         self.link(at).store(next, Ordering::Release); // pairs with `next`
     }
@@ -96,7 +96,8 @@ impl Overflow {
         &self.line(at)[SLOTS]
     }
 
-    /// Takes a line, all zero: one given back or, if `must` or `may_cut` allows it, a new one.
+    /// Takes a line, all zero: one that was given back or, if `must` or `may_cut` allows, a new
+    /// one.
     pub(super) fn take(&self, must: bool, may_cut: impl FnOnce() -> bool) -> Option<u64> {
         let pop = |head: u64| {
             let at = head & NUMBER;
@@ -116,7 +117,7 @@ impl Overflow {
         }
         let room = self.room(must);
         let cut = |cut: usize| (cut < room).then(|| cut + 1);
-        // Relaxed: the number alone is shared.
+        // Relaxed: only the number is shared.
         let at = self.cut.fetch_update(Ordering::Relaxed, Ordering::Relaxed, cut).ok()?;
         u64::try_from(at).ok()
     }
@@ -149,7 +150,7 @@ impl Overflow {
     }
 }
 
-/// The changed count, in the upper half of the list's next head.
+/// The count of changes, one more than that of `head`, in the upper half of the next head.
 fn changed(head: u64) -> u64 {
     (head >> 32).wrapping_add(u64::from(!plant::is(Fault::OverflowTagKept))) << 32
 }
@@ -160,8 +161,8 @@ mod under_loom {
     use super::*;
     use loom::{sync::Arc, thread};
 
-    /// A line is in one chain, even if a column that takes one stalls while another takes the first
-    /// and the second of the free lines and gives the first back.
+    /// A line is in one chain, even if a column stalls in `take` while another column takes the
+    /// first two free lines and gives the first one back.
     #[test]
     fn a_stalled_take_gives_out_no_line_that_is_taken() {
         let mut builder = loom::model::Builder::new();

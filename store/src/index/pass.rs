@@ -1,7 +1,7 @@
-//! One pass through the index that empties the slots of all items of some segments, at a few
-//! nanoseconds per line: if many items go together, that is cheaper than a lookup for each.
+//! A pass through the index empties the slots of all dead items of some segments, at a few
+//! nanoseconds per line: if many items die together, that is cheaper than a lookup for each.
 //!
-//! Where: the harvest, when much of what the index names has died.
+//! Where: the harvest, when many of the items that the index names are dead.
 //! Invariant: a group is passed as a whole under its lock, and the pass misses no slot. The index
 //! may grow meanwhile, which sends slots to groups that the pass has yet to reach. It does not
 //! contract, which would send slots to groups that the pass has left. In the end no slot names an
@@ -16,11 +16,11 @@ use super::width::Address;
 use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
 use memory::sync::{AtomicU64, Ordering};
 
-/// Groups ahead at which lines are prefetched, and at which the first overflow line is.
+/// Lines are prefetched `AHEAD_GROUPS` groups ahead, first overflow lines `AHEAD_OVERFLOW` ahead.
 const AHEAD_GROUPS: u64 = 6;
 const AHEAD_OVERFLOW: u64 = 3;
 
-/// The set of dead segments: a byte for each segment, 1 or 0, and 0s up to a power of two.
+/// The set of dead segments: a byte for each, 1 if it is dead, padded with 0s to a power of two.
 #[derive(Debug)]
 pub(crate) struct Marks {
     marks: Box<[u8]>,
@@ -42,7 +42,7 @@ impl Marks {
         }
     }
 
-    /// A bit for each slot that names an item in a dead segment; with segment 0, also empty slots.
+    /// A bit for each slot that names an item in a dead segment; empty slots name segment 0.
     #[inline(always)]
     fn named(&self, line: &[AtomicU64]) -> u32 {
         line.iter().rev().fold(0, |named, word| {
@@ -74,7 +74,7 @@ impl Index {
 
     /// Ends the pass, which is complete or given up.
     pub(crate) fn end_pass(&self) {
-        // Relaxed: the groups' locks publish the slots emptied, and no order is needed.
+        // Relaxed: the groups' locks publish the emptied slots, and the flag orders nothing.
         self.passing.store(false, Ordering::Relaxed);
     }
 
@@ -105,7 +105,7 @@ impl Index {
             if group >= self.width().total_groups() {
                 return Passed { next: None, lines };
             }
-            // The group's number is a hash that belongs to the group.
+            // A group's number, taken as a hash, belongs to that group.
             let mut locked = self.lock(group);
             self.prefetch_to_pass(locked.address);
             locked.pass(marks, &mut is_dead);
@@ -131,7 +131,7 @@ impl Index {
     }
 }
 
-/// Empties the slots of a line whose items are dead, under the group's lock. True if there was one.
+/// Empties the slots of dead items in a line, under the group's lock. True: it emptied a slot.
 #[inline(always)]
 fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) -> bool {
     let mut named = marks.named(line);
@@ -183,8 +183,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Moves slots of the overflow lines to those of the `emptied` lines in which they may be. To
-    /// be called while slots may move.
+    /// Moves slots from overflow lines to the `emptied` lines in which they may be. To be called
+    /// within `Locked::moving`.
     fn take_home(&mut self, emptied: u64) {
         let overflow = &self.index.overflow;
         let mut at = self.word & OVERFLOW_AT;
@@ -206,8 +206,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Fills the empty slots of all overflow lines but the first, from the first, and once that is
-    /// empty, from the next. To be called while slots may move.
+    /// Fills the empty slots of all overflow lines but the first with slots of the first line. Once
+    /// that is empty, the next line is the first. To be called within `Locked::moving`.
     fn close_holes(&mut self) {
         let overflow = &self.index.overflow;
         let mut first = self.word & OVERFLOW_AT;

@@ -1,9 +1,9 @@
 //! Searches one line for the slots that have a tag.
 //!
 //! Where: the first step of every lookup.
-//! Invariant: a slot that has the tag and stands in the line from the beginning of the look to its
-//! end is met. A slot given to the caller was loaded by an atomic load.
-//! Source: Swiss tables' probing of a group at once, here of eight slots.
+//! Invariant: a search meets each slot that has the tag and is in the line during the whole search.
+//! Each slot given to the caller was read by an atomic load.
+//! Source: Swiss tables, which probe a group of entries at once; here it is eight slots.
 
 #![allow(unsafe_code, reason = "eight atomics are read at once")]
 
@@ -21,7 +21,7 @@ pub(super) fn probe<'i>(
     let mut tagged = tagged(line, tag);
     while let Some(at) = first(line, tagged) {
         tagged &= tagged - 1;
-        // Acquire pairs with the Release that put the slot there: the item behind it is whole.
+        // Acquire pairs with the Release that put the slot there: its item is seen whole.
         let slot = Slot(at.load(Ordering::Acquire));
         if slot.same_tag(Slot::tagged(tag)) && is_it(slot) {
             return Some(Found { slot, at });
@@ -35,11 +35,11 @@ pub(super) fn probe<'i>(
 pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<Found<'_>> {
     let at = first(line, tagged(line, tag))?;
     let slot = Slot(at.load(Ordering::Acquire)); // as in `probe`
-    // The slot may have been emptied since its tag was looked at.
+    // The slot may have been emptied since its tag was compared.
     (slot != Slot(0)).then_some(Found { slot, at })
 }
 
-/// The first slot whose bit is set in `tagged`, a result of the function of that name.
+/// The first slot whose bit is set in `tagged`, which the function `tagged` returned.
 #[inline(always)]
 fn first(line: &[AtomicU64; 8], tagged: u32) -> Option<&AtomicU64> {
     (tagged != 0).then(|| &line[tagged.trailing_zeros() as usize / 2 % 8])
@@ -61,14 +61,14 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
         __m128, _mm_and_si128, _mm_castps_si128, _mm_cmpeq_epi32, _mm_movemask_epi8,
         _mm_packs_epi32, _mm_set1_epi32, _mm_shuffle_ps,
     };
-    /// Selects the odd elements of both: the upper halves of slots.
+    /// Selects the odd elements of both vectors: the upper halves of slots.
     const UPPER: i32 = 0b11_01_11_01;
     let (one, two, three, four): (__m128, __m128, __m128, __m128);
-    // SAFETY: it reads the 64 bytes of `line`, which are borrowed. Nothing is assumed of what is
-    // read: as far as the rest of the program can tell these are relaxed loads of atomics, done by
-    // instructions that read each aligned half of a slot in one piece, as the processor does.
-    // Being `asm`, no load of it is moved before an Acquire load or behind an Acquire fence; nor
-    // does the processor do that.
+    // SAFETY: the block reads the 64 bytes of `line`, which are borrowed, and assumes nothing of
+    // their values. To the rest of the program these are relaxed loads of atomics: the instructions
+    // read each aligned half of a slot in one piece, as the processor does. No load of an `asm`
+    // block is moved before an Acquire load or behind an Acquire fence, nor does the processor do
+    // that.
     unsafe {
         asm!(
             "movups {one}, [{line}]",
@@ -89,7 +89,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
         let upper = _mm_castps_si128(_mm_shuffle_ps::<UPPER>(one, two));
         _mm_cmpeq_epi32(_mm_and_si128(upper, _mm_set1_epi32(tags)), _mm_set1_epi32(tag))
     };
-    // SAFETY: as above.
+    // SAFETY: as for `same`.
     let mask = unsafe { _mm_movemask_epi8(_mm_packs_epi32(same(one, two), same(three, four))) };
     let all = if is(Fault::LastSlotNotSeen) { 0x1555 } else { 0x5555 };
     mask.cast_unsigned() & all

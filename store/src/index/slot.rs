@@ -1,15 +1,14 @@
-//! A slot: the index's eight bytes on one item.
+//! A slot: eight bytes of the index, which name one item.
 //!
-//! Where: eight of them make a line of the index.
+//! Where: eight slots make a line of the index.
 //! Invariant: a slot is 0 if and only if it is empty, since a tag is never 0.
 //!
 //! ```text
 //!   63    61   60    59    58     57      56..55    54..40       39..0
 //!   ver:3      busy  won   stale  fetched cnt:2     tag:15       loc:40
 //! ```
-//! `cnt` is NbQ-CLOCK's reference counter; meta's h, X and Z show `fetched`, `stale` and `won`;
-//! `busy` and `ver` belong to rewriting in place (see `rewrite`) and make it visible to readers
-//! that take no lock.
+//! `cnt` is NbQ-CLOCK's reference counter; the meta flags h, X and Z show `fetched`, `stale` and
+//! `won`; `busy` and `ver` show a rewrite in place (see `rewrite`) to readers that take no lock.
 
 use crate::policy;
 
@@ -31,9 +30,9 @@ pub(crate) const BUSY: u64 = 1 << 60;
 const VER_AT: u32 = 61;
 /// The last version: an item that has it is no longer rewritten.
 pub(crate) const VER_MAX: u64 = policy::room::VERSION_MAX as u64;
-/// The bits that say which item the slot names.
+/// The bits that name the item: its location and its key's tag.
 const ITEM_MASK: u64 = LOC_MASK | (TAG_MASK << LOC_BITS);
-/// The bits that say which bytes the slot names, and of which version.
+/// The bits that name the item and the version of its bytes.
 const NAME_MASK: u64 = ITEM_MASK | BUSY | (VER_MAX << VER_AT);
 /// The bits that the item keeps when it moves.
 const STATE_MASK: u64 = (CNT_MAX << CNT_AT) | FETCHED | STALE | WON;
@@ -114,7 +113,7 @@ impl Slot {
         (self.0 ^ other.0) & NAME_MASK == 0
     }
 
-    /// The slot of the same item once rewritten; its state keeps only counter and `keep_bits`.
+    /// The slot after its item was rewritten. Of its state it keeps the counter and `keep_bits`.
     pub(crate) fn rewritten(self, keep_bits: u64, set_bits: u64) -> Self {
         debug_assert!(self.ver() < VER_MAX);
         let kept = self.0 & (NAME_MASK | (CNT_MAX << CNT_AT) | keep_bits);
@@ -158,6 +157,7 @@ mod tests {
         let again = moved.with(BUSY, true).rewritten(0, WON);
         assert_eq!((again.loc(), again.tag(), again.cnt(), again.ver()), (77, TAG_MASK, 1, 1));
         assert!(again.has(WON) && !again.has(BUSY | STALE | FETCHED));
+        assert!(again.rewritten(WON, WON).has(WON), "kept and set");
         assert!(!again.names_same(moved) && again.names_same(again.used(true)));
         let last = (1..VER_MAX).fold(again, |slot, _| slot.rewritten(STALE, 0));
         assert_eq!((last.ver(), last.loc(), last.at(5).ver()), (VER_MAX, 77, 0));

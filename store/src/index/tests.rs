@@ -30,7 +30,7 @@ mod alone {
     use std::collections::{BTreeSet, HashSet};
 
     /// Number of slots at home, in their other line, and in overflow lines. Checks that no slot is
-    /// anywhere else or twice, and that the group's word has its bit.
+    /// anywhere else or is there twice, and that the group's word has the home line's bit.
     fn count_checked(index: &Index) -> [usize; 3] {
         let width = index.width();
         let mut counts = [0; 3];
@@ -129,7 +129,7 @@ mod alone {
         assert!(home > 45_000 && overflown < 6_000, "{home}, {other}, {overflown}");
     }
 
-    /// Line by line, through several splits that are undone, twice.
+    /// Grows and contracts twice, line by line, through several splits.
     #[test]
     fn it_contracts_as_it_grew_and_keeps_every_item() {
         let index = Index::new(8 << 20, 16, Remembered::Both).expect("address space");
@@ -151,7 +151,7 @@ mod alone {
                     assert_eq!(count_checked(&index).iter().sum::<usize>(), left);
                 }
             }
-            // Free overflow lines stay.
+            // Free overflow lines are not given back.
             assert!(index.bytes() < start + most / 8, "{start}, {most}, {}", index.bytes());
             assert_eq!(index.step_back(), Step::NotNow, "it is as at the start");
         }
@@ -190,7 +190,7 @@ mod alone {
         }
     }
 
-    /// More keys of one home line than two lines and several overflow lines hold.
+    /// Inserts more keys of one home line than its two lines hold; the others fill overflow lines.
     #[test]
     fn keys_that_crowd_are_all_found_and_let_go() {
         let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
@@ -238,13 +238,19 @@ mod alone {
         assert!((first..window * 20).all(|loc| has(&index, loc)));
         assert!(!(0..first).any(|loc| has(&index, loc)));
         let [home, other, overflown] = count_checked(&index);
-        // It is fuller than growth would let it be.
+        // The index is fuller than it would be if it could grow.
         assert!(home * 10 > (home + other + overflown) * 7, "{home}, {other}, {overflown}");
     }
 
     #[test]
     fn without_memory_an_insert_is_refused_and_nothing_lost() {
         let index = Index::new(1 << 20, 8, Remembered::None).expect("address space");
+        // Memory for exactly one overflow line is enough for that line.
+        let index_with_a_line = Index::new(1 << 20, 8, Remembered::None).expect("address space");
+        let missing = index_with_a_line.bytes() + 64 - index_with_a_line.granted_bytes();
+        assert!(!index_with_a_line.has_line());
+        index_with_a_line.grant(missing);
+        assert!(index_with_a_line.has_line());
         let mut there = HashSet::new();
         for loc in 0..1000 {
             if insert(&index, loc).is_ok() {
@@ -264,7 +270,7 @@ mod alone {
         assert_eq!(index.bytes(), plain + ghost::WORDS * 8, "its memory is counted");
         index.grant(4 << 20);
         let count = 60_000;
-        // Few enough that no word has to forget one.
+        // The keys are few enough that no word has to forget one.
         let gone = count..count + 12;
         gone.clone().for_each(|loc| index.lock(hash_of(loc)).remember(Queue::Probation));
         for loc in 0..count {
@@ -278,7 +284,7 @@ mod alone {
         assert!(gone.clone().all(|loc| index.lock(hash_of(loc)).recall().is_some()));
         assert!(!gone.clone().any(|loc| index.remembers(hash_of(loc))));
         let known = (0..count).filter(|loc| index.remembers(hash_of(*loc))).count();
-        // Twelve tags, one in each word or two, which all groups inherit from the first.
+        // All groups inherit twelve tags from the first group, one or two in each word.
         assert!(known < 130, "{known} that were never remembered");
     }
 
@@ -293,7 +299,7 @@ mod alone {
         (loc >> 10).is_multiple_of(3)
     }
 
-    /// Passes while lines are added and groups split, and while nothing grows.
+    /// Runs a pass while lines are added and groups split, and one while nothing grows.
     #[test]
     fn a_pass_empties_what_is_dead_and_nothing_else_while_the_index_grows() {
         for grows in [false, true] {

@@ -1,4 +1,4 @@
-//! Empties the slots of many items that go together, at the least cost per item.
+//! Empties the slots of many items that die together, at a low cost per item.
 //!
 //! Where: the walk through a segment whose items have expired.
 //! Invariant: the group's lock is held, as for any change of a slot; a slot that is not found
@@ -12,7 +12,7 @@ use memory::sync::{AtomicU64, Ordering};
 
 /// The result of an attempt to empty a slot.
 pub(crate) enum Unlinked {
-    /// The slot was this one, and is empty now.
+    /// The item's slot, which is now empty.
     Gone(Slot),
     /// The item is not dead.
     Kept,
@@ -21,9 +21,9 @@ pub(crate) enum Unlinked {
 }
 
 impl Index {
-    /// Empties the slot of the item at `loc` if it is in its home line or its other one, and if
-    /// `is_dead`, called under the group's lock, returns true. Does not look in overflow lines:
-    /// they are not prefetched, and a walk has many items to look for.
+    /// Empties the slot of the item at `loc` if it is in its home line or its other line, and if
+    /// `is_dead`, called under the group's lock, returns true. Does not search overflow lines, to
+    /// be quick: a walk has many items to look for.
     #[inline]
     pub(crate) fn unlink_near(
         &self,
@@ -36,7 +36,7 @@ impl Index {
         let Some(word) = self.lock_group(address.group()) else { return Unlinked::Elsewhere };
         let mut is_it = |slot: Slot| slot.loc() == loc;
         let mut unlinked = Unlinked::Elsewhere;
-        // The address is unchanged while the width is.
+        // The address is the same if the width is.
         if self.width() == width
             && let Some(found) = probe(self.line(address, address.home(tag)), tag, &mut is_it)
                 .or_else(|| probe(self.line(address, address.other(tag)), tag, &mut is_it))
@@ -65,8 +65,8 @@ impl Index {
         self.lines.prefetch(address.line(address.home(tag)));
     }
 
-    /// Prefetches the line that `unlink_near` looks at second, if the item at `loc` is not at home.
-    /// (Four items of five are at home.) To be called once the home line is in the cache.
+    /// Prefetches the item's other line and the first overflow line, if the item at `loc` is not at
+    /// home (one in five is not). To be called once the home line is in the cache.
     #[inline]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));

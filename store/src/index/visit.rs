@@ -1,12 +1,11 @@
 //! Visits all slots, group by group, in an order that growth and contraction do not change.
 //!
-//! Where: a dump, which goes on between the requests of many turns.
+//! Where: a dump, which is continued between the requests of many turns.
 //! Invariant: slots are visited in the order of their keys' hashes read backwards, bit by bit. A
-//! group has the hashes that end in its number, so in that order its hashes are contiguous, and
-//! those of the groups into which it splits are contiguous too. Therefore a visit that has come to
-//! some place in the order has met every slot before that place and none behind it, whatever widths
-//! the index has had meanwhile.
-//! Source: Redis's `dictScan` (P. Noordhuis), by groups under their locks.
+//! group has the hashes that end in its number, so in that order its hashes are contiguous, and so
+//! are those of each group into which it splits. Therefore a visit that has come to some place in
+//! the order has met every slot before that place and no slot after it, whatever widths the index
+//! has had meanwhile.
 
 use super::locked::Locked;
 use super::slot::Slot;
@@ -22,7 +21,7 @@ impl Place {
         Self(hash.reverse_bits())
     }
 
-    /// The part of all places that are before this one, 0 to 1.
+    /// The fraction of all places that are before this one, from 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "about")]
     pub(crate) fn part(self) -> f64 {
         self.0 as f64 / u64::MAX as f64
@@ -30,7 +29,7 @@ impl Place {
 }
 
 impl Index {
-    /// Locks the group that has the hashes from `place` on.
+    /// Locks the group that has the hash at `place`.
     pub(crate) fn lock_at(&self, place: Place) -> Locked<'_> {
         self.lock(place.0.reverse_bits())
     }
@@ -53,7 +52,7 @@ impl Locked<'_> {
         Place::of(self.address.group)
     }
 
-    /// The place behind the group's last hash; `None`: no hash is behind it.
+    /// The place after the group's last hash. `None`: no hash comes after it.
     pub(crate) fn next_place(&self) -> Option<Place> {
         let hashes = 1_u64.checked_shl(u64::BITS - self.address.groups_log)?;
         self.first_place().0.checked_add(hashes).map(Place)

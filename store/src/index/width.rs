@@ -10,16 +10,16 @@
 use super::index;
 use super::slot::TAG_BITS;
 
-/// The fewest and the most lines of a group. A group that would get one more is split.
+/// The fewest and the most lines of a group. A group that would exceed the most is split.
 pub(super) const LINES_MIN: u64 = LEAST as u64;
 pub(super) const LINES_MAX: u64 = MOST as u64;
 const LEAST: usize = 8;
 const MOST: usize = 15;
 
-/// Number of parts into which the tags are cut. All tags of a part have one home line.
+/// Number of parts into which the tags are divided. All tags of a part have one home line.
 const PARTS: usize = 256;
-/// The home line of each part, in a group of 8 lines, of 9, ... of 15. When a group gets one line
-/// more, the only tags that move are those whose home is then the new line.
+/// The home line of each part: a row for groups of 8 lines, one for 9, and so on to 15. When a
+/// group gets one line more, the only tags that move are those whose home is then the new line.
 static HOMES: [[u8; PARTS]; 8] = homes();
 
 /// The width of the index: it has `2^groups_log` groups of `lines` lines, of which the first
@@ -32,7 +32,7 @@ pub(super) struct Width {
 }
 
 impl Width {
-    /// The width of at least `lines` lines, and at least `LINES_MIN`.
+    /// The width of `lines` lines, but of no fewer than `LINES_MIN`.
     pub(super) fn of_lines(lines: u64) -> Self {
         let total = lines.max(LINES_MIN);
         let groups_log = (total / LINES_MIN).ilog2();
@@ -90,7 +90,7 @@ impl Width {
     pub(super) fn address(self, hash: u64) -> Address {
         let group_of = |groups_log: u32| hash & ((1 << groups_log) - 1);
         let group = group_of(self.groups_log);
-        // No branch, which would be mispredicted: whether a group has stepped is random.
+        // No branch: it would be mispredicted, since lookups meet both kinds of groups at random.
         let lines = self.lines + u64::from(group < self.stepped);
         if lines > LINES_MAX {
             let groups_log = self.groups_log + 1;
@@ -181,7 +181,7 @@ const fn homes() -> [[u8; PARTS]; 8] {
         let mut row = homes[lines - LEAST - 1];
         let (mut taken, mut at) = (0, 0);
         while taken < PARTS / lines {
-            // Takes parts of the fullest line, in steps of seven, to spread them over its tags.
+            // Looks for parts of the fullest line in steps of seven, to spread the parts taken.
             let (mut fullest, mut line) = (0, 1);
             while line < lines - 1 {
                 if parts[line] > parts[fullest] {
@@ -234,7 +234,7 @@ mod tests {
             for tag in 1..=TAG_MASK {
                 let [before, after] = [lines, lines + 1].map(|lines| Homes::of(lines).home(tag));
                 assert!(before == after || after == lines, "{tag}");
-                // Nor does a line less move tags, except those whose home or other line it was.
+                // Nor does removing the line move a tag, unless it was the tag's home or other.
                 let [before_other, other] =
                     [lines, lines + 1].map(|lines| Homes::of(lines).other(tag));
                 assert!(after == lines || other == lines || other == before_other, "{tag}");

@@ -3,7 +3,7 @@
 //! Where: nearly every hit, see `read`.
 //! Invariant: room for all pieces is reserved at once, and the buffer's length ends behind the last
 //! byte written.
-//! Source: none; whole registers are stored, which costs less than to check for room each time.
+//! Source: none; whole words are stored, which costs less than a check for room before each piece.
 
 use super::Item;
 use super::pieces::{copy_out, copy_still};
@@ -13,7 +13,7 @@ const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
 impl Item<'_> {
     /// Appends the value, which lies in the log as a whole, and the words of `around`, with `key`
-    /// if that is to be shown. The item may be rewritten meanwhile: the caller checks that
+    /// if `around.key` is set. The item may be rewritten meanwhile: the caller checks that
     /// afterwards.
     #[inline(always)]
     pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &Around, key: &[u8]) {
@@ -22,9 +22,9 @@ impl Item<'_> {
         let Around { before: [one, two, three, four], between: [five, six], behind, .. } = *around;
         out.reserve(WORDS_BYTES + key_bytes + value_bytes);
         // SAFETY: there is room for seven words, the key and the value behind the end of `out`, and
-        // each step writes one of these and goes no further than it has written. The value is
-        // copied as in `copy_value`, and the key is borrowed: nobody stores its bytes. What has
-        // been written lies between `start` and the end.
+        // each step writes one of these and advances by no more than it has written. The value is
+        // copied as in `copy_value`, and the key is borrowed: nobody stores its bytes. All bytes
+        // between `start` and `end` have been written.
         unsafe {
             let start = out.as_mut_ptr().add(out.len());
             let mut at = put(put(put(put(start, one), two), three), four);
@@ -49,7 +49,7 @@ unsafe fn put(at: *mut u8, word: Word) -> *mut u8 {
     if word.bytes == 0 {
         return at;
     }
-    // SAFETY: the caller's; no more than a word is used.
+    // SAFETY: the caller guarantees room for a word, and `word.bytes` is no more than that.
     unsafe {
         at.cast::<u64>().write_unaligned(word.text.to_le());
         at.add(word.bytes as usize)
@@ -61,8 +61,8 @@ mod tests {
     use super::super::shape::{CasWidth, Read, Shape};
     use super::*;
 
-    /// In memory without a mapping, for Miri, which has no system calls: it looks at whether the
-    /// key, which is borrowed, is asked for as if it could be stored.
+    /// Uses memory outside the mapping, for Miri, which has no system calls. Miri reports an access
+    /// to the borrowed key through a pointer that allows stores.
     #[test]
     fn a_value_stands_between_its_words_behind_a_key_that_is_borrowed() {
         let mut log = *b"....keyvalue";

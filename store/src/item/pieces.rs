@@ -2,12 +2,12 @@
 //!
 //! Where: readers copy by `copy_out`, writers by `copy_in`; see `rewrite`.
 //! Invariant: shared bytes are accessed by relaxed atomics only, and no two accesses to one byte
-//! differ in size. On x86-64 all are of one byte. Elsewhere, and under shuttle, where other threads
-//! may run between two pieces, address and length alone decide the cut into pieces, which are
-//! aligned and cover each byte once.
+//! differ in size. On x86-64 all accesses are of one byte. Elsewhere, and under shuttle, where
+//! other threads may run between two pieces, bytes are cut into aligned pieces that cover each byte
+//! once; address and length alone determine the cut.
 //! The atomics are relaxed: each load may see any of the stores of `copy_in` and `cut::copy_in` to
 //! its piece. The fences around the copies, in `Locked::rewrite` and `Found::is_unchanged`, decide
-//! which of them belong together.
+//! which of the loads and stores belong together.
 //! Source: Boehm, as in `rewrite`; on "bytewise atomic memcpy" see C++'s P1478.
 
 #![allow(unsafe_code, reason = "atomics over bytes in the mapping")]
@@ -22,14 +22,14 @@ pub(super) use cut::{copy_in, copy_out, copy_still, load_2, load_4, load_8};
 
 /// A loop of relaxed loads and stores of single bytes, in the processor's own instructions.
 ///
-/// A compiler does not merge a loop of atomics into wider ones; but the hardware keeps bytes whole,
-/// and x86-64 does so in accesses of any width, ordered like those of one byte.
+/// A compiler does not merge a loop of atomics into wider accesses. Assembler may: x86-64 never
+/// tears a byte in an access of any width, and orders wide accesses like those of one byte.
 #[cfg(all(target_arch = "x86_64", not(any(miri, shuttle))))]
 mod whole {
     use memory::plant::{Fault, is};
     use std::arch::asm;
 
-    /// One load and one store of a register, each `$more` bytes behind its address.
+    /// A load from `$from` and a store to `$to`, each `$more` bytes further on, through a register.
     macro_rules! step {
         ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr, $more:literal) => {
             asm!(
@@ -46,7 +46,7 @@ mod whole {
     /// A load into a register, of a little-endian number.
     macro_rules! load {
         ($name:ident, $number:ty, $move:literal) => {
-            /// The bytes that `copy` would copy from there.
+            /// The number in the bytes that `copy` would copy from `from`.
             ///
             /// # Safety
             /// Like `copy`, for `from`.
@@ -72,7 +72,7 @@ mod whole {
     load!(load_8, u64, "mov {piece}, [{from}]");
 
     /// Copies `bytes` bytes. Meanwhile other threads may load both ranges, and store to one of
-    /// them, but not to both. Some bytes are copied twice, for steps overlap.
+    /// them, but not to both. Some bytes are copied twice, since steps overlap.
     ///
     /// # Safety
     /// The bytes at `from` may be loaded and those at `to` stored, both as atomics of one byte;
@@ -81,11 +81,11 @@ mod whole {
     pub(in super::super) unsafe fn copy(mut from: *const u8, mut to: *mut u8, bytes: usize) {
         let bytes = if is(Fault::LastPieceNotCopied) && bytes > 64 { bytes & !7 } else { bytes };
         let bytes = if is(Fault::PieceCopiedBeyond) { bytes + 64 } else { bytes };
-        // SAFETY: every access lies within the `bytes` bytes: each branch knows that there are as
-        // many as its steps take from the start and before the end, and the loop stops while the
-        // end is no further than the last steps reach. The assembler does what relaxed atomics of
-        // single bytes might do: each byte is loaded and stored, twice at most, and x86-64 tears
-        // none. SSE2 is part of x86-64.
+        // SAFETY: every access lies within the `bytes` bytes: each branch has checked that there
+        // are as many as its steps take, from the start on and before the end, and the loop ends
+        // when the last steps reach the rest. The assembler does what relaxed atomics of single
+        // bytes might do: each byte is loaded and stored, twice at most, and x86-64 tears none.
+        // SSE2 is part of x86-64.
         unsafe {
             let (from_end, to_end) = (from.add(bytes), to.add(bytes));
             if bytes >= 32 {
@@ -130,7 +130,8 @@ mod cut {
     pub(super) fn pieces(at: *const u8, bytes: usize, mut each: impl FnMut(*mut u8, usize)) {
         let (mut at, mut left) = (at.cast_mut(), bytes);
         // These steps bring `at` to a multiple of eight. If the bytes run out first, `at` is
-        // aligned to the first step that did not fit; the steps at the end are smaller than it.
+        // aligned to the first step that did not fit; the steps at the end are smaller than that
+        // step.
         for step in [1, 2, 4] {
             if at.addr() & step != 0 && left >= step {
                 each(at, step);
@@ -152,9 +153,8 @@ mod cut {
     /// Copies `bytes` bytes that others may be storing by `copy_in`.
     ///
     /// # Safety
-    /// The bytes at `from` may be loaded by atomics of the pieces' sizes, through a pointer that
-    /// may be stored through as well: an atomic is taken from it. Those at `to` are the caller's
-    /// own.
+    /// The bytes at `from` may be loaded by atomics of the pieces' sizes. The pointer `from` must
+    /// allow stores too, since atomics are made from it. The bytes at `to` are the caller's own.
     #[inline]
     pub(in super::super) unsafe fn copy_out(from: *const u8, mut to: *mut u8, bytes: usize) {
         // Relaxed, of each piece: pairs with the stores in `copy_in`, see above.
@@ -162,8 +162,8 @@ mod cut {
         let bytes = if is(Fault::PieceLoadedBeyond) { bytes + 1 } else { bytes };
         pieces(from, bytes, |from, piece| {
             plain_access(from, piece, false);
-            // SAFETY: the caller's, since a piece lies within the bytes and is aligned; `to`
-            // advances by as many bytes.
+            // SAFETY: the caller's guarantee holds for each piece, which lies within the bytes and
+            // is aligned; `to` advances by the piece's length.
             unsafe {
                 match piece {
                     1 => to.write(AtomicU8::from_ptr(from).load(relaxed)),
@@ -188,7 +188,7 @@ mod cut {
     /// The bytes at `from` may be read and those at `to` written; they do not overlap.
     #[inline]
     pub(in super::super) unsafe fn copy_still(from: *const u8, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 
@@ -200,7 +200,8 @@ mod cut {
             #[inline]
             pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
                 let mut bytes = [0; size_of::<$number>()];
-                // SAFETY: the caller's; the array is as long.
+                // SAFETY: the caller guarantees the bytes at `from`; the array is as long as the
+                // number.
                 unsafe { copy_out(from, bytes.as_mut_ptr(), bytes.len()) };
                 <$number>::from_le_bytes(bytes)
             }
@@ -251,7 +252,7 @@ mod tests {
     use super::{copy_in, copy_out, copy_still, load_2, load_4, load_8};
     use testing::Random;
 
-    /// Given a pointer to load from that may be stored through: see `cut::copy_out`.
+    /// A copy from a pointer that must allow stores too, see `cut::copy_out`.
     type Copy = unsafe fn(*const u8, *mut u8, usize);
 
     #[test]
@@ -266,7 +267,7 @@ mod tests {
                 unsafe { copy(given.as_mut_ptr().add(offset), got.as_mut_ptr().add(7), bytes) };
                 assert_eq!(got[7..7 + bytes], given[offset..offset + bytes], "from {offset}");
                 assert!(got[..7].iter().chain(&got[7 + bytes..]).all(|byte| *byte == 0));
-                // Other memory, for no byte may be stored in pieces of two sizes.
+                // Other memory, since no byte may be stored in pieces of two sizes.
                 let mut got = vec![0_u8; 256];
                 // SAFETY: as above.
                 unsafe { copy(given.as_mut_ptr(), got.as_mut_ptr().add(offset), bytes) };
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A load beyond the last byte changes nothing here: valgrind and Miri report it.
+    /// A load beyond the last byte fails no assertion; valgrind and Miri report it.
     #[test]
     fn copies_and_loads_of_all_of_an_allocation_read_nothing_beyond() {
         for bytes in 1..200 {
@@ -305,7 +306,7 @@ mod tests {
     fn whole_and_cut_copy_the_same_whatever_the_bytes_and_wherever_they_lie() {
         const ROOM: usize = 4096;
         let mut random = Random::new(27);
-        // Miri has `cut` alone, and takes minutes for as many.
+        // Miri runs `cut` alone, and would take minutes for 5,000 rounds.
         for _ in 0..if cfg!(miri) { 20 } else { 5_000 } {
             let mut given: Vec<u64> = (0..ROOM / 8).map(|_| random.next()).collect();
             // Short copies have a branch for each power of two.

@@ -1,7 +1,7 @@
 //! The properties that determine an item's layout, and the two to four bytes that encode them.
 //!
 //! Where: the first bytes of every item; lookups read them, and `write` makes them.
-//! Invariant: a shape has one form, the shortest that fits it, so that equal shapes are equal
+//! Invariant: a shape has one form, the shortest that fits it, so that equal shapes have equal
 //! bytes. In every form the length of the key is in the first two bytes; it is 0 only in a void
 //! record.
 //!
@@ -13,8 +13,8 @@
 //!   long   000:3  klen:8  opts:5   vlen:16   u32   vlen 65535: a u32 follows
 //!   void   000:3  klen:8  extent:21          u32   klen 0; its extent, these four bytes included
 //! ```
-//! The store's configuration says whether items have a CAS unique; only one of eight bytes is
-//! marked.
+//! The store's configuration determines whether items have a CAS unique; an item's options only
+//! mark a unique of eight bytes.
 
 #![allow(unsafe_code, reason = "reads an item's first bytes in the mapping")]
 
@@ -30,7 +30,7 @@ pub(crate) const KEY_BINARY: u8 = 8;
 /// The value is in frames but for its last part, or in chunks as a whole. Only in the long form.
 const CHAINED: u8 = 16;
 
-/// The forms' low bits. A form's bit is 1 where the forms before it have 0.
+/// The low bits of each form. The lowest bit that is 1 tells the form; the long form has none.
 const SHORT: u32 = 0b1;
 const MEDIUM: u32 = 0b10;
 const WIDE: u32 = 0b100;
@@ -49,7 +49,7 @@ pub(super) const VOID_BYTES_MIN: u32 = 4;
 pub(super) const VOID_BYTES_MAX: u32 = (1 << (32 - VOID_EXTENT_AT)) - 1;
 const STAMP_BYTES: u32 = 2;
 
-/// Bytes of the optional fields by `opts`, without a CAS unique of four bytes.
+/// Bytes of the optional fields for each `opts`, without the first four bytes of a CAS unique.
 const FIELDS: [u8; 32] = {
     let mut table = [0; 32];
     let mut opts = 0;
@@ -209,7 +209,7 @@ pub(super) struct First {
 }
 
 impl First {
-    /// The offset of the fields, behind the stamp.
+    /// The offset of the fields, which follow the stamp.
     #[inline]
     fn fields_at(self) -> u32 {
         self.bytes + if self.vlen.is_some() { 4 } else { 0 } + STAMP_BYTES
@@ -220,7 +220,7 @@ impl First {
 #[derive(Clone, Copy)]
 pub(super) struct Read {
     pub(super) shape: Shape,
-    /// The offset of the fields, behind the stamp.
+    /// The offset of the fields, which follow the stamp.
     pub(super) fields_at: u32,
     pub(super) key_at: u32,
 }
@@ -239,10 +239,11 @@ impl Read {
 /// Reads the first bytes of the item at `at`.
 ///
 /// # Safety
-/// An item was written there and is not reused meanwhile. (Its first bytes are never rewritten.)
+/// An item was written there, and its bytes are not reused meanwhile. (The first bytes are never
+/// rewritten.)
 #[inline]
 pub(super) unsafe fn read(at: *const u8, layout: Layout) -> Read {
-    // SAFETY: the caller's, and the form is the long one where it is none of the others.
+    // SAFETY: the caller's guarantee; an item in none of the shorter forms is in the long form.
     unsafe { read_shorter(at, layout).unwrap_or_else(|| read_long(at, layout)) }
 }
 
@@ -273,7 +274,8 @@ pub(super) unsafe fn read_shorter(at: *const u8, layout: Layout) -> Option<Read>
 /// See `read`.
 #[inline(never)]
 unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
-    // SAFETY: the long form has four bytes, and its value's length behind them where they say so.
+    // SAFETY: the long form has four bytes, followed by the value's length if `vlen` is
+    // `VLEN_FOLLOWS`.
     let (word, follows) = unsafe {
         let word = u32::from_le(at.cast::<u32>().read_unaligned());
         (word, || u32::from_le(at.add(4).cast::<u32>().read_unaligned()))
@@ -285,10 +287,10 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
     };
     if read.shape.is_chained() {
         let first_frame_at = read.key_at as usize - 4;
-        // SAFETY: `write` puts the first frame's number last of the fields, and so right before the
-        // key: `key_at` counts it among them, since the options say `CHAINED`, and is at least 4 +
-        // 2 + 4. It lies within the item, which the caller says was written here, and is never
-        // rewritten.
+        // SAFETY: `write` puts the first frame's number right before the key, as the last field.
+        // `key_at` includes this field, since the options have `CHAINED`, and is at least 4 + 2 +
+        // 4. The number lies within the item, which by the caller's guarantee was written here, and
+        // is never rewritten.
         let first_frame = unsafe { at.add(first_frame_at).cast::<u32>().read_unaligned() };
         read.shape.log_bytes = match is_chunk(u32::from_le(first_frame)) {
             true => 0,
@@ -298,7 +300,7 @@ unsafe fn read_long(at: *const u8, layout: Layout) -> Read {
     read
 }
 
-/// The extent of the void at `at`. `None`: there is an item.
+/// The extent of the void at `at`. `None`: an item is there.
 ///
 /// # Safety
 /// A record was written there.
@@ -329,7 +331,7 @@ mod tests {
         if layout.cas { &[CasWidth::Short, CasWidth::Long] } else { &[CasWidth::None] }
     }
 
-    /// Every combination of options, for each key and value at a form's edge.
+    /// Every combination of options, for keys and values at the limits of the forms.
     fn shapes(layout: Layout) -> impl Iterator<Item = Shape> {
         let keys = [1, 2, 62, 63, 64, 65, 249, 250];
         let values =
@@ -362,8 +364,8 @@ mod tests {
                 let first = shape.first();
                 assert_eq!(first.word.checked_shr(8 * first.bytes).unwrap_or(0), 0, "{shape:?}");
                 // Bytes behind the first must not be read, except the first frame's number, which
-                // says whether the whole value is in the arena: fill the others with ones, and with
-                // zeros.
+                // tells whether the whole value is in the arena. So the others are filled with
+                // ones, and then with zeros.
                 let chunked = shape.is_chained().then(|| (shape.in_frames(0), 7 | 1 << 31));
                 let framed = [Some((shape, 7_u32)), chunked].into_iter().flatten();
                 for ((shape, first_frame), behind) in framed.flat_map(|it| [(it, 0xff), (it, 0)]) {

@@ -1,4 +1,4 @@
-//! Items of every form are written, read and rewritten at every place.
+//! Items of every form are written, read and rewritten, at every alignment.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -144,7 +144,7 @@ fn what_is_rewritten_is_read_at_every_place_and_length() {
     }
 }
 
-/// Also in release builds, which overwrote the first bytes of the key.
+/// Must hold in release builds too, which once overwrote the first bytes of the key instead.
 #[test]
 #[should_panic(expected = "an item that has room for an exptime")]
 fn an_exptime_is_written_over_nothing_else() {
@@ -162,6 +162,11 @@ fn an_exptime_is_written_over_nothing_else() {
     written(&region, 100, layout, (shape, &fields)).set_exptime(7);
 }
 
+/// All pairs of different numbers below `end`.
+fn pairs(end: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..end).flat_map(|two| (0..two).map(move |one| (one, two)))
+}
+
 #[test]
 fn keys_that_differ_in_any_byte_are_not_the_same() {
     let key: Vec<u8> = (0..=250).collect();
@@ -172,6 +177,13 @@ fn keys_that_differ_in_any_byte_are_not_the_same() {
             let mut other = key[..len].to_vec();
             other[at] ^= 1 << (at % 8);
             assert!(!is_same(&key[..len], &other), "byte {at} of {len}");
+        }
+        // Short keys are compared word by word: equal differences in two words must not cancel out.
+        for (one, two) in pairs(if cfg!(miri) { 0 } else { len.min(64) }) {
+            let mut other = key[..len].to_vec();
+            other[one] ^= 1;
+            other[two] ^= 1;
+            assert!(!is_same(&key[..len], &other), "bytes {one} and {two} of {len}");
         }
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! Where: every item that a verb writes or a drain spares.
 //! Invariant: a segment takes items only in the flush epoch for which it was opened. An appender
-//! may have the number of a segment that was drained and opened for others since: a place taken
-//! there is as good as any, or the segment is full.
+//! may hold the number of a segment that was since drained and opened for another appender. That is
+//! harmless: a place taken there is as good as any, or the segment is full.
 //! Source: Segcache's TTL buckets (Yang, Yue and Rashmi, NSDI 2021), see `timed`.
 
 use super::timed::class_of;
 use super::{CLASS_AT, KIND, Lane, Log, ORDER_AT, PROBATION, Place, TIMED};
 use crate::item::EXPTIME_TO_COME;
 use crate::policy;
-use memory::segments::{NONE, Reserved};
+use memory::segments::{NONE, Reservation};
 use memory::sync::Ordering;
 
 /// The exptimes of an item stored without one, and of an item that gets one later.
@@ -66,16 +66,16 @@ impl Log {
             let (opened, before) = (Ordering::AcqRel, Ordering::Relaxed);
             match open.compare_exchange(segment, fresh, opened, before) {
                 Ok(_) => self.displaced(segment, fresh),
-                // Sealed, not given back: another column may have appended to it already, by a
-                // number that it kept from an earlier use of the segment.
+                // `fresh` is sealed, not given back: another column may have appended to it
+                // already, by a number that it read during an earlier use of the segment.
                 Err(_) => self.seal(fresh),
             }
         }
     }
 
-    /// Seals `segment`, which an appender has replaced because it was full or another appender's.
-    /// The segment may have been drained since and opened again for this appender: then nobody else
-    /// would seal it.
+    /// Seals `segment`, which an appender has replaced because it was full or belonged to another
+    /// appender. The segment may meanwhile have been drained and opened again for this appender:
+    /// then nobody else would seal it.
     fn displaced(&self, segment: u32, by: u32) {
         if segment != NONE && segment != by {
             self.seal(segment);
@@ -92,7 +92,7 @@ impl Log {
     ) -> Option<Place> {
         let timed = &self.lane(queue).timed;
         let stripe = self.stripe_of[appender];
-        let now = self.now.load(Ordering::Relaxed); // a number by itself
+        let now = self.now.load(Ordering::Relaxed); // no other data depends on it
         let own = class_of(exptime.saturating_sub(now));
         let mut class = own;
         loop {
@@ -104,7 +104,7 @@ impl Log {
                 {
                     return Some(place);
                 }
-                // The segment is full, or was another class's all along: this class now has none.
+                // The segment is full, or belongs to another class: this class now has none.
                 if timed.replace(stripe, class, segment, NONE) {
                     self.displaced(segment, NONE);
                 }
@@ -120,7 +120,7 @@ impl Log {
                 self.note_due(fresh, exptime);
                 continue;
             }
-            // Each round closes a class, or goes on to a longer one.
+            // Each round closes a class's segment, or goes on to a class of longer lives.
             class = timed.at_least(stripe, class + u32::from(segment == NONE))?;
         }
     }
@@ -150,20 +150,21 @@ impl Log {
         Some(segment)
     }
 
-    /// Takes `bytes` of an open segment. `None`: it is full, or of an earlier epoch, and sealed.
+    /// Takes `bytes` of an open segment. `None`: the segment is full, or of an earlier epoch, and
+    /// is now sealed.
     fn reserve_in(&self, segment: u32, bytes: u32) -> Option<Place> {
         match self.try_reserve(segment, bytes) {
-            Reserved::At(offset) => Some(self.place(segment, offset, bytes)),
-            Reserved::Sealed => {
+            Reservation::At(offset) => Some(self.place(segment, offset, bytes)),
+            Reservation::Sealed => {
                 self.sealed(segment);
                 None
             }
-            Reserved::Full => None,
+            Reservation::Full => None,
         }
     }
 
-    /// Seals one open segment of items that expire, if there are more of them than are allowed
-    /// while memory is short, so that the rest of its memory can be used.
+    /// Seals one open segment of items that expire, if more such segments are open than are allowed
+    /// while memory is short. A drain can then take the segment and free its unused rest.
     pub(crate) fn trim_timed(&self) {
         let all = self.memory.present();
         let open = || self.lanes.iter().flat_map(|lane| lane.timed.all());
@@ -230,7 +231,7 @@ mod tests {
             let [mut one, mut other] = [store.column(), store.column()];
             other.offline();
             let value = vec![7; value_bytes];
-            // A quarter of the memory, and another one: a half of each of two nodes.
+            // Each `set` stores a quarter of the memory, which is half of one of the two nodes.
             let quarter = u32::try_from((4 << 20) / value_bytes).unwrap();
             set(&mut one, 0..quarter, exptime, &value);
             let [none, some] = held(&store);

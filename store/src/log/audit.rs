@@ -1,4 +1,4 @@
-//! Checks that each segment of the log is where it will be looked for.
+//! Checks that each segment of the log can be found where its state requires.
 //!
 //! Where: the store's audit, in tests and debug builds, while no column works.
 //! Invariant: the check changes nothing, and terminates whatever faults it finds.
@@ -10,8 +10,9 @@ use memory::sync::Ordering;
 use std::collections::BTreeSet;
 
 impl Log {
-    /// Appends the faults of the log's segments to `faults`: an open segment must be an appender's,
-    /// a sealed one whole and in its queue, and each queue's count must be that of its segments.
+    /// Appends the faults of the log's segments to `faults`: an open segment must belong to an
+    /// appender, a sealed one must be wholly committed and in its queue, and each queue's count
+    /// must be the number of its segments.
     pub(crate) fn audit(&self, faults: &mut Vec<String>) {
         let named = self.named();
         let mut counts = [0_u32; 2];
@@ -49,7 +50,7 @@ impl Log {
         }
     }
 
-    /// Segments to which some column appends, or did.
+    /// Segments that some appender or compaction names as its open one.
     fn named(&self) -> BTreeSet<u32> {
         let mut named = BTreeSet::new();
         for lane in &self.lanes {

@@ -1,7 +1,7 @@
 //! The seconds in which segments are to be searched for expired items.
 //!
-//! Where: noted by whoever seals a segment, walks it or shortens an item's life; read by the
-//! harvest.
+//! Where: columns note them when they seal or walk a segment, or shorten an item's life; the
+//! harvest reads them.
 //! Invariant: a segment with an item that expires is noted in the calendar, unless somebody has
 //! claimed the segment and will note it.
 //! Source: see `calendar`.
@@ -10,7 +10,7 @@ use super::Log;
 use memory::segments::State;
 use memory::sync::Ordering;
 
-/// Fewest seconds between two walks of a segment, if the life of an item was shortened.
+/// Fewest seconds from a walk of a segment to one caused by a shortened life of an item.
 const WALK_SECONDS_MIN: u32 = 60;
 
 impl Log {
@@ -37,13 +37,13 @@ impl Log {
     }
 
     /// Ends the claim on a segment. It is to be walked in second `due` at the latest, or in an
-    /// earlier one that others have noted meanwhile.
+    /// earlier second that another column has noted meanwhile.
     pub(crate) fn unclaim(&self, segment: u32, due: Option<u32>) {
         let there = self.segment(segment);
         there.set_state(State::Sealed);
-        // In a segment that a pass has left uncounted, nobody sees the last item go. Therefore the
-        // segment is due at once, and the harvest has its live items moved.
-        let now = self.now.load(Ordering::Relaxed); // a number by itself
+        // If a pass has left the segment uncounted, no unlink notices that its last item is gone.
+        // So the segment is due at once, and the harvest has its live items moved.
+        let now = self.now.load(Ordering::Relaxed); // no other data depends on it
         let soon = there.is_uncounted().then_some(now + 1);
         let due = due.into_iter().chain(soon).min();
         self.calendar.note_unclaimed(&self.memory.segments, segment, due.unwrap_or(u32::MAX));
@@ -55,7 +55,8 @@ impl Log {
         self.calendar.note(&self.memory.segments, segment, due);
     }
 
-    /// A segment to be walked in second `now`; it stays due until it is claimed or noted anew.
+    /// A segment to be walked in second `now`; it stays due until it is claimed or noted for
+    /// another second.
     pub(crate) fn due(&self, now: u32) -> Option<u32> {
         loop {
             // Each round returns a segment, or notes an open one for later.
@@ -80,7 +81,7 @@ impl Log {
     }
 
     /// Notes that the exptime of the item at `loc` changed from `before` to `exptime` (0: never).
-    /// To be called under the lock of its group and after `raise_exp`.
+    /// To be called under the lock of the item's group and after `raise_exp`.
     #[inline]
     pub(crate) fn changed_exp(&self, loc: u64, before: u32, exptime: u32) {
         if exptime != 0 && (before == 0 || before > exptime) {

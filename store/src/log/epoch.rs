@@ -1,15 +1,16 @@
-//! The flush word: says which items a flush has taken, or will take in a given second.
+//! The flush word: determines which items a flush has removed, or will remove in a given second.
 //!
-//! Where: every lookup checks it for the item found; each segment that is opened takes the epoch.
+//! Where: every lookup checks the item it found against the word; a segment takes the word's epoch
+//! when it is opened.
 //! Invariant: one word has the epoch, the pending flush, and a bit set while segments of an earlier
-//! epoch may be left; each change of it is one step. A segment has the epoch in which it was
+//! epoch may be left; each change of the word is atomic. A segment has the epoch in which it was
 //! opened, and takes no item in a later epoch.
 //! Source: memcached's `settings.oldest_live` (1.6.45).
 //!
 //! ```text
 //!   word, u64:  epoch:32 | flush at:31 | sweeping:1
-//!               flush at: 0 when no flush is pending; a second that no clock reaches stands for
-//!               all later ones
+//!               flush at: 0 when no flush is pending; the largest value, which no clock reaches,
+//!               stands for all later seconds
 //! ```
 
 use memory::plant::{self, Fault};
@@ -21,7 +22,7 @@ const AT_MAX: u32 = u32::MAX >> AT_AT;
 const AT: u64 = (AT_MAX as u64) << AT_AT;
 const EPOCH_AT: u32 = 32;
 
-/// The flush word as read.
+/// A value of the flush word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flushed(u64);
 
@@ -31,7 +32,7 @@ impl Flushed {
         (self.0 >> EPOCH_AT) as u32
     }
 
-    /// The second in which a pending flush takes all items stored until then; 0: none is pending.
+    /// The second in which a pending flush removes all items stored until then; 0: none is pending.
     pub(crate) fn at(self) -> u32 {
         ((self.0 & AT) >> AT_AT) as u32
     }
@@ -41,12 +42,12 @@ impl Flushed {
         self.0 & SWEEPING != 0
     }
 
-    /// The word with a flush pending in second `at`; 0: with none.
+    /// The word with a flush pending in second `at`; 0: with no flush pending.
     pub(crate) fn with_at(self, at: u32) -> Self {
         Self((self.0 & !AT) | (u64::from(at.min(AT_MAX)) << AT_AT))
     }
 
-    /// The word after all items stored until now are flushed, which includes a pending flush.
+    /// The word after a flush of all items stored until now, with no flush pending.
     pub(crate) fn next(self) -> Self {
         Self((u64::from(self.epoch().wrapping_add(1)) << EPOCH_AT) | SWEEPING)
     }
@@ -73,14 +74,16 @@ impl Flush {
         self.now().0 & (AT | SWEEPING) != 0
     }
 
-    /// Changes the word if `change` returns another. False: it did not.
+    /// Sets the word to the result of `change`. False: `change` returned `None`, and the word
+    /// stays.
     pub(crate) fn change(&self, mut change: impl FnMut(Flushed) -> Option<Flushed>) -> bool {
         let mut change = |word| change(Flushed(word)).map(|word| word.0);
         if plant::is(Fault::FlushInTwoSteps) {
             let changed = change(self.now().0);
             return changed.map(|word| self.0.store(word, Ordering::Release)).is_some();
         }
-        // Release pairs with the Acquire in `now`: who sees the epoch sees all stored before.
+        // Release pairs with the Acquire in `now`: a column that sees the epoch sees all writes
+        // before it.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 }

@@ -3,13 +3,13 @@
 //!
 //! Where: each item that a compaction moves.
 //! Invariant: a moved item does not become younger: the segment to which it is moved takes the
-//! position in the queue, and the birth, of a segment from which its items came, the oldest
-//! position of all.
+//! birth of a segment from which its items came, and the oldest position in the queue of all these
+//! segments.
 //! Source: cost-benefit cleaning of log-structured file systems, which keeps the age of what it
 //! moves (Rosenblum and Ousterhout, 1992).
 
 use super::{Lane, Log, Place, TIMED};
-use memory::segments::{NONE, Reserved, State};
+use memory::segments::{NONE, Reservation, State};
 use memory::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// A segment being filled by compaction, and the position in the queue kept for it.
@@ -28,8 +28,8 @@ impl Out {
 }
 
 impl Log {
-    /// Opens a free segment for items that compaction moves out of `from`: of the queue and the
-    /// birth of `from`, and of its node or one near it.
+    /// Opens a free segment for items that compaction moves out of `from`. It gets the queue and
+    /// the birth of `from`, and lies on the same node or one near it.
     fn open_as(&self, from: u32) -> Option<u32> {
         let segments = &self.memory.segments;
         let segment = segments.take_near(0, segments.node_of(from))?;
@@ -48,9 +48,9 @@ impl Log {
             let segment = out.segment.load(Ordering::Relaxed);
             if segment != NONE {
                 match self.try_reserve(segment, bytes) {
-                    Reserved::At(offset) => return Some(self.place(segment, offset, bytes)),
-                    Reserved::Sealed => self.sealed_out(lane, out, segment),
-                    Reserved::Full => {}
+                    Reservation::At(offset) => return Some(self.place(segment, offset, bytes)),
+                    Reservation::Sealed => self.sealed_out(lane, out, segment),
+                    Reservation::Full => {}
                 }
             }
             let fresh = self.open_as(from)?;
@@ -72,7 +72,7 @@ impl Log {
     }
 
     /// Keeps the position of `segment`, which is drained and leaves the queue, for the segment to
-    /// which its items went, unless that has an older one.
+    /// which its items went, unless that segment has an older position.
     pub(crate) fn inherit(&self, token: usize, segment: u32) {
         let (queue, out) = (self.queue(segment), self.out(token, segment));
         let open = out.segment.load(Ordering::Relaxed); // as in `reserve_out`
@@ -82,7 +82,7 @@ impl Log {
             return;
         }
         let held = queue.hold(&self.memory.segments, segment).unwrap_or(u64::MAX);
-        // pairs with itself and the load above
+        // AcqRel pairs with itself and the load above.
         let before = out.position.swap(held, Ordering::AcqRel);
         if before != u64::MAX {
             queue.release(&self.memory.segments, before);
@@ -98,14 +98,14 @@ impl Log {
 
     /// Seals the segment that compaction fills.
     pub(super) fn seal_out(&self, lane: &Lane, out: &Out) {
-        // a segment number; `reserve` decides who seals
+        // The number may be stale; `reserve` decides who seals the segment.
         let segment = out.segment.load(Ordering::Acquire);
         if segment != NONE && self.segment(segment).is(State::Open) && self.close(segment) {
             self.sealed_out(lane, out, segment);
         }
     }
 
-    /// Queues a full segment of compaction at the position kept for it, or at the young end.
+    /// Queues a full segment of moved items at the position kept for it, or at the young end.
     fn sealed_out(&self, lane: &Lane, out: &Out, segment: u32) {
         let (segments, queue) = (&self.memory.segments, self.queue(segment));
         match out.position.swap(u64::MAX, Ordering::AcqRel) {
@@ -113,7 +113,7 @@ impl Log {
             position if std::ptr::eq(queue, &lane.queue) => {
                 queue.fill(segments, position, segment);
             }
-            // The segment was drained and opened for another queue since.
+            // Meanwhile the segment was drained and opened for another queue.
             position => {
                 lane.queue.release(segments, position);
                 queue.push(segments, segment);

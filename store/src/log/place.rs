@@ -47,7 +47,7 @@ impl Place {
         self.bytes
     }
 
-    /// Ends the place. Returns its segment and its bytes.
+    /// Ends the place without the check in `drop`. Returns its segment and its number of bytes.
     fn end(self) -> (u32, u32) {
         let ended = (self.segment, self.bytes);
         std::mem::forget(self);
@@ -102,7 +102,7 @@ impl Log {
         // SAFETY: the bytes are a place's, as in `write`; every item's extent, and so every
         // place, is larger than a void's four bytes.
         unsafe { item::write_void(&self.memory.region, place.loc, place.bytes) };
-        self.dead_bytes.fetch_add(place.bytes.into(), Ordering::Relaxed); // a sum, read by itself
+        self.dead_bytes.fetch_add(place.bytes.into(), Ordering::Relaxed); // a sum
         self.committed(place);
     }
 
@@ -110,7 +110,7 @@ impl Log {
     fn committed(&self, place: Place) {
         let (segment, bytes) = place.end();
         if self.segment(segment).commit(bytes) {
-            // Items linked after the segment was sealed count too.
+            // The due second must allow for items linked after the segment was sealed.
             self.note_first_due(segment);
             self.retire_if_dead(segment);
         }

@@ -9,11 +9,11 @@
 //! Source: none.
 
 use super::{CLASS_AT, KIND, Lane, Log, TIMED};
-use memory::segments::{NONE, Reserved, Segment, State};
+use memory::segments::{NONE, Reservation, Segment, State};
 use memory::sync::{Ordering, fence};
 
 impl Log {
-    /// Seals every appender's segment that holds anything.
+    /// Seals every appender's segment that holds any bytes, and those that compaction fills.
     pub(crate) fn seal_all(&self) {
         self.seal_open(|segment| segment.reserved() > 0);
         for lane in &self.lanes {
@@ -39,11 +39,11 @@ impl Log {
         }
     }
 
-    /// Closes a segment by reserving more than it has. True: it is sealed, the caller must queue
-    /// it.
+    /// Closes a segment by reserving more than it has. True: the segment is sealed now, and the
+    /// caller must queue it.
     pub(super) fn close(&self, segment: u32) -> bool {
         let segment_bytes = self.memory.region.segment_bytes();
-        self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reserved::Sealed
+        self.segment(segment).reserve(segment_bytes + 1, segment_bytes) == Reservation::Sealed
     }
 
     pub(super) fn sealed(&self, segment: u32) {
@@ -65,14 +65,14 @@ impl Log {
         }
     }
 
-    /// Retires a sealed segment without a live item. Sealing, the last commit and the last unlink
-    /// each call this after their own change; the fence makes the last of them see the changes of
-    /// the others.
+    /// Retires the segment if it is sealed and has no live item. Sealing, the last commit and the
+    /// last unlink each call this after their own change; the fence makes the last of them see the
+    /// changes of the others.
     pub(crate) fn retire_if_dead(&self, segment: u32) {
         fence(Ordering::SeqCst); // pairs with itself in the other callers
         let there = self.segment(segment);
-        // In this order: an item counts as live before its place is committed, so once all places
-        // are committed the live bytes only fall.
+        // Checked in this order: an item counts as live before its place is committed, so once all
+        // places are committed the live bytes only fall.
         if there.drainable() && there.live() == 0 && there.change(State::Sealed, State::Draining) {
             self.retire(segment);
         }

@@ -1,5 +1,5 @@
-//! Open segments for items that expire, by length of life: items stored together die together, and
-//! their segment is free without a move.
+//! Open segments for items that expire, by length of life: items stored together expire together,
+//! and their segment is free without a move.
 //!
 //! Where: the log asks here for the segment to which an item with an exptime is appended.
 //! Invariant: an item goes to its class or else to a class of longer lives, so that no item makes a
@@ -9,8 +9,8 @@
 //!
 //! The lives in one class differ by a quarter at most. The memory of a segment comes back when its
 //! last item has expired; if the segment was filled at once, its items have by then been dead for a
-//! ninth of their lives on average. Each life of up to 8 seconds is a class; longer lives have
-//! three classes for each doubling, up to 48 days, and the last class has all longer ones.
+//! ninth of their lives on average. Each life below 8 seconds has a class of its own; longer lives
+//! have three classes for each doubling, and the last class has all lives from 38 days on.
 
 use memory::nodes::Nodes;
 use memory::segments::NONE;
@@ -18,11 +18,11 @@ use memory::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of classes. A word has a bit for each.
 pub(super) const CLASSES: u32 = 64;
-/// Lives up to this many seconds have a class each.
+/// Lives below this many seconds have a class each.
 const SINGLE_SECONDS: u32 = 8;
-/// The first class that is a third of an octave.
+/// The first class that covers a third of an octave, which is a doubling of the life.
 const FIRST_PART: u32 = SINGLE_SECONDS - 1;
-/// The beginnings of the second and the third part of an octave: cube roots of two, times `OCTAVE`.
+/// The starts of the second and the third part of an octave: 2^(1/3) and 2^(2/3), times `OCTAVE`.
 const OCTAVE: u64 = 1 << 16;
 const PARTS: [u64; 2] = [82_570, 104_032];
 
@@ -44,7 +44,7 @@ pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[us
         if stripes < of_nodes {
             return appender % stripes;
         }
-        // Every `of_nodes`th stripe belongs to one node.
+        // A stripe belongs to the node whose number is the stripe modulo `of_nodes`.
         let node = nodes.of_column(appender);
         let rank = seen[node] % (stripes / of_nodes);
         seen[node] += 1;
@@ -53,7 +53,7 @@ pub(super) fn stripes_of(nodes: &Nodes, appenders: u32, stripes: u32) -> Box<[us
     (0..appenders as usize).map(stripe).collect()
 }
 
-/// The open segments of one queue, by class; several of a class if many columns append.
+/// The open segments of one queue: one for each stripe and class.
 #[derive(Debug)]
 pub(super) struct Timed {
     open: Box<[AtomicU32]>,
@@ -80,7 +80,7 @@ impl Timed {
         self.at(stripe, class).load(Ordering::Acquire)
     }
 
-    /// The shortest-lived class from this one on that has an open segment.
+    /// The first class from `class` on that has an open segment.
     pub(super) fn at_least(&self, stripe: usize, class: u32) -> Option<u32> {
         let some = self.some[stripe].load(Ordering::Relaxed); // a hint
         let longer = some & u64::MAX.checked_shl(class).unwrap_or(0);
@@ -92,7 +92,7 @@ impl Timed {
         self.some[stripe].load(Ordering::Relaxed).count_ones() // a hint
     }
 
-    /// Replaces a class's open segment `before`. False: another column has done so already.
+    /// Replaces a class's open segment `before` by `segment`. False: another column was faster.
     pub(super) fn replace(&self, stripe: usize, class: u32, before: u32, segment: u32) -> bool {
         // AcqRel: Release pairs with the Acquire in `of`.
         let at = self.at(stripe, class);
@@ -104,7 +104,7 @@ impl Timed {
         replaced
     }
 
-    /// Closes the class whose open segment is `segment`, which is sealed.
+    /// Removes `segment`, which is sealed, as the open segment of `class`.
     pub(super) fn close(&self, class: u32, segment: u32) {
         for stripe in 0..self.stripes() {
             self.replace(stripe, class, segment, NONE);
@@ -116,8 +116,9 @@ impl Timed {
         self.open.iter().map(|at| at.load(Ordering::Acquire)).filter(|segment| *segment != NONE)
     }
 
-    /// Sets the hint to say if a class has an open segment. If two columns do so at once, the hint
-    /// may stay wrong until the class's next segment is opened or sealed.
+    /// Sets a class's bit in the hint if the class has an open segment, otherwise clears it. If two
+    /// columns do so at once, the bit may stay wrong until the class's next segment is opened or
+    /// sealed.
     fn mark(&self, stripe: usize, class: u32) {
         let some = &self.some[stripe];
         // Relaxed: a hint.

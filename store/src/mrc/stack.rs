@@ -1,10 +1,10 @@
 //! The sampled keys in the order of their last use, and the bytes between two uses of a key.
 //!
 //! Where: `mrc` reports lookups and stores of sampled keys to it, under its lock.
-//! Invariant: each use has a place, later uses a later one; a key has only the place of its last
-//! use. The tree holds the sums of the bytes of the keys in the places. When all places are used,
-//! the keys move to the first ones; between two such moves there are half as many uses as there may
-//! be keys, so the share of one use in a move is bounded.
+//! Invariant: each use takes the next place, and a key has only the place of its last use. The tree
+//! holds the sums of the bytes of the keys in the places. When all places are used, the keys move
+//! to the first places; between two such moves there are half as many uses as there may be keys, so
+//! the cost of a move per use is bounded.
 //! Source: Olken, "Efficient methods for calculating the success function of fixed space
 //! replacement policies" (1981), with Fenwick's tree of partial sums, over blocks of places.
 //!
@@ -40,12 +40,13 @@ pub(super) struct Stack {
     stored: Box<[u64]>,
     /// Partial sums of the blocks' bytes, from index 1 on.
     sums: Box<[u64]>,
-    /// The place of each key, by linear probing. At most half of the entries, and one, are in use.
+    /// The place of each key, in a hash table with linear probing. At most half of its entries,
+    /// plus one, are in use.
     at: Box<[u16]>,
     keys: usize,
     /// The place of the next use.
     now: usize,
-    /// The greatest value of `now`: memory of places from this one on was never touched.
+    /// The greatest value that `now` ever had: the memory of places from this one on is untouched.
     now_max: usize,
 }
 
@@ -113,7 +114,7 @@ impl Stack {
         self.restart(0);
     }
 
-    /// The entry of `at` that has the place of the key of `hash`.
+    /// The index in `at` of the entry for the key of `hash`.
     fn find(&self, hash: u64) -> Option<usize> {
         let mut at = self.home(hash);
         while self.at[at] != NOWHERE {
@@ -134,7 +135,7 @@ impl Stack {
         (at + 1) & (self.at.len() - 1)
     }
 
-    /// Puts a key that has no place in the next one.
+    /// Gives the next place to a key that has none.
     fn push(&mut self, hash: u64, stored: u64) {
         if self.now == self.hashes.len() {
             self.restart(u64::MAX);
@@ -152,7 +153,7 @@ impl Stack {
         self.add(place, bytes_of(stored));
     }
 
-    /// Removes the key of entry `at` of the table, from its place and from the table.
+    /// Removes the key of entry `at` of the table, both from the table and from its place.
     fn take(&mut self, at: usize) {
         let place = usize::from(self.at[at]);
         self.add(place, bytes_of(self.stored[place]).wrapping_neg());
@@ -187,7 +188,7 @@ impl Stack {
         }
     }
 
-    /// Adds bytes to the sum of a place's block.
+    /// Adds `bytes` to all partial sums that include the place's block.
     fn add(&mut self, place: usize, bytes: u64) {
         let mut node = place / BLOCK + 1;
         while let Some(sum) = self.sums.get_mut(node) {
@@ -235,6 +236,10 @@ mod tests {
             assert_eq!(stack.touch(3, 1), reused(60));
             assert_eq!(stack.touch(1, 1), reused(60));
         }
+        // An item that has expired is not reused.
+        stack.store(2, 20, 9);
+        assert_eq!(stack.touch(2, 8), reused(20));
+        assert_eq!(stack.touch(2, 9), Touched::New);
         stack.remove(2);
         assert_eq!(stack.touch(3, 1), reused(40));
         stack.keep_below(3);
@@ -243,7 +248,7 @@ mod tests {
         assert_eq!((stack.keys(), stack.touch(1, 1)), (0, Touched::New));
     }
 
-    /// Compares the stack with a list of keys that is searched from its end.
+    /// Compares the stack with a plain list of the keys in the order of their last use.
     #[test]
     fn any_order_of_uses_is_as_a_list_says() {
         let (mut stack, mut list, mut random) = (Stack::new(50), Vec::new(), 7_u64);

@@ -1,22 +1,23 @@
-//! Clock2Q: probation and main queue like in 2Q, each a CLOCK whose youngest part does not count,
-//! and shares that follow the keys that return.
+//! Clock2Q: a probation and a main queue like in 2Q. Each is a CLOCK in whose youngest part hits do
+//! not count. The shares of the queues follow the keys that return after eviction.
 //!
 //! Where: see `policy`. Invariant: among items of one size, size has no influence; neither queue's
-//! share goes below its least.
+//! share falls below a minimum.
 //! Source: Clock2Q+ (2025): hits soon after an insertion come in bursts and do not predict later
-//! hits, so hits in the first part of probation do not count. Ours: the same in the main queue,
-//! counters of two bits, and size against the mean, like in GDSF: if all hits are equal, one large
-//! item is worth less than the small ones that its room would hold. The share of probation is ARC's
-//! p: a key that returns after leaving probation shows that probation was too short, a key that
-//! returns after leaving main, that main was.
-//! The numbers were tuned on traces, see `kvblaster simulate`; all lie on wide plateaus.
+//! hits, so hits in the first part of probation do not count. Added here: the same in the main
+//! queue, counters of two bits, and an item's size relative to the mean, like in GDSF: with equal
+//! hits, one large item is worth less than the small items that would fit in its room. The share of
+//! probation is ARC's p: a key that returns after leaving probation shows that probation was too
+//! small; a key that returns after leaving the main queue shows that the main queue was too small.
+//! The constants were tuned on traces with `kvblaster simulate`; small changes of them have little
+//! effect.
 
 use super::{Drained, Policy, Queue, Remembered, Share};
 
 /// The smallest and the largest share of the probation queue in all live bytes.
 const PROBATION_LEAST: f64 = 0.05;
 const PROBATION_MOST: f64 = 0.9;
-/// The part of a returning item's size by which it moves the share.
+/// A returning item moves probation's share by its own share of all live bytes times this.
 const STEP: f64 = 0.5;
 
 pub(super) struct Clock2Q;
@@ -55,7 +56,7 @@ impl Policy for Clock2Q {
     }
 }
 
-/// Number of hits that a large item must show beyond the one that every item must.
+/// Number of hits that a large item needs in addition to the one that every item needs.
 fn extra_hits(item: Drained) -> u8 {
     let (bytes, mean_bytes) = (u64::from(item.bytes), u64::from(item.mean_bytes));
     if mean_bytes == 0 {
@@ -64,7 +65,7 @@ fn extra_hits(item: Drained) -> u8 {
     u8::from(4 * bytes > 5 * mean_bytes) + u8::from(2 * bytes > 5 * mean_bytes)
 }
 
-/// True if the item is small enough for a round in the main queue on trust.
+/// True if the item is so small that it may stay for a round in the main queue without a hit.
 fn is_small(item: Drained) -> bool {
     2 * u64::from(item.bytes) < u64::from(item.mean_bytes)
 }

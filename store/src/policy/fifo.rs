@@ -1,4 +1,4 @@
-//! First in, first out: the floor that any other policy has to beat.
+//! First in, first out: the baseline for any other policy.
 //!
 //! Where: see `policy`. Invariant: nothing is ever spared.
 

@@ -1,6 +1,6 @@
-//! NbQ-CLOCK: spares items that were used since the last look at them.
+//! NbQ-CLOCK: spares items that were used since they were last examined.
 //!
-//! Where: see `policy`. Invariant: an item is spared at most as often as its counter says.
+//! Where: see `policy`. Invariant: an item is spared at most as many times as its counter's value.
 //! Source: the KV-Cache paper, section 4.2.3: an object with a reference counter above zero is
 //! spared and its counter decremented, any other is evicted.
 

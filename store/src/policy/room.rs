@@ -1,4 +1,5 @@
-//! Numbers of making room: an append's work, the segment to compact, when items must go.
+//! The numbers that control making room: an append's work, the segment to compact, and when items
+//! must be evicted.
 //!
 //! Where: the store's `room`, `log` and `rewrite` use them, and so does the simulator's model.
 //! Invariant: like `policy`, this has no memory and no clock; the caller gives all counts.
@@ -9,42 +10,42 @@ use super::{Pressure, Queue};
 pub const SLICE_BYTES_MIN: u32 = if cfg!(shuttle) { 256 } else { 2 << 10 };
 /// Most bytes of records in a slice of work.
 pub const SLICE_BYTES_MAX: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
-/// Fewest dead bytes of a segment worth compacting, in percent. Segments are compacted when more
-/// than `DEAD_PERCENT_MAX` of all bytes is dead, so the segment with most dead bytes has at least
-/// this part of them dead.
+/// Least dead part of a segment worth compacting, in percent. Segments are compacted only while
+/// more than `DEAD_PERCENT_MAX` percent of all bytes is dead, so the segment with the most dead
+/// bytes then reaches this.
 pub const COMPACT_DEAD_PERCENT_MIN: u64 = 3;
 /// The longest value that may be rewritten in place while others read it.
 pub const REWRITTEN_BYTES_MAX: usize = if cfg!(shuttle) { 128 } else { 1 << 10 };
-/// Number of times an item is rewritten in place before it is appended anew.
+/// Number of times an item is rewritten in place before it is appended again.
 pub const VERSION_MAX: u8 = 7;
 
-/// Factor of an append's work to its size; rises by up to ten as free segments run out.
+/// Ratio of an append's work to its size; it rises by up to ten as free segments run out.
 const PAY_FACTOR: u32 = 2;
 const PAY_FACTOR_MORE: u32 = 10;
 /// Compaction comes before eviction while more than this part of all bytes is dead, in percent.
 const DEAD_PERCENT_MAX: u64 = 3;
-/// Number of units in which the dead part of a segment is counted.
+/// The dead part of a segment in `worth` is a number of units; a wholly dead one has this many.
 const WORTH_PARTS: u64 = 1 << 10;
-/// One byte in this many of all memory is the debt from which on a policy must let items go.
+/// A debt above one part in this many of all memory puts a policy under pressure to evict.
 const DEBT_PART: u64 = 16;
-/// Number of spared bytes for which one freed byte makes up.
+/// One freed byte pays the debt of this many spared bytes.
 const DEBT_PAID: u64 = 3;
 
-/// Number of free segments that only drains may take; `drains` is their number at a time.
+/// Number of free segments that only drains may take; `drains` is the most drains at a time.
 #[inline]
 #[must_use]
 pub fn keep(drains: u32) -> u32 {
     drains + 1
 }
 
-/// Number of free segments below which appends pay, with this many drains at a time.
+/// Number of free segments below which appends do work to make room; `drains` as in `keep`.
 #[inline]
 #[must_use]
 pub fn high(drains: u32) -> u32 {
     2 * drains + 3
 }
 
-/// The factor of an append's work to its size while `free` segments are fewer than `high`.
+/// The ratio of an append's work to its size, while fewer than `high` segments are free.
 #[inline]
 #[must_use]
 pub fn pay_factor(free: u32, high: u32) -> u32 {
@@ -61,11 +62,11 @@ pub fn is_too_dead(dead_bytes: u64, all_bytes: u64) -> bool {
 /// The worth of a segment's compaction; 0 if too little of the segment is dead. `age` is the number
 /// of segments of its queue that were opened since its items were stored.
 ///
-/// Cost and benefit (Rosenblum and Ousterhout, 1992) say `(1 - u) * age / (1 + u)`, where the part
-/// `u` is live: items that were not overwritten for long will not be soon, so the room won lasts.
-/// Here the dead part, `1 - u`, has the third power instead of the first. The first power moves
-/// half as many bytes again if all keys are overwritten alike, since age then says nothing, and no
-/// fewer if some keys are hot (`bench store -- overwrite --hot-percent`).
+/// The cost-benefit formula (Rosenblum and Ousterhout, 1992) is `(1 - u) * age / (1 + u)`, where
+/// `u` is the live part: items not overwritten for long are unlikely to be soon, so the room gained
+/// lasts. Here the dead part, `1 - u`, has the third power instead of the first. The first power
+/// moves 1.5 times as many bytes if all keys are overwritten alike, since age then predicts
+/// nothing, and no fewer bytes if some keys are hot (`bench store -- overwrite --hot-percent`).
 #[must_use]
 pub fn worth(dead_bytes: u64, segment_bytes: u64, age: u64) -> u64 {
     if dead_bytes * 100 < segment_bytes * COMPACT_DEAD_PERCENT_MIN {
@@ -99,7 +100,7 @@ impl Deadest {
     }
 }
 
-/// The queue `victim`, and the other one, for when `victim` has no sealed segment.
+/// The queue `victim`, then the other queue, to be used if `victim` has no sealed segment.
 #[must_use]
 pub fn either(victim: Queue) -> [Queue; 2] {
     match victim {
@@ -117,7 +118,7 @@ pub fn young_from(birth: u64, segments: u32, window_percent: u32) -> u64 {
     (birth + 1).saturating_sub(window)
 }
 
-/// Bytes that drains have spared beyond those that they freed.
+/// The debt: bytes that drains have spared in excess of those that they freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Debt {
     bytes: u64,

@@ -1,7 +1,7 @@
-//! S3-FIFO: a small queue where new items prove themselves, a large one, and a ghost.
+//! S3-FIFO: a small queue for new items, a large one for items that were used there, and a ghost.
 //!
 //! Where: see `policy`. Invariant: the probation queue is drained while it holds more than its
-//! share, so that one-time items pass through only a tenth of the memory.
+//! share, so that items that are never used again pass through only a tenth of the memory.
 //! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023; the counter
 //! is NbQ-CLOCK's.
 

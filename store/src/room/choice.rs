@@ -1,4 +1,4 @@
-//! Chooses the next segment: with expired items, worth compacting, or the oldest of its queue.
+//! Chooses the next segment to walk: with expired items, worth compacting, or a queue's oldest.
 //!
 //! Where: making room, when no walk is under way.
 //! Invariant: a segment is claimed by changing its state from `Sealed` to `Draining`, so that it
@@ -19,19 +19,19 @@ const EXPIRED_PART: u64 = 8;
 const ITEM_HEAD_BYTES_MAX: u32 = 300;
 /// Most segments that are looked at to find one to compact.
 const CANDIDATES_MAX: u32 = 1024;
-/// Candidates after which a look ends in a store of more segments, by random choice.
+/// Number of sealed segments after which a look at a sample of the segments ends.
 const CANDIDATES_SAMPLED: u32 = 64;
-/// Most choices in a row: another column may claim the chosen segment first.
+/// Most choices in a row, since another column may claim the chosen segment first.
 const CLAIM_ATTEMPTS_MAX: u32 = 8;
 
 /// The findings of a look at the sealed segments.
 struct Choice {
     /// The segment whose compaction is worth most, if any is worth it.
     best: Option<u32>,
-    /// An estimate of all dead bytes, without the bytes at a segment's end that were too few for an
-    /// item: compaction would leave as many, and never end.
+    /// An estimate of all dead bytes, without those at a segment's end that were too few for an
+    /// item: compaction would leave as many again, and would never end.
     dead_bytes: u64,
-    /// A segment many of whose items are likely to have expired.
+    /// A segment in which many items have probably expired.
     expired: Option<u32>,
 }
 
@@ -42,7 +42,7 @@ impl Room {
             return Some(harvested);
         }
         if view.index.is_passing() {
-            return None; // others are making room
+            return None; // other columns are making room
         }
         view.log.trim_timed();
         if let Some((segment, from)) = view.claim_to_repack() {
@@ -54,7 +54,7 @@ impl Room {
             u64::from(view.memory().present()) << view.memory().region.segment_bytes().ilog2();
         for attempt in 0..=CLAIM_ATTEMPTS_MAX {
             let Choice { best, dead_bytes, expired } = self.choose(view);
-            // A walk comes first: items that a compaction would move may have expired.
+            // Expired items are swept first, since a compaction would move them.
             if let Some(segment) = expired
                 && let Some(sweep) = Sweep::claim(view, segment)
             {
@@ -64,7 +64,7 @@ impl Room {
             let Some(segment) = best.filter(|_| much || view.config.eviction.is_none()) else {
                 break;
             };
-            // Others work on the best segments, or retired ones will be room: no reason to evict.
+            // No eviction while others work on the best segments, or retired ones become room.
             if attempt == CLAIM_ATTEMPTS_MAX || (!room(segment) && segments.limbo() > 0) {
                 return None;
             }
@@ -82,7 +82,7 @@ impl Room {
         let [first, then] = either(policy.victim(view.share(), probation_bytes, main_bytes));
         let oldest = || view.log.take_oldest(first).or_else(|| view.log.take_oldest(then));
         let oldest = oldest().or_else(|| {
-            // All items are in open segments; their values may be in frames.
+            // No segment is in a queue: all items are in open segments, some perhaps with frames.
             view.log.seal_all();
             oldest()
         });
@@ -114,11 +114,11 @@ impl Room {
         None
     }
 
-    /// The segment whose compaction frees most, among some sealed segments from a random one on.
+    /// The segment whose compaction is worth most, among some sealed ones from a random one on.
     fn choose_dead(&mut self, view: View<'_>, dead_percent: u64) -> Option<u32> {
         let segments = &view.memory().segments;
         let count = segments.count();
-        // Segments are used from the first one on, so the last ones are mostly fresh.
+        // Segments are put to use from the first one on, so the last ones are mostly fresh.
         let first = self.random.below(count.saturating_sub(segments.fresh()).max(1));
         let (mut deadest, mut sealed) = (Deadest::default(), 0);
         for look in 0..count.min(CANDIDATES_MAX) {
@@ -139,7 +139,7 @@ impl Room {
         deadest.best()
     }
 
-    /// Claims a segment with expired items, if nothing may be evicted; each once a second.
+    /// Claims a segment with expired items if nothing may be evicted, each at most once a second.
     fn claim_expired(&mut self, view: View<'_>) -> Option<(u32, Aim)> {
         let count = view.memory().segments.count();
         let first = if count <= CANDIDATES_MAX { 0 } else { self.random.below(count) };

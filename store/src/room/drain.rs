@@ -1,7 +1,7 @@
 //! A walk through a claimed segment, in slices, and the segment's next state.
 //!
-//! Where: making room and background work continue their column's walk; a column that sleeps parks
-//! it.
+//! Where: making room and background work continue their column's walk; a column that goes to sleep
+//! parks its walk.
 //! Invariant: records cover a drainable segment up to its end, and the walk steps from one to the
 //! next; each walk holds one of the store's tokens, and gives it back when it ends.
 //! Source: the KV-Cache paper, section 4.2.3.
@@ -19,13 +19,13 @@ use memory::sync::{Ordering, fence};
 /// The purpose of a walk through a segment.
 #[derive(Debug)]
 pub(super) enum Aim {
-    /// Moves all live items together: no item is lost.
+    /// Moves all live items into fewer segments; no live item is lost.
     Compact,
     /// Spares or evicts items, as the policy decides.
     Evict,
     /// Unlinks dead items and leaves the others where they are.
     Sweep(Sweep),
-    /// Copies values with frames in segments from this one on, and leaves the others.
+    /// Copies values that have frames in segments from this one on, and leaves other items.
     Repack(u32),
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Slice {
     Part,
     /// At the segment's end.
     Through,
-    /// At an item that it would move, but for which there is no room.
+    /// At an item that must be moved, but for which there is no room.
     NoRoom,
 }
 
@@ -81,7 +81,7 @@ impl Drain {
                     if !self.drain_item(view, debt, &item, loc) {
                         return (done, Slice::NoRoom);
                     }
-                    // Freed frames count as well; otherwise far more than needed would be evicted.
+                    // Freed frames count, too; otherwise far more than needed would be evicted.
                     let freed = self.freed_bytes - before;
                     done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
                     item.extent()
@@ -98,8 +98,8 @@ impl Drain {
         match self.aim {
             Aim::Sweep(sweep) => sweep.swept(view),
             Aim::Repack(_) => view.log.unclaim(self.segment, view.log.first_due(self.segment)),
-            // In this case and the next the segment's live bytes may still fall: a column counts an
-            // unlinked item a moment after unlinking it.
+            // In the cases `Compact` and `Evict` the segment's live bytes may still fall: a column
+            // counts an unlinked item a moment after unlinking it.
             Aim::Compact => {
                 view.log.inherit(self.token as usize, self.segment);
                 view.log.retire(self.segment);
@@ -134,19 +134,19 @@ impl Drain {
 }
 
 impl Store {
-    /// Takes a drain token, of which there are few.
+    /// Takes one of the few drain tokens.
     pub(super) fn take_token(&self) -> Option<u32> {
         let free = |taken: u64| {
             let token = (!taken).trailing_zeros();
             (token < self.tokens_max()).then(|| taken | (1 << token))
         };
-        // Acquire pairs with the Release in `give_token`: the last holder's segment is seen.
+        // Acquire pairs with the Release in `give_token`: the last holder's open segment is seen.
         let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         Some((!old).trailing_zeros())
     }
 
     pub(super) fn give_token(&self, token: u32) {
-        fence(Ordering::SeqCst); // pairs with the one in `limit_memory`
+        fence(Ordering::SeqCst); // pairs with the fence in `limit_memory`
         if token >= self.tokens_max() {
             self.log.seal_outs(token as usize);
         }

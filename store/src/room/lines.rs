@@ -13,13 +13,13 @@ use crate::policy::room::SLICE_BYTES_MAX;
 use crate::verbs::Refused;
 use memory::segments::State;
 
-/// Most steps back in one slice of background work.
+/// Most calls of `step_back` in one slice of background work.
 const SLICE_STEPS: u32 = 32;
 /// Most segments that one slice looks at to find one that was granted to the index.
 const LOOKS_MAX: u32 = 256;
 
 impl Room {
-    /// Does a slice of contraction, in the background. True: there is more to do.
+    /// Does a slice of the index's contraction, in the background. True: there is more to do.
     pub(crate) fn contract_index(&mut self, view: View<'_>) -> bool {
         if view.index.is_passing() {
             return false;
@@ -58,7 +58,7 @@ impl Room {
             return false;
         }
         if let Some(segment) = segment {
-            memory.region.admit(segment);
+            memory.region.lock_on_fault(segment);
             memory.segments.give(segment);
         }
         true
@@ -67,7 +67,7 @@ impl Room {
     /// Makes memory for another overflow line of the index, which the key of `hash` needs.
     ///
     /// # Errors
-    /// There is no memory for it, or none yet.
+    /// `NoMemory`: there is no memory for the line. `Later`: there is none yet.
     pub(crate) fn make_index_room(
         &mut self,
         handle: &mut Handle,

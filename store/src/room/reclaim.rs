@@ -2,7 +2,7 @@
 //!
 //! Where: whenever room is looked for, and in idle moments.
 //! Invariant: a segment is reused only once all columns have passed a quiescent point since it was
-//! retired. Debug builds overwrite it first, so that tests see who still reads it.
+//! retired. Debug builds overwrite a segment first, so that tests notice late readers.
 //! Source: quiescent-state-based reclamation, see `memory::quiescence`.
 
 #![allow(unsafe_code, reason = "overwrites segments in the mapping")]
@@ -19,7 +19,7 @@ impl View<'_> {
             return;
         }
         memory.segments.reclaim(&memory.quiescence, |segment| {
-            // Bytes that a pass has unlinked without counting them, or that were counted twice.
+            // Corrects the counters: a pass may unlink bytes uncounted, or count bytes twice.
             let (bytes, queue) =
                 (self.log.segment(segment).miscounted(), self.log.queue_of(segment));
             let (counters, more) = (self.counters(), bytes.unsigned_abs());
@@ -35,13 +35,13 @@ impl View<'_> {
     }
 }
 
-/// Overwrites, in debug builds, a segment about to be reused, so that tests see who reads it.
+/// In debug builds, overwrites a segment before its reuse, so that tests notice late readers.
 fn poison(store: &Store, segment: u32) {
     if cfg!(debug_assertions) {
         let region = &store.memory().region;
         // SAFETY: all columns have passed a quiescent point since the segment was retired, and it
-        // is not free yet, so this call alone has it. (A test plants the opposite, and must see
-        // it.)
+        // is not free yet, so only this call uses it. (A planted fault breaks this, and a test must
+        // notice that.)
         unsafe {
             let at = region.at(region.start(segment));
             plain_access(at, region.segment_bytes() as usize, true);

@@ -1,4 +1,4 @@
-//! Decides for each item that a walk meets: it is dropped, evicted, spared or moved.
+//! Decides for each item that a walk meets if it is dropped, evicted, spared or moved.
 //!
 //! Where: each item of a segment that is compacted or drained.
 //! Invariant: an item's slot is found by location, and changes under its group's lock. At the end
@@ -39,10 +39,10 @@ impl Drain {
             return true;
         };
         let bytes = item.all_bytes();
-        // The fate under the lock decides: an item that proves alive is treated as a live one.
+        // `drop_dead` decides again under the lock: if the item is alive, it is treated as live.
         if view.fate(item, loc) != Fate::Live
             && (self.drop_dead(view, debt, (hash, loc, bytes))
-                || plant::is(Fault::DrainDropsTheLiving))
+                || plant::is(Fault::DrainDropsLiveItems))
         {
             return true;
         }
@@ -72,7 +72,7 @@ impl Drain {
         }
     }
 
-    /// Asks the policy about an item of `bytes` bytes with the counter `cnt`.
+    /// Returns the policy's verdict on an item of `bytes` bytes with the use counter `cnt`.
     fn judge(&self, view: View<'_>, debt: &Debt, cnt: u64, bytes: u64) -> Verdict {
         let Some(policy) = view.config.eviction else { return Verdict::Spare(0) };
         let item = policy::Drained {
@@ -114,7 +114,7 @@ impl Drain {
         #[cfg(shuttle)]
         crate::evicted::tell(view.handle.id, item.key(), true);
         let from = view.log.queue_of(self.segment);
-        let main = (from == Queue::Main) != plant::is(Fault::GhostMisled);
+        let main = (from == Queue::Main) != plant::is(Fault::GhostQueueWrong);
         locked.remember(if main { Queue::Main } else { Queue::Probation });
         drop(locked);
         let counters = view.counters();
@@ -155,7 +155,7 @@ mod tests {
         let loc = view.index.find(hash, |_| true).expect("linked").slot.loc();
         column.flush(None);
         let view = column.handle.view();
-        // SAFETY: the slot was read since the column's last quiescent point, when it was made.
+        // SAFETY: the slot was read after the column's last quiescent point, its creation.
         let item = unsafe { view.item(loc) };
         let place = |bytes| view.log.reserve(Queue::Main, (0, 0), bytes, 0);
         let drained = view.relocate((hash, loc), &item, Moved::default(), place);

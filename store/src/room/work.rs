@@ -2,7 +2,7 @@
 //!
 //! Where: an append that pays, and idle moments.
 //! Invariant: a walk begins only while a free segment is kept for the items that it moves. A column
-//! has one walk at a time; while the column sleeps, any other may continue the walk.
+//! has one walk at a time; while it sleeps, any other column may continue the walk.
 //! Source: the KV-Cache paper, section 4.2.3.
 
 use super::Room;
@@ -13,15 +13,15 @@ use crate::policy::room::SLICE_BYTES_MAX;
 use memory::sync::Ordering;
 
 impl Room {
-    /// Makes room by work on about `budget` bytes of records. False: there is nothing to do.
+    /// Makes room by walking about `budget` bytes of records. False: there is nothing to do.
     pub(crate) fn make_room(&mut self, view: View<'_>, budget: u32) -> bool {
         self.work_off(view, budget, |room| {
             room.take_parked(view) || room.begin(view, |room, token| room.claim(view, token))
         })
     }
 
-    /// Like `make_room`, but for when enough segments are free: only dead items go, and only
-    /// segments of which at least `dead_percent` is dead are compacted.
+    /// Like `make_room`, but for use while enough segments are free: only dead items are dropped,
+    /// and only segments of which at least `dead_percent` is dead are compacted.
     pub(crate) fn make_reusable(&mut self, view: View<'_>, budget: u32, dead_percent: u64) -> bool {
         self.stop_evicting(view);
         self.work_off(view, budget, |room| {
@@ -48,7 +48,7 @@ impl Room {
     fn work_off(&mut self, view: View<'_>, budget: u32, start: impl Fn(&mut Self) -> bool) -> bool {
         let mut done = 0;
         while done < budget {
-            // Dead items make room without cost to live ones.
+            // Gathered segments come first: their dead items make room without cost to live ones.
             let harvested = view.harvest.work(view, budget - done);
             if harvested > 0 {
                 done = done.saturating_add(harvested);
@@ -68,12 +68,12 @@ impl Room {
         done > 0
     }
 
-    /// Continues a walk in an idle moment. False: none is under way.
+    /// Continues a walk in an idle moment. False: no walk is under way.
     pub(crate) fn go_on(&mut self, view: View<'_>, budget: u32) -> bool {
         if !self.take_parked(view) {
             return false;
         }
-        // An eviction ends once it is not needed: its segment's items may have frames anywhere.
+        // Evicted items may have had frames anywhere, so the eviction may not be needed now.
         let segments = &view.memory().segments;
         let has_room = segments.free() + segments.limbo() >= view.high();
         if has_room && view.lacking() == 0 {
@@ -96,12 +96,12 @@ impl Room {
         done
     }
 
-    /// Begins a walk through a segment that the harvest has gathered. False: see `begin`.
+    /// Begins a walk through a segment that the harvest has gathered. Returns like `begin`.
     pub(crate) fn begin_harvested(&mut self, view: View<'_>) -> bool {
         self.begin(view, |_, _| harvested(view))
     }
 
-    /// Begins a walk through the segment from `claim`. False: there is none, or no free token.
+    /// Begins a walk through the segment that `claim` returns. False: no segment, or no free token.
     fn begin(
         &mut self,
         view: View<'_>,
@@ -126,13 +126,13 @@ impl Room {
         true
     }
 
-    /// Does a slice of the work that brings the store within the limit. True: there is more now.
+    /// Does a slice of the work that brings the store within the limit. True: more is left to do.
     pub(crate) fn adjust(&mut self, view: View<'_>) -> bool {
         let memory = view.memory();
         if memory.present() == memory.allowed() {
             return false;
         }
-        // Fewer than `high` stay free, so that appends pay for more.
+        // Fewer than `high` segments stay free, so that appends pay for more.
         if !memory.adjust(view.keep() + 1) {
             return true;
         }
@@ -140,7 +140,7 @@ impl Room {
         if view.excess() == 0 {
             return memory.excess() > 0 && view.index_gives();
         }
-        // The segments that wait for other columns will be enough.
+        // Segments that wait for other columns suffice, or a try in this second was in vain.
         if view.lacking() == 0 || stuck.load(Ordering::Relaxed) == view.handle.now {
             return false;
         }
@@ -158,7 +158,7 @@ impl Room {
         }
     }
 
-    /// Like `stop_evicting`, but only if bringing frames together would win as much.
+    /// Like `stop_evicting`, but only if repacking frames would free as much as the limit demands.
     fn stop_for_repack(&mut self, view: View<'_>) {
         let evicts = |drain: &Drain| matches!(drain.aim, Aim::Evict);
         if self.drain.as_ref().is_some_and(evicts) && view.scattered().is_some() {
@@ -166,7 +166,7 @@ impl Room {
         }
     }
 
-    /// Leaves the column's walk to others, with its token. To be called before the column sleeps.
+    /// Leaves the column's walk and its token to other columns. Called before the column sleeps.
     pub(crate) fn park_drain(&mut self, view: View<'_>) {
         let Some(drain) = self.drain.take() else { return };
         match view.parked.try_lock() {
@@ -175,7 +175,7 @@ impl Room {
         }
     }
 
-    /// Takes over a walk that another column has parked. False: there is no walk to do.
+    /// Takes over a parked walk if the column has none. False: there is no walk to continue.
     fn take_parked(&mut self, view: View<'_>) -> bool {
         // Relaxed: a hint; each parked walk has a token.
         if self.drain.is_none()

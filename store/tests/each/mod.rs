@@ -1,4 +1,4 @@
-//! Runs tests that hold under every eviction policy once under each.
+//! Runs each test of a list once under every eviction policy.
 //!
 //! Invariant: a policy added to the store is tested without a change here; a failure names the
 //! policy.
@@ -16,7 +16,7 @@ pub(crate) fn policy(test: impl Fn(Eviction) + Sync) {
     }
 }
 
-/// Makes a test of each name, which runs the function of that name under each policy.
+/// Defines a test for each name; it runs the function of that name under each policy.
 macro_rules! policies {
     ($($test:ident,)+) => {
         mod under_each_policy {

@@ -1,7 +1,7 @@
-//! A column at work, and the state that all columns of a schedule share.
+//! One column that follows a script, and the state that all columns of a schedule share.
 //!
-//! Where: one in each thread of a schedule, and the keeper before and after them.
-//! Invariant: each operation on a key is noted with the moments before and after it.
+//! Where: one `Actor` per thread of a schedule; the keeper runs before and after the threads.
+//! Invariant: each operation on a key is recorded with the moments at which it began and ended.
 //! Source: none.
 
 use crate::linear::Call;
@@ -20,25 +20,25 @@ use store::{
     MetaStep, Pinned, Put, Refused, Stored, Value, Verb, Wants, Word,
 };
 
-/// Longest value that a ring receives.
+/// Bytes of the longest value that the ring receives; longer values are stored without it.
 const RECEIVED_BYTES_MAX: usize = 1700;
 
 /// The state that all columns of a schedule share.
 pub(crate) struct World {
     pub(crate) script: Script,
     pub(crate) moment: AtomicU64,
-    /// {lane, key, call}; without a key, a call that concerns all keys. The lanes are those of
-    /// columns, of the keeper, then of evictions.
+    /// Each call with its lane and its key; a call without a key concerns all keys. The lanes are
+    /// those of the columns, then that of the keeper, then those of evictions.
     pub(crate) calls: Mutex<Vec<(usize, Option<usize>, Call)>>,
     pub(crate) clocks: Vec<AtomicU32>,
     pub(crate) latest: Mutex<Vec<(u64, u32)>>,
-    /// The CAS unique last seen of each key.
+    /// For each key, the CAS unique that was seen last.
     pub(crate) seen: Vec<AtomicU64>,
-    /// Number of values made.
+    /// Number of values generated so far; it makes each value differ from the others.
     pub(crate) made: AtomicU64,
     pub(crate) wrong: Mutex<Vec<String>>,
     pub(crate) refused: AtomicU32,
-    /// Number of keys without a history that were set before the columns began.
+    /// Number of filler keys (without a history) that were set before the columns began.
     pub(crate) filled: AtomicU32,
 }
 
@@ -85,7 +85,7 @@ impl World {
         self.wrong.lock().unwrap().push(what);
     }
 
-    /// A value whose bytes differ from all others'.
+    /// Generates a value: `act.number` in decimal, or else bytes that no other value has.
     fn value(&self, act: &PutAct) -> Vec<u8> {
         let made = self.made.fetch_add(1, SeqCst);
         let bytes = usize::try_from(act.bytes).unwrap();
@@ -109,7 +109,7 @@ impl World {
     }
 }
 
-/// A column, and the frames that it holds.
+/// A column with the frames that it holds.
 pub(crate) struct Actor {
     pub(crate) world: Arc<World>,
     pub(crate) column: Column,
@@ -144,7 +144,7 @@ fn whole(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// The event of a touch that found nothing.
+/// The event of a touch that found no item, as a meta get that missed.
 fn missed(exptime: u32) -> Event {
     Event::MetaGet { steps: vec![MetaStep::Touch(exptime)], win: false, hit: None }
 }
@@ -231,7 +231,7 @@ impl Actor {
         }
     }
 
-    /// Sets a key without a history. False: there is no room.
+    /// Sets a filler key, whose history is not recorded. Returns false if there is no room.
     pub(crate) fn fill(&mut self, key: u32, bytes: usize, exptime: u32) -> bool {
         let (name, value) = (fill_name(key), fill_value(key, bytes));
         let put = Put { exptime, ..Put::new(Verb::Set, &name) };
@@ -248,7 +248,7 @@ impl Actor {
             KeyAct::Get(look) => Event::Get(self.get(key, *look)),
             KeyAct::Touch(exptime) => match self.column.touch(&name(key), *exptime) {
                 Ok(true) => Event::Touched(*exptime),
-                // Without room the item may be unchanged.
+                // A touch that found no room is recorded as a miss too: the item is unchanged.
                 Ok(false) | Err(_) => missed(*exptime),
             },
             KeyAct::GetAndTouch(exptime) => self.get_and_touch(key, *exptime),
@@ -397,7 +397,7 @@ impl Actor {
                 }
                 _ => self.column.put(&put, Body::Bytes(&value)),
             },
-            // Like a server, which discards the rest of the value.
+            // The server does the same when it discards the rest of the value.
             Some(Err(refused)) => {
                 if act.verb == Verb::Set && refused != Refused::Later {
                     self.column.delete(&name);
@@ -416,7 +416,7 @@ impl Actor {
         Event::Put { verb: act.verb, given, cas, cas_in: act.cas_in, stale: act.stale, came }
     }
 
-    /// Makes a draft of a value that arrives piece by piece.
+    /// Makes a draft of a value that arrives in pieces; returns `None` if it arrives whole.
     fn arrived(&mut self, act: &PutAct, value: &[u8]) -> Option<Result<Draft, Refused>> {
         if !act.draft || (value.len() as u64) <= FRAME_BYTES {
             return None;

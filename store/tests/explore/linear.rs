@@ -1,46 +1,46 @@
 //! Searches for an order of a key's events that explains all their answers.
 //!
 //! Where: after each schedule, for each key.
-//! Invariant: an event comes after those that had ended before it began; each lane's are in order.
-//! An item that is hidden by the latest clock may go at any time. A call under way while a flush of
-//! a later second is requested may see the request or not: a column whose clock has reached that
-//! second checks for the flush at one moment, and its write becomes visible at another.
-//! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with the visited
-//! states remembered (Lowe, 2017).
+//! Invariant: an event comes after every event that ended before it began, and the events of a lane
+//! keep their order. An item that the latest clock hides may disappear at any time. A call during
+//! which a flush for a later second is requested may see the request or not: a column whose clock
+//! has reached that second checks for the flush, and makes its write visible, at two moments.
+//! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with a set of visited
+//! states (Lowe, 2017).
 
 use crate::model::{Event, Rules, State, is_hidden};
 use std::collections::HashSet;
 
-/// An operation, between two moments.
+/// An operation on the store, with the moments at which it began and ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) began: u64,
     pub(crate) ended: u64,
-    /// The clock of the column that did it.
+    /// The clock of the column that made the call, in seconds.
     pub(crate) now: u32,
     pub(crate) event: Event,
 }
 
-/// Number of states after which a history is left undecided.
+/// Maximum number of visited states; a history that needs more is left undecided.
 const STATES_MAX: usize = 1 << 20;
 
 /// The result of the search.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Explained,
-    /// No order explains the answers; this is how far each lane came at most.
+    /// No order explains the answers; holds each lane's number of calls in the longest attempt.
     Wrong(Vec<usize>),
     Undecided,
 }
 
-/// The latest of all clocks, from moment to moment.
+/// Each setting of a column's clock: the moment of the setting, and the second that was set.
 pub(crate) type Clocks = [(u64, u32)];
 
 fn latest(clocks: &Clocks, moment: u64) -> u32 {
     clocks.iter().take_while(|(from, _)| *from <= moment).map(|(_, now)| *now).max().unwrap_or(0)
 }
 
-/// True if a later second's flush was requested during this call, which is no flush.
+/// True if a flush for a later second was requested during this call, itself no flush or tick.
 fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
     let is_flush = |event: &Event| matches!(event, Event::Flush(_) | Event::Tick);
     let is_it = |other: &Call| {
@@ -50,7 +50,7 @@ fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
     !is_flush(&call.event) && lanes.iter().flatten().any(is_it)
 }
 
-/// Searches for an order of the calls of all `lanes`; those of a lane are in order.
+/// Searches for an order of the calls of all `lanes`, in which each lane's calls keep their order.
 pub(crate) fn explain(lanes: &[Vec<Call>], clocks: &Clocks, rules: Rules) -> Verdict {
     let mut met = HashSet::new();
     let mut open = vec![(vec![0; lanes.len()], State::default())];

@@ -1,7 +1,7 @@
-//! The store under random schedules: each key's history must be that of a register, and in the end
-//! everything must be where it should be.
+//! Runs the store under random schedules, and checks that each key's history is that of a register
+//! and that the store's audits and gauges show no fault in the end.
 //!
-//! Where: `make explore`; empty without `--cfg shuttle`.
+//! Where: run by `make explore`; without `--cfg shuttle` this file compiles to nothing.
 //! Invariant: see `testing::schedules`.
 //! Source: shuttle (github.com/awslabs/shuttle); "Testing and Verifying Concurrent Objects" (Wing
 //! and Gong, 1993).
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use testing::schedules::{self, Explored};
 
-/// Seconds of each kind, unless the environment says otherwise.
+/// Seconds for each kind, unless `EXPLORE_SECONDS` or `EXPLORE_SCHEDULES` sets another limit.
 const SECONDS: u64 = 60;
 
 fn explore(kind: Kind) {

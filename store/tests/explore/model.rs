@@ -1,15 +1,15 @@
 //! The model of one key: a register with a value, a CAS unique, client flags and an exptime.
 //!
-//! Where: each key's history is compared with it, see `linear`.
-//! Invariant: expiry is decided by the clock of the column that asks; an item that is dead by any
-//! column's clock may be gone for all of them.
+//! Where: `linear` compares each key's history with this model.
+//! Invariant: the clock of the column that makes a request decides if an item has expired; an item
+//! that is dead by any column's clock may be gone for all columns.
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
 use std::sync::Arc;
 use store::{Counted, Deleted, MetaStep, Refused, Stored, Verb, Vivify};
 
-/// A value; its debug form shows repeated words once, with their lengths.
+/// A value. Its debug form shows the first 8 runs of equal words, each with the number of words.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Bytes(pub(crate) Arc<[u8]>);
 
@@ -37,12 +37,12 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
-/// An item that a key has.
+/// The item of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Item {
     pub(crate) value: Bytes,
     pub(crate) flags: u32,
-    /// The CAS unique; `None`: unknown.
+    /// The CAS unique; `None` if it is unknown.
     pub(crate) cas: Option<u64>,
     pub(crate) exptime: u32,
     pub(crate) stale: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Item {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct State {
     pub(crate) item: Option<Item>,
-    /// The second of a pending flush; 0: none.
+    /// The second of the pending flush; 0 if no flush is pending.
     pub(crate) pending: u32,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Seen {
     pub(crate) cas: u64,
 }
 
-/// A meta get's result: a get's, plus meta flags.
+/// The result of a meta get: that of a read, and the values for meta flags.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaSeen {
     pub(crate) seen: Seen,
@@ -76,7 +76,7 @@ pub(crate) struct MetaSeen {
     pub(crate) vivified: bool,
 }
 
-/// A request and its answer.
+/// A request with its answer, or an eviction.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Get(Option<Seen>),
@@ -93,7 +93,7 @@ pub(crate) enum Event {
         stale: bool,
         came: Result<Stored, Refused>,
     },
-    /// A touch that found an item, and one that returned it.
+    /// A touch that found an item, with the new exptime; `GotAndTouched` also returned the item.
     Touched(u32),
     GotAndTouched(Seen, u32),
     Delete {
@@ -117,9 +117,9 @@ pub(crate) enum Event {
         came: Result<Counted, Refused>,
     },
     Evicted,
-    /// A flush, which concerns all keys.
+    /// A flush of all keys at this second; `None` flushes now, 0 calls the pending flush off.
     Flush(Option<u32>),
-    /// The column's clock goes on to `now`.
+    /// The column's clock was set to the `now` of the call.
     Tick,
 }
 
@@ -127,26 +127,26 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) has_cas: bool,
-    /// True if clients give no CAS uniques.
+    /// True if no client chooses CAS uniques, so that the uniques of a key rise.
     pub(crate) rising_cas: bool,
-    /// True if there may be no room.
+    /// True if room may be short, so that requests may be refused.
     pub(crate) may_refuse: bool,
 }
 
-/// True if the item is hidden to a column whose clock says `now`.
+/// True if the item is expired or flushed for a column whose clock is at `now`.
 pub(crate) fn is_hidden(state: &State, now: u32) -> bool {
     let Some(item) = &state.item else { return false };
     (item.exptime != 0 && item.exptime <= now) || (state.pending != 0 && now >= state.pending)
 }
 
 impl Item {
-    /// The item with the CAS unique that was seen; `None`: it has another.
+    /// The item with `cas`, the CAS unique that was seen; `None` if the item has another unique.
     fn seen_with(&self, cas: u64) -> Option<Item> {
         let is_it = self.cas.is_none_or(|own| own == cas);
         is_it.then(|| Item { cas: Some(cas), ..self.clone() })
     }
 
-    /// The item with the CAS unique that was asked for, if any was.
+    /// The item, if its CAS unique may be the requested one; any item if none was requested.
     fn matches(&self, cas: Option<u64>) -> Option<Item> {
         cas.map_or_else(|| Some(self.clone()), |cas| self.seen_with(cas))
     }
@@ -162,7 +162,7 @@ impl Item {
 }
 
 impl Rules {
-    /// The states to which the event may lead from this one; none: the event cannot have happened.
+    /// The states to which the event may lead from `state`; empty if it cannot have happened.
     pub(crate) fn after(self, state: &State, now: u32, event: &Event) -> Vec<State> {
         let there = state.item.as_ref().filter(|_| !is_hidden(state, now));
         let to = |item: Option<Item>| vec![State { item, ..state.clone() }];
@@ -178,7 +178,7 @@ impl Rules {
                 some(item.map(|item| timed(item, exptime)))
             }
             Event::MetaGet { steps, win, hit } => self.meta(state, there, (steps, *win), hit),
-            // A refused set leaves no older value.
+            // A set that is refused for lack of memory deletes the older value.
             Event::Put { verb: Verb::Set, came: Err(Refused::NoMemory), .. } => {
                 if self.may_refuse {
                     to(None)
@@ -258,7 +258,7 @@ impl Rules {
                     won: item.won,
                     ..given.clone()
                 }),
-                // The item's CAS unique is unknown: it may have been either.
+                // The item's CAS unique is unknown: it was `cas` or, with `stale`, a higher one.
                 None if !stale => Some(given.clone()),
                 None => {
                     let stale =
@@ -289,7 +289,7 @@ impl Rules {
         due.map(|item| State { item: Some(item), ..state.clone() }).into_iter().collect()
     }
 
-    /// The item stored, if its CAS unique and its length are possible.
+    /// The stored item, if the reported CAS unique and length are possible.
     fn stored(
         self,
         there: Option<&Item>,
@@ -301,7 +301,7 @@ impl Rules {
         self.with_cas(there, item, got, cas_in)
     }
 
-    /// The item with the CAS unique that it got, if that is possible.
+    /// The item with the reported CAS unique `got`, if that unique is possible.
     fn with_cas(
         self,
         there: Option<&Item>,
@@ -338,7 +338,7 @@ impl Rules {
         new
     }
 
-    /// A CAS unique that nobody was told.
+    /// The CAS unique of an item for which no answer gave one: unknown, or 0 without CAS uniques.
     fn none_yet(self) -> Option<u64> {
         (!self.has_cas).then_some(0)
     }
@@ -400,7 +400,7 @@ impl Rules {
         let vivifies = steps.iter().any(|step| matches!(step, MetaStep::Vivify(_)));
         let to = |item| vec![State { item: Some(item), ..state.clone() }];
         let Some(hit) = hit else {
-            // Without room, no exptime can be added and no item made.
+            // Without room, the store can neither add an exptime to an item nor create an item.
             return match (there, vivifies) {
                 (None, false) => vec![state.clone()],
                 _ if self.may_refuse => vec![state.clone()],
@@ -444,7 +444,7 @@ impl Rules {
     }
 }
 
-/// The number that an item's value is, if it is one. (Values in frames are none.)
+/// The item's value as a number, if it is one; a value in frames (over 512 bytes) is none.
 fn number(item: &Item) -> Option<u64> {
     let text = std::str::from_utf8(&item.value).ok()?;
     let digits = text.split(' ').next()?;

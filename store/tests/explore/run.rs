@@ -1,7 +1,7 @@
-//! Runs one schedule: fills a store, lets columns follow the script, and checks everything.
+//! Runs one schedule: fills a store, lets columns follow the script, and checks the outcome.
 //!
-//! Where: called by shuttle, over and over.
-//! Invariant: nothing here depends on time, addresses or chance: a seed gives the same run again.
+//! Where: called by shuttle for each schedule.
+//! Invariant: nothing here depends on time, addresses or chance, so a seed reproduces its run.
 //! Source: none.
 
 use crate::actor::{Actor, World, fill_name, name};
@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use store::{Config, Start, Store};
 use testing::Random;
 
-/// Most calls of background work at the end.
+/// Number of `maintain` calls in a final round after which background work counts as endless.
 const MAINTAINED_MAX: usize = 100_000;
 
-/// A schedule's outcome: the faults, and counts.
+/// The outcome of a schedule: the faults, and the numbers of evictions and undecided histories.
 pub(crate) struct Outcome {
     pub(crate) wrong: Vec<String>,
     pub(crate) evictions: u64,
@@ -78,7 +78,7 @@ pub(crate) fn run(script: &Script) -> Outcome {
     Outcome { wrong, evictions: store.stats().evictions, undecided }
 }
 
-/// The work of a column's thread.
+/// Follows the script of a column, in the column's own thread.
 fn work(mut actor: Actor) {
     let world = Arc::clone(&actor.world);
     actor.column.online();
@@ -87,7 +87,7 @@ fn work(mut actor: Actor) {
     actor.unpin();
 }
 
-/// Notes evictions as events of the evicted keys, in lanes of their own.
+/// Records evictions as events of the evicted keys, in an extra lane for each column.
 fn note_evictions(world: &Arc<World>) {
     let world = Arc::clone(world);
     let keys: Vec<_> = (0..world.script.keys).map(name).collect();
@@ -104,7 +104,7 @@ fn note_evictions(world: &Arc<World>) {
     })));
 }
 
-/// Fills the store as the script says.
+/// Sets the script's filler keys, and does the first operation on each checked key in between.
 fn prepare(keeper: &mut Actor, store: &Store) {
     let world = Arc::clone(&keeper.world);
     let script = &world.script;
@@ -142,7 +142,7 @@ fn prepare(keeper: &mut Actor, store: &Store) {
     world.refused.store(0, SeqCst);
 }
 
-/// Checks everything after all columns have stopped. Returns the number of undecided histories.
+/// Checks the store and all histories at the end. Returns the number of undecided histories.
 fn look(keeper: &mut Actor, store: &Store) -> u64 {
     let world = Arc::clone(&keeper.world);
     let faults = |when: &str| {
@@ -221,7 +221,7 @@ fn histories(world: &World) -> u64 {
     undecided
 }
 
-/// Shows a history that no order explains, sorted by the beginnings of its calls.
+/// Formats a history that no order explains; its calls are sorted by the moment they began.
 fn told(key: usize, history: &[Vec<Call>], furthest: &[usize]) -> String {
     let mut lines = Vec::new();
     for (lane, calls) in history.iter().enumerate() {

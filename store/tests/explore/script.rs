@@ -1,20 +1,20 @@
 //! The operations of one schedule's columns, drawn from its seed.
 //!
-//! Where: before a schedule begins; printed when it fails.
+//! Where: drawn before a schedule begins, and printed when the schedule fails.
 //! Invariant: a script depends on its seed and its kind alone.
 
 use store::policy::Eviction;
 use store::{MetaStep, Verb, Vivify};
 use testing::Random;
 
-/// The clock at the start. Times before and after it differ in more than their lowest byte.
+/// The clock's second at the start: near 256, so that times differ in more than their lowest byte.
 pub(crate) const START: u32 = 253;
-/// Most seconds between the columns' clocks.
+/// Maximum difference between two columns' clocks, in seconds.
 pub(crate) const APART_SECONDS_MAX: u32 = 2;
 /// Bytes of a segment, and of a frame, in the explored stores.
 pub(crate) const SEGMENT_BYTES: usize = 4 << 10;
 pub(crate) const FRAME_BYTES: u64 = 512;
-/// Most keys whose histories are checked.
+/// Maximum number of keys whose histories are checked.
 pub(crate) const KEYS_MAX: usize = 8;
 
 /// The conditions that a schedule explores.
@@ -22,9 +22,9 @@ pub(crate) const KEYS_MAX: usize = 8;
 pub(crate) enum Kind {
     /// There is room for everything.
     Roomy,
-    /// Each new item needs room that must be made.
+    /// Memory is full: the store must free room for each new item.
     Tight,
-    /// Like `Tight`, but the limit goes up and down.
+    /// Like `Tight`, but the memory limit goes up and down.
     Limits,
     /// The index grows and contracts; there is room.
     Index,
@@ -34,9 +34,9 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cas {
     None,
-    /// The one last seen of the key.
+    /// The unique of the key that was seen last.
     Seen,
-    /// The one last seen, plus this.
+    /// The unique of the key that was seen last, plus this number.
     Off(i64),
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Cas {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
     Plain,
-    /// Holds the value for a while before it is compared.
+    /// Holds the value for a while, and checks that it does not change.
     Held,
     Into,
     Around,
@@ -54,14 +54,14 @@ pub(crate) enum Look {
 pub(crate) struct PutAct {
     pub(crate) verb: Verb,
     pub(crate) bytes: u64,
-    /// The number that is the value, if it is one.
+    /// The number to store as the value; `None` stores a text of `bytes` bytes.
     pub(crate) number: Option<u64>,
     pub(crate) flags: u32,
     pub(crate) exptime: u32,
     pub(crate) cas: Cas,
     pub(crate) cas_in: Option<u64>,
     pub(crate) stale: bool,
-    /// True if the value arrives piece by piece.
+    /// True if the value arrives in pieces, through a draft.
     pub(crate) draft: bool,
 }
 
@@ -103,28 +103,28 @@ pub(crate) enum KeyAct {
     MetaGet(MetaAct),
 }
 
-/// A step of a column.
+/// A step in a column's script.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Key(usize, KeyAct),
-    /// Holds the frames of a key's value.
+    /// Holds the frames of a key's value until `Unpin`.
     Pin(usize),
     Unpin,
-    /// Flushes in this many seconds; `None`: now.
+    /// Flushes all keys in this many seconds; `None` flushes now.
     Flush(Option<u32>),
     CallOff,
-    /// Moves the clock on by a second.
+    /// Advances the column's clock by a second.
     Tick,
     Quiesce,
     Maintain(u32),
     Sleep,
     /// Limits the memory to this many segments.
     Limit(usize),
-    /// Sets keys without a history: the first, their number, and the bytes of their values.
+    /// Sets filler keys: the first key, the number of keys, and the bytes of each value.
     Fill(u32, u32, usize),
     Clear(u32, u32),
     Peek(u32),
-    /// Gives keys an exptime: the first key, the number of keys, and the exptime.
+    /// Gives filler keys an exptime: the first key, the number of keys, and the exptime.
     Extend(u32, u32, u32),
 }
 
@@ -136,27 +136,27 @@ pub(crate) struct Script {
     pub(crate) cas: bool,
     pub(crate) segments: usize,
     pub(crate) keys: usize,
-    /// Keys without a history set at first: at most this many, with values of this length.
+    /// The filler keys, without a history, set at first: their maximum number and value length.
     pub(crate) fill: (u32, usize),
-    /// One of these in this many is large, and one in this many expires.
+    /// One filler key in `fill_large` has a large value, and one in `fill_timed` expires.
     pub(crate) fill_large: u64,
     pub(crate) fill_timed: u64,
-    /// One in this many is deleted again.
+    /// After the setting of one filler key in this many, a random filler key is deleted.
     pub(crate) fill_holes: u64,
-    /// The first operation on each key, among these.
+    /// The first operation on each checked key, done while the filler keys are set.
     pub(crate) first: Vec<KeyAct>,
-    /// Seconds that each column's clock is behind `START`.
+    /// For each column, the seconds by which its clock starts behind `START`.
     pub(crate) behind: Vec<u32>,
     pub(crate) acts: Vec<Vec<Act>>,
-    /// True if some CAS uniques are made by clients.
+    /// True if clients choose some of the CAS uniques.
     pub(crate) own_cas: bool,
-    /// The arena: its number of chunks, the bytes of the shortest value in it, and true if values
-    /// stay where they were received.
+    /// The arena, if there is one: its number of chunks, the bytes of the shortest value in it,
+    /// and true if values stay where they were received.
     pub(crate) arena: Option<(u32, usize, bool)>,
     pub(crate) seed: u64,
 }
 
-/// The mix of operations, beside get and set.
+/// The settings from which a script's operations are drawn.
 struct Mix {
     flush: bool,
     timed: bool,
@@ -164,9 +164,9 @@ struct Mix {
     meta: bool,
     own_cas: bool,
     limits: bool,
-    /// True if most operations prolong lives while segments are walked.
+    /// True if most operations set later exptimes while background work walks the segments.
     prolongs: bool,
-    /// The one length of all values, if there is one.
+    /// The length of all values, if they have the same length.
     fixed: Option<u64>,
     fill: u64,
     fill_keys: u32,
@@ -323,7 +323,7 @@ impl Mix {
             },
             cas_in: self.cas_in(random),
             stale: is_cas && self.meta && random.one_in(2),
-            // A value in one piece may lie in the arena.
+            // A value that arrives in one piece may lie in the arena.
             draft: bytes > FRAME_BYTES && !(self.has_arena && random.one_in(2)),
         }
     }

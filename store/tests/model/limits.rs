@@ -1,7 +1,7 @@
-//! The memory limit: its promises at every moment, and once all its work is done.
+//! Checks the promises of the memory limit: after each operation, and when background work is done.
 //!
-//! Invariant: an item is evicted only when there was little room; once no work is left, no more is
-//! in use than the limit allows.
+//! Invariant: an item is evicted only if room was short; once no background work is left, no more
+//! memory is in use than the limit allows.
 
 use crate::ops::COLUMNS;
 use crate::run::Run;
@@ -9,26 +9,26 @@ use store::{OutOfBounds, Usage};
 
 /// Bytes of an item's header, rounded up.
 const HEAD_BYTES: usize = 64;
-/// Number of segments that are empty, kept free, or open for a queue or a class.
+/// Number of segments that may be empty, kept free, or open for a queue or a class.
 const OPEN_SEGMENTS: usize = 16;
-/// One byte in this many of the memory may be open for items that expire.
+/// One part in this many of the memory may lie in segments open for items that expire.
 const TIMED_PART: usize = 8;
-/// Fewest segments that a limit leaves to items.
+/// Minimum number of segments that a limit leaves to items.
 const SEGMENTS_MIN: usize = 16;
-/// Rounds of background work, a second apart: each tries again what was given up.
+/// Rounds of background work, a second apart; each retries work that an earlier round gave up.
 const ROUNDS: usize = 4;
 
-/// Says if there was room for everything at all times.
+/// Records whether room was ever short.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// Most bytes of items at any time.
+    /// Maximum bytes of all items at any time so far.
     peak_bytes: usize,
     /// True if room was short at some time, so that items may have been evicted.
     tight: bool,
 }
 
 impl Run {
-    /// Sets the limit to this many tenths of the first, if that is within bounds.
+    /// Sets the limit to `tenths` tenths of the first limit; one out of bounds must be refused.
     pub(crate) fn limit(&mut self, tenths: u8) -> Result<(), String> {
         let segment = segment_bytes(&self.usage()?);
         let (first, before) = (self.memory_bytes, self.store.memory_bytes());
@@ -45,7 +45,7 @@ impl Run {
         }
     }
 
-    /// Does all background work, and checks what then holds.
+    /// Does all background work, then checks the segments and bytes in use against the limit.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
         self.unpin()?;
         let at = self.at;
@@ -95,7 +95,7 @@ impl Run {
             ("bytes in probation", stats.probation_bytes, stats.bytes),
             ("bytes", stats.bytes, usage.live_bytes + usage.frame_bytes + usage.arena_bytes),
             ("percent", stats.probation_percent, 100),
-            // One sum counts bytes as they die, the other by looking at all segments.
+            // `stats` counts bytes as they die; `usage` sums the dead bytes of all segments.
             ("dead bytes counted", stats.dead_bytes, usage.dead_bytes),
             ("dead bytes found", usage.dead_bytes, stats.dead_bytes),
         ];
@@ -110,7 +110,7 @@ impl Run {
         self.items.iter().map(|(key, item)| key.len() + item.value.0.len() + HEAD_BYTES).sum()
     }
 
-    /// The account, after a check that it counts every segment once.
+    /// Returns the memory usage, after a check that it counts no segment twice.
     fn usage(&self) -> Result<Usage, String> {
         let usage = self.store.usage();
         let most = (16 * self.memory_bytes) as u64 / usage.segment_bytes;

@@ -1,7 +1,7 @@
 //! Compares every reply of a column with that of a simple map under a virtual clock.
 //!
 //! Invariant: if memory is short, a miss is allowed only if the store counted an eviction since the
-//! item was last seen; a wrong, expired, flushed or resurrected value never is.
+//! item was last seen; a wrong, expired, flushed or resurrected value is never allowed.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test")]
 
@@ -37,7 +37,7 @@ each::policies! {
     where_the_arena_is_full_only_what_was_evicted_is_missed,
 }
 
-/// Most operations of one run.
+/// Exclusive upper bound of the number of operations in a run.
 const OPS: usize = 220;
 
 fn config(eviction: Eviction, memory_mb: usize) -> Config {
@@ -51,14 +51,14 @@ fn config(eviction: Eviction, memory_mb: usize) -> Config {
     }
 }
 
-/// Runs `cases` random histories, or PROPTEST_CASES if that is set, against a store of `config`.
-/// Each test runs once for each policy.
+/// Runs `cases` random histories, or PROPTEST_CASES if that is set, each against a new store of
+/// `config`.
 fn check(config: &Config, cases: u32, drawn: Drawn) {
     check_in(config, None, cases, drawn);
 }
 
-/// Like `check`, but with an arena: its number of chunks, the bytes of the shortest value in it,
-/// and true if values stay where they were received.
+/// Like `check`, but with an arena if `chunks` gives its number of chunks, the bytes of the
+/// shortest value in it, and true if values stay where they were received.
 fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, drawn: Drawn) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases = asked.unwrap_or(cases);
@@ -75,12 +75,12 @@ fn check_in(config: &Config, chunks: Option<(u32, usize, bool)>, cases: u32, dra
     tried.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Values of up to `large_kb` KiB; the limit stays.
+/// Draws values shorter than `large_kb` KiB, and no change of the memory limit.
 fn drawn(large_kb: usize, fills: bool) -> Drawn {
     Drawn { large: large_kb << 10, fills, limits_from: None }
 }
 
-/// The limit goes up and down.
+/// Adds changes of the memory limit, to `from` tenths of the first limit or more.
 fn limits(from: u8, drawn: Drawn) -> Drawn {
     Drawn { limits_from: Some(from), ..drawn }
 }

@@ -1,6 +1,6 @@
-//! The model: the reply and the item that each operation on a key leaves, with an item or without.
+//! The model: the reply of each operation on a key, and the item that the operation leaves.
 //!
-//! Invariant: nothing here reads the store; a CAS unique that the store chose is put in afterwards.
+//! Invariant: nothing here reads the store; the caller fills in CAS uniques that the store chose.
 
 use crate::ops::{Cas, DeltaOp, Exp, KeyOp, MetaDeleteOp, MetaGetOp, PutOp, Step};
 use std::{fmt, rc::Rc};
@@ -27,11 +27,11 @@ pub(crate) struct Item {
     pub(crate) fetched: bool,
     pub(crate) stale: bool,
     pub(crate) won: bool,
-    /// The second in which it was last used.
+    /// The second of the item's last recorded use.
     pub(crate) used: u32,
-    /// True if the item may be gone already: a flush that had taken effect was called off.
+    /// True if the item may be gone, since a flush was called off after it had taken effect.
     pub(crate) maybe: bool,
-    /// Number of evictions when it was last seen.
+    /// The store's count of evictions when the item was last seen.
     pub(crate) evictions: u64,
 }
 
@@ -80,11 +80,11 @@ impl Reply {
 pub(crate) struct Outcome {
     pub(crate) reply: Reply,
     pub(crate) item: Option<Item>,
-    /// True if the item's CAS unique is one that the store chose now.
+    /// True if this operation gives the item a CAS unique that the store chooses.
     pub(crate) fresh: bool,
 }
 
-/// The state that does not depend on the key.
+/// The time and the settings, which do not depend on the key.
 #[derive(Clone, Copy)]
 pub(crate) struct World {
     pub(crate) now: u32,
@@ -104,7 +104,7 @@ impl Exp {
 }
 
 impl Cas {
-    /// The unique as a number, for an item that has `cas`.
+    /// Returns the unique as a number, relative to `cas`, the unique of the item.
     pub(crate) fn of(self, cas: u64) -> u64 {
         match self {
             Self::None => 0,
@@ -120,7 +120,7 @@ impl World {
         Outcome { reply, item, fresh: false }
     }
 
-    /// The result of an operation on a live item, or on a key without one.
+    /// The expected result of an operation on a live item, or on a key without an item.
     pub(crate) fn expect(
         &self,
         key: &[u8],
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// The second to note as the last use of an item that is read now: it is noted once a minute.
+    /// The item's last use after a read now: the store records a new one at most once a minute.
     pub(crate) fn read(&self, item: &Item) -> u32 {
         if self.now - item.used > 60 { self.now } else { item.used }
     }
@@ -194,7 +194,7 @@ impl World {
         key.len() + value_bytes + 51 + flags + cas
     }
 
-    /// The result of storing an item, which gets the CAS unique asked for, or one of the store's.
+    /// The result of storing an item with the requested CAS unique, or else with a new one.
     fn stored(&self, mut item: Item, cas_in: Option<u64>) -> Outcome {
         let fresh = cas_in.is_none() && self.cas;
         item.cas = if self.cas { cas_in.unwrap_or(0) } else { 0 };
@@ -253,7 +253,7 @@ impl World {
                 (Item { exptime: exp.at(self.now), ..new }, initial, 0)
             }
             Some(old) => {
-                // memcached keeps a longer item in several chunks.
+                // memcached splits an item above 512 KiB into chunks, and does not count in those.
                 let is_chunked = self.counted(key, old.value.0.len(), old.flags) > 512 << 10;
                 if old.value.0.is_empty() || is_chunked {
                     return keep(Reply::NonNumeric);
@@ -361,7 +361,7 @@ impl World {
     }
 }
 
-/// Reads a number like strtoull, as far as the values of this test need it.
+/// Parses a number like C's `strtoull`, for the forms that values of this test have.
 fn number(value: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(value).ok()?.trim_start_matches(' ');
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

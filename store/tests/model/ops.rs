@@ -3,7 +3,7 @@
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use store::Verb;
 
-/// Number of keys that the operations share; few, so that they meet.
+/// Number of keys that the operations share; it is low, so that many operations share a key.
 pub(crate) const KEYS: usize = 6;
 /// Number of columns, used in turn by the one thread.
 pub(crate) const COLUMNS: usize = 3;
@@ -16,7 +16,7 @@ pub(crate) enum Exp {
     In(u32),
 }
 
-/// A CAS unique, relative to the one that the item has.
+/// A CAS unique, relative to the item's CAS unique.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cas {
     None,
@@ -29,11 +29,11 @@ pub(crate) enum Cas {
 pub(crate) enum Val {
     Text(&'static str),
     Number(u64),
-    /// This many letters.
+    /// A text of this many letters.
     Letters(usize),
-    /// Letters: as many as this number of frames holds, plus a few more or fewer.
+    /// Letters that fill this number of frames, plus a few more or fewer.
     Frames(usize, i8),
-    /// A number, and spaces up to the bytes of this many frames, plus a few more or fewer.
+    /// A number, padded with spaces to the bytes of this many frames, plus a few more or fewer.
     Padded(u64, usize, i8),
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct PutOp {
     pub(crate) cas_in: Option<u64>,
     pub(crate) stale: bool,
     pub(crate) binary: bool,
-    /// The length of the pieces in which a draft is filled; `None`: no draft.
+    /// The length of the pieces in which a draft is filled; `None` uses no draft.
     pub(crate) draft: Option<usize>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) enum KeyOp {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Key(usize, KeyOp),
-    /// `None`: now. `Some`: this many seconds from now; -1: called off; -2: a second ago.
+    /// Flushes in this many seconds; `None` flushes now, -2 a second ago, and -1 calls a flush off.
     Flush(Option<i8>),
     Tick(u32),
     Use(usize),
@@ -111,23 +111,23 @@ pub(crate) enum Op {
     Maintain(u8),
     /// Sets this many other keys, with values of this length.
     Fill(u16, u16),
-    /// Holds a value in frames, at most for the rest of the run.
+    /// Holds the frames of a key's value until `Unpin` or the end of the run.
     Pin(usize),
     Unpin,
-    /// Sets the memory limit to this many tenths of the first.
+    /// Sets the memory limit to this many tenths of the first limit.
     Limit(u8),
     /// Does all background work.
     Settle,
 }
 
-/// The operations to draw.
+/// Settings for drawing operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drawn {
-    /// Values are shorter than this.
+    /// Values have fewer bytes than this.
     pub(crate) large: usize,
-    /// True if many other keys are set, which crowd the shared ones out.
+    /// True if many other keys are set, so that shared keys are evicted.
     pub(crate) fills: bool,
-    /// The least limit in tenths of the first, except refused limits; `None`: it stays.
+    /// The lowest limit that is not refused, in tenths of the first; `None` leaves the limit alone.
     pub(crate) limits_from: Option<u8>,
 }
 
@@ -155,7 +155,7 @@ fn seldom_cas() -> BoxedStrategy<Cas> {
     prop_oneof![4 => Just(Cas::None), 1 => cas()].boxed()
 }
 
-/// `E`: mostly none; otherwise small, huge, or near the store's own count.
+/// Draws the CAS unique of meta flag `E`: mostly none; else small, huge, or near the store's own.
 fn cas_in() -> BoxedStrategy<Option<u64>> {
     prop_oneof![
         8 => Just(None),
@@ -264,7 +264,7 @@ fn key_op(large: usize) -> BoxedStrategy<KeyOp> {
     .boxed()
 }
 
-/// The last two are out of bounds.
+/// Draws a change of the limit, in tenths of the first limit; 0 and 161 are out of bounds.
 fn limit(from: u8) -> BoxedStrategy<Op> {
     prop_oneof![
         6 => (from..=20).prop_map(Op::Limit),

@@ -27,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) room: Room,
     pub(crate) items: HashMap<Vec<u8>, Item>,
     flush_at: Option<u32>,
-    /// CAS uniques handed out or asked for.
+    /// CAS uniques that the store chose, and those that clients chose, with bit 63 set.
     uniques: HashSet<u64>,
     pinned: Vec<(Pinned, Text)>,
     filled: u32,
@@ -100,7 +100,7 @@ impl Run {
         self.check_room()
     }
 
-    /// The column in use, awake. The others sleep, since one thread cannot pass their points.
+    /// The column in use, online. The others are offline, so that nothing waits for their points.
     pub(crate) fn column(&mut self) -> &mut Column {
         for at in (0..COLUMNS).filter(|at| *at != self.at) {
             if !std::mem::replace(&mut self.asleep[at], true) {
@@ -136,7 +136,7 @@ impl Run {
         };
         self.column().flush(at);
         if self.flush_at.take().is_some_and(|at| now >= at) {
-            // Items that it had flushed are back, unless they were found dead meanwhile.
+            // The items of that flush are back, unless an access found them dead meanwhile.
             self.items.values_mut().for_each(|item| item.maybe = true);
         }
         match at {
@@ -169,14 +169,14 @@ impl Run {
         Ok(())
     }
 
-    /// Drops from the map an item that is dead or was evicted.
+    /// Removes the key's item from the map if the item is dead or was evicted.
     fn resolve(&mut self, key: &[u8]) -> Result<(), String> {
         let now = self.world.now;
         let Some(item) = self.items.get(key) else { return Ok(()) };
         let flushed = self.flush_at.is_some_and(|at| now >= at);
         if flushed || (item.exptime != 0 && item.exptime <= now) {
             self.items.remove(key);
-            // An item found dead stays away, even if the flush is called off.
+            // An item that the probe finds dead stays away, even if the flush is called off later.
             return match self.probe(key) {
                 Some(_) => Err("what is dead was found".into()),
                 None => Ok(()),
@@ -192,7 +192,7 @@ impl Run {
         Ok(())
     }
 
-    /// Looks without changing anything. Returns the CAS unique.
+    /// Looks up a key without changing its item. Returns the CAS unique.
     fn probe(&mut self, key: &[u8]) -> Option<u64> {
         let get =
             MetaGet { key, key_binary: false, cas_in: None, bump: false, win: false, steps: &[] };
@@ -287,7 +287,7 @@ impl Run {
 
     fn check_idle(&self, idle: u32, item: &Item) -> Result<(), String> {
         let truth = self.world.now - item.used;
-        // Idle times beyond the reach of background work are not compared: here it seldom runs.
+        // Idle times over 32,000 seconds are not compared: background work seldom runs here.
         let error_max = if truth <= 8192 { 0 } else { 255 };
         match truth > 32_000 || (idle <= truth && idle + error_max >= truth) {
             true => Ok(()),
@@ -317,10 +317,10 @@ impl Run {
         }
     }
 
-    /// Checks that a CAS unique of the store's own is new, and higher than the one before.
+    /// Checks that a CAS unique of the store's own is new, and higher than that of the `old` item.
     fn check_fresh(&self, cas: u64, old: Option<&Item>) -> Result<(), String> {
         let low = old.map_or(0, |old| old.cas);
-        // A unique above the store's count was chosen by a client.
+        // A unique that a client chose may be above the store's count, which may then follow it.
         let lower = cas <= low && low < 1 << 40 && !self.uniques.contains(&(low | 1 << 63));
         if cas == 0 || self.uniques.contains(&cas) || lower {
             return Err(format!("CAS unique {cas} after {low} is not new"));
@@ -336,7 +336,7 @@ impl Run {
         };
         let old = self.items.get(key).cloned();
         if outcome.fresh && outcome.reply == Reply::Deleted {
-            // The item was marked stale, and its new unique was not told.
+            // The item was marked stale, and the reply did not give its new unique.
             let dead = item.exptime != 0 && item.exptime <= self.world.now;
             match self.probe(key) {
                 Some(cas) => {
@@ -351,7 +351,7 @@ impl Run {
         if changed && outcome.fresh {
             self.uniques.insert(item.cas);
         } else if changed {
-            // Chosen by a client: marked as such, since it orders nothing.
+            // A client chose the unique: bit 63 excludes it from the check of the order.
             self.uniques.insert(item.cas | 1 << 63);
         }
         item.evictions = self.store.stats().evictions;
@@ -382,7 +382,7 @@ impl Run {
         Ok(())
     }
 
-    /// Checks the accounts, once all work is done.
+    /// Reads all keys, then checks the statistics and the memory in use.
     pub(crate) fn end(mut self) -> Result<(), String> {
         self.unpin()?;
         let mut keys: Vec<_> = (0..crate::ops::KEYS).map(key_of).collect();
@@ -407,11 +407,11 @@ impl Run {
         if let Some(arena) = &self.arena {
             same("chunks left", arena.free(), arena.chunks() - arena.ring_chunks())?;
         }
-        // A frame is an eighth of a segment, or 16 KiB of 256.
+        // A frame is an eighth of its segment, except 16 KiB in segments of 256 KiB.
         let segment =
             if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };
         let hash = usize::try_from(stats.hash_bytes).unwrap();
-        // Open segments: those that columns append to, and an eighth of all for items that expire.
+        // Open segments: those that columns append to, and an eighth of the memory for timed items.
         let open = segment * (2 + 2 * COLUMNS) + self.memory_bytes / 8;
         let most = hash.next_multiple_of(segment) + open;
         match self.store.used_bytes() <= most {
@@ -428,7 +428,7 @@ fn same<T: PartialEq + Debug>(what: &str, theirs: T, ours: T) -> Result<(), Stri
     }
 }
 
-/// The key of this number; the last one has the greatest length.
+/// The name of a key; that of the last key has the maximum length, 250 bytes.
 fn key_of(key: usize) -> Vec<u8> {
     let mut name = format!("key{key}").into_bytes();
     if key == 5 {
@@ -441,7 +441,7 @@ fn fill_key(key: u32) -> Vec<u8> {
     format!("fill{key}").into_bytes()
 }
 
-/// The operations of a column, with replies in the model's form; for a meta get, also the item's
+/// The operations of a column, with replies in the model's form. A meta get also returns the item's
 /// idle time.
 trait Replies {
     fn reply(

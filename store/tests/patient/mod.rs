@@ -1,11 +1,11 @@
-//! Repeats a request while the store has no room yet, like a column between two loops.
+//! Repeats a request while the store refuses it with `Later`.
 //!
-//! Invariant: a repeated request changed nothing before; and it is not repeated for ever.
+//! Invariant: a request refused with `Later` changed nothing; the number of repetitions is bounded.
 
 use store::{Column, Refused};
 
-/// Most repetitions. Others pass a quiescent point every few operations, so a request that is still
-/// told `Later` shows that somebody hangs.
+/// Maximum number of attempts. Other threads pass a quiescent point every few operations, so a
+/// request that is still refused with `Later` shows that a thread hangs.
 const ASKS_MAX: u32 = 1 << 20;
 
 /// Repeats a request until its answer is not `Later`, with a quiescent point in between.

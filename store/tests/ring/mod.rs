@@ -1,7 +1,7 @@
-//! A ring of an interface, as far as the store sees one: chunks that receive data in turn.
+//! A network interface's receive ring as the store sees it: chunks that receive data in turn.
 //!
-//! Where: under tests of the store with an arena that keeps.
-//! Invariant: each chunk that the ring lets go of is overwritten at once, like by a kernel.
+//! Where: in tests of the store with an arena that keeps values where they were received.
+//! Invariant: each chunk that returns to the ring is overwritten at once, as a kernel may do.
 
 #![allow(
     unsafe_code,
@@ -13,7 +13,7 @@ use memory::arena::Arena;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A ring: chunks that nobody else receives into.
+/// A ring, with the chunks into which only this ring receives.
 pub(crate) struct Ring {
     arena: Arc<Arena>,
     chunks: VecDeque<u32>,
@@ -26,7 +26,7 @@ impl Ring {
         Self { arena: Arc::clone(arena), chunks: (number * each..(number + 1) * each).collect() }
     }
 
-    /// Receives bytes behind `at` bytes of a chunk, shows them, and lets them go. They must fit.
+    /// Receives `bytes` at offset `at` of a chunk, where they must fit, and shows them to `show`.
     pub(crate) fn receive<T>(
         &mut self,
         at: usize,
@@ -36,7 +36,7 @@ impl Ring {
         self.receive_all([(at, bytes)], |[shown]| show(shown))
     }
 
-    /// Like `receive`, but for several packets, which are shown at once.
+    /// Like `receive`, but for several packets, which `show` gets together.
     pub(crate) fn receive_all<const N: usize, T>(
         &mut self,
         packets: [(usize, &[u8]); N],
@@ -47,8 +47,8 @@ impl Ring {
         let shown = chunks.map(|_| {
             let ((at, bytes), chunk) = packets.next().unwrap();
             assert!(at + bytes.len() <= self.arena.chunk_bytes());
-            // SAFETY: the chunk is this ring's, and nobody's else before it is let go of; and the
-            // bytes fit.
+            // SAFETY: nobody but this ring uses the chunk before `recycle` below; and the bytes
+            // fit, as asserted.
             unsafe {
                 let there = self.arena.at(chunk).add(at);
                 there.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -57,10 +57,10 @@ impl Ring {
         });
         let result = show(shown);
         for chunk in chunks {
-            let next = self.arena.let_go(chunk);
+            let next = self.arena.recycle(chunk);
             assert!(self.arena.value_chunk_of(self.arena.at(next)).is_none(), "a value's");
             assert!(!self.chunks.contains(&next), "received into twice at once");
-            // SAFETY: as above.
+            // SAFETY: nobody but this ring uses chunk `next`, and no byte beyond it is written.
             unsafe { self.arena.at(next).write_bytes(0xee, self.arena.chunk_bytes()) };
             self.chunks.push_back(next);
         }

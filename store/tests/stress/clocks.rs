@@ -1,7 +1,7 @@
-//! Columns whose clocks are a second apart: an item dead to one is alive to the other.
+//! Columns whose clocks are a second apart: an item dead to one column is alive to another.
 //!
-//! Invariant: a linked item is where its slot says, whichever column drained or moved its segment
-//! meanwhile, and by any clock.
+//! Invariant: an index slot points to its item, whichever column drained or moved the segment
+//! meanwhile, and whatever that column's clock.
 
 use crate::patient::at_last;
 use crate::{THREADS, at_once, config, each, key_of, random, value};
@@ -28,7 +28,7 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
     let at_work = AtomicUsize::new(THREADS - 1);
     let all = at_once(&store, |id, column| {
         while id == 0 && at_work.load(Ordering::SeqCst) > 0 {
-            // To the others, whose clocks are a second ahead, all is flushed, and then not.
+            // The other columns, a second ahead, see all items flushed, and then no longer.
             column.flush(Some(1001));
             column.flush(Some(0));
             column.quiesce();
@@ -45,7 +45,7 @@ fn what_is_drained_while_a_flush_is_called_off_is_all_gone_or_all_there(eviction
         };
         let steps = if id == 0 { 0 } else { STEPS };
         let all = (0..steps).try_for_each(|_| step(column));
-        // Also if a set was refused: the first column waits for the count.
+        // This runs after a refused set too: the first column loops until the count is 0.
         at_work.fetch_sub(usize::from(id != 0), Ordering::SeqCst);
         all
     });

@@ -1,7 +1,7 @@
-//! Flushes and the clock against sets and touches.
+//! Flushes and clock changes while other threads set and touch items.
 //!
-//! Invariant: an item set before a flush began is not seen once it has ended, and an item set after
-//! it ended is; an item with a time to live is seen until then, and not later.
+//! Invariant: once a flush has ended, no item set before it began is seen, but items set after it
+//! ended are; an item with an exptime is seen until that time, and not later.
 
 use crate::patient::at_last;
 use crate::value;
@@ -16,10 +16,10 @@ each::policies! {
 }
 
 const ROUNDS: u64 = 2500;
-/// Number of each thread's own keys.
+/// Number of keys that each thread owns.
 const OWN_KEYS: usize = 40;
 
-/// A thread's knowledge of a key of its own: the phases in which its last set began and ended.
+/// The last set of a key by its owner thread, and the phases in which that set began and ended.
 #[derive(Clone, Copy, Default)]
 struct Own {
     version: u64,
@@ -27,7 +27,7 @@ struct Own {
     ended: u64,
 }
 
-/// The first phase in which a flush begun after `phase` has surely ended: flush k is phase 2k + 1.
+/// The first phase by which a flush that began after `phase` has ended; flush k is phase 2k + 1.
 fn surely_flushed(phase: u64) -> u64 {
     phase.next_multiple_of(2) + 2
 }
@@ -94,7 +94,7 @@ fn what_a_flush_took_stays_away_and_what_came_after_it_stays(eviction: Eviction)
                     _ => check(column, &phase, key(id, at), own[at], evicts)?,
                 }
                 if evicts && round % 4 == 0 {
-                    // Overwrites make work for compaction, which must bring nothing back.
+                    // Overwrites make work for compaction, which must not bring flushed items back.
                     let other = key(50 + id, usize::try_from(random.below(300)).unwrap());
                     let set = Put::new(Verb::Set, b"");
                     let set = Put { key: &key_of(other), ..set };
@@ -129,7 +129,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                 0 => {
                     let value = value::make(key, 1, 100);
                     let never = Put::new(Verb::Set, &name);
-                    // Half of them get the exptime field by a touch.
+                    // Half of the items are set without an exptime; a touch adds the field.
                     let set = if round % 2 == 0 { never } else { Put { exptime, ..never } };
                     at_last(column, |column| column.put(&set, Body::Bytes(&value)))
                         .map_err(|e| format!("{e:?}"))?;
@@ -138,7 +138,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                 1 | 2 => {
                     let touched = at_last(column, |column| column.touch(&name, exptime));
                     let touched = touched.map_err(|e| format!("{e:?}"))?;
-                    // Other columns' clocks are no later than this.
+                    // No other column's clock is past `later`.
                     let later = clock.load(Ordering::SeqCst);
                     if touched != (now < expires[at]) && later < expires[at] {
                         return Err(format!("touch at {now} of what expires at {}", expires[at]));
@@ -146,7 +146,7 @@ fn what_is_touched_in_time_stays_until_then(eviction: Eviction) {
                     expires[at] = if touched { exptime } else { 0 };
                 }
                 3 => {
-                    // Another thread's key: reading it races with its owner's touches.
+                    // The key is another thread's: this read races with touches by that thread.
                     let other = self::key((id + 1) % THREADS, at);
                     if let Some(hit) = column.get(&key_of(other)) {
                         value::version(other, &value::bytes(&hit))?;

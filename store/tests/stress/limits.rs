@@ -1,7 +1,7 @@
-//! The memory limit, changed by one thread while all of them read and write.
+//! The memory limit, changed by one thread while all threads read and write.
 //!
 //! Invariant: once the memory in use has come down to the limit, it stays within it until the limit
-//! goes up; and under every limit the other tests' laws hold.
+//! goes up; and under every limit the invariants of the other tests hold.
 
 use std::sync::Arc;
 use store::{Column, Store};
@@ -14,12 +14,12 @@ const SEGMENTS_MIN: u64 = 16;
 /// Seconds of the clock within which background work must end.
 const SECONDS: u32 = 4;
 
-/// A thread's part in changing the limit: only the first thread changes it.
+/// One thread's changes and checks of the limit; only the first thread makes any.
 pub(crate) struct Limits {
     store: Arc<Store>,
-    /// Limits to choose from, in eighths of a megabyte; none: it stays.
+    /// Limits to choose from, in eighths of a megabyte; an empty list leaves the limit unchanged.
     eighths: &'static [usize],
-    /// Most segments that may be in use: the number at the last change, or the fewest since.
+    /// Maximum number of segments in use: the number at the last change, or the lowest since.
     most: u64,
 }
 
@@ -29,7 +29,7 @@ impl Limits {
         Self { store: Arc::clone(store), eighths, most: u64::MAX }
     }
 
-    /// Checks that no more is in use than may be, and changes the limit once in a while.
+    /// Checks that no more segments are in use than allowed, and sometimes changes the limit.
     pub(crate) fn step(&mut self, column: &mut Column, random: &mut Random) -> Result<(), String> {
         if self.eighths.is_empty() {
             return Ok(());
@@ -61,7 +61,7 @@ impl Limits {
     }
 }
 
-/// Checks, once no other thread works, that the limit is kept: the last one, or `least`.
+/// Checks, once no other thread works, that the last limit is kept, or the limit `least` if given.
 pub(crate) fn settle(store: &Arc<Store>, column: &mut Column, least: Option<usize>, now: u32) {
     if let Some(eighths) = least {
         column.limit_memory(eighths << 17).unwrap_or_else(|error| panic!("{error}"));

@@ -22,7 +22,7 @@ use std::thread;
 use store::policy::Eviction;
 use store::{Column, Config, Store};
 
-/// Number of threads, mostly more than the machine has cores.
+/// Number of threads, usually more than the machine has cores.
 pub(crate) const THREADS: usize = 4;
 
 pub(crate) fn config(eviction: Eviction, memory_mb: usize) -> Config {
@@ -72,8 +72,8 @@ pub(crate) fn at_once(
     })
 }
 
-/// Checks, once all threads have ended, that nothing is lost or leaks. `least`: a limit to end
-/// with, in eighths of a megabyte.
+/// Checks, once all threads have ended, that nothing is lost or leaks. `least` is a last limit to
+/// set before, in eighths of a megabyte.
 pub(crate) fn settle(
     store: &Arc<Store>,
     least: Option<usize>,
@@ -98,7 +98,7 @@ pub(crate) fn settle(
     let frame_bytes = column.log_value_bytes_max();
     let segment = if frame_bytes == 16 << 10 { 256 << 10 } else { frame_bytes * 8 };
     let hash = usize::try_from(stats.hash_bytes).unwrap().next_multiple_of(segment);
-    // Segments that each column may have open, in two queues.
+    // Each column may have four segments open, in two queues.
     let most = hash + segment * (2 + 4 * (THREADS + 1));
     assert!(store.used_bytes() <= most, "{} bytes are still in use", store.used_bytes());
 }

@@ -27,11 +27,11 @@ each::policies! {
 
 /// Number of keys that all threads read.
 const KEYS: u32 = 240;
-/// Number of keys that are set now and then to crowd out others.
+/// Number of keys that are set now and then, so that others are evicted.
 const FILL_KEYS: u32 = 40_000;
 
 struct Register {
-    /// The version being written, and the last one acknowledged.
+    /// The version whose write began last, and the version that was acknowledged last.
     begun: AtomicU64,
     acknowledged: AtomicU64,
 }
@@ -131,7 +131,7 @@ impl Run {
         match at_last(column, |column| column.put(&put, Body::Bytes(&value))) {
             Ok(Stored::Stored { .. }) => register.acknowledged.store(version, Ordering::SeqCst),
             Ok(Stored::NotStored) if verb != Verb::Set => {}
-            // The key's older value is then gone.
+            // A refused set has deleted the older value, so reads must not see that any more.
             Err(Refused::NoMemory) if verb == Verb::Set => {
                 register.acknowledged.store(version, Ordering::SeqCst);
             }
@@ -175,7 +175,7 @@ impl Run {
             return Err(format!("{seen}, acknowledged {acknowledged}, begun {begun}"));
         }
         if random.below(8) == 0 {
-            // Stalls while it holds the hit.
+            // The thread stalls while it holds the hit.
             (0..random.below(30)).for_each(|_| thread::yield_now());
             let again = value::version(key, &value::bytes(&hit))?;
             if again != version {
@@ -234,7 +234,7 @@ fn what_is_rewritten_in_place_is_seen_whole(eviction: Eviction) {
         let run = Run { fixed: true, ..Run::new(&config, 12_000, false, fill) };
         run.check();
         let stats = run.store.stats();
-        // Deletes, touches and, at 2 MiB, evictions are in between.
+        // Not every set rewrites: deletes, touches and, at 2 MiB, evictions come in between.
         let part = if fill { 10 } else { 2 };
         assert!(stats.rewritten > 4 * 12_000 * 3 / 10 / part, "{stats:?}");
     }
@@ -261,7 +261,7 @@ fn under_changing_limits_nothing_torn_foreign_or_old_is_seen(eviction: Eviction)
     }
 }
 
-/// The checks above can fail: they do if memory is reused, or given back, under readers.
+/// The checks above must fail if memory is reused, or given back, while readers still use it.
 #[test]
 #[cfg(debug_assertions)]
 fn planted_early_reuse_is_caught() {

@@ -19,9 +19,9 @@ each::policies! {
 }
 
 const KEYS: u32 = 5;
-/// Number of successes of each thread.
+/// Number of successful operations of each thread.
 const ROUNDS: usize = 1200;
-/// The first limit, in megabytes; later ones, in eighths; the longest value of other keys.
+/// First limit in MiB, later limits in eighths of a MiB, and the length bound of other values.
 const LIMITS: [(usize, &[usize], u64); 3] =
     [(2, &[], 600), (64, &[], 600), (8, &[36, 64, 40, 100], 2400)];
 /// Number of other keys, overwritten all the time: fewer than the smallest memory holds.
@@ -125,7 +125,7 @@ fn every_acknowledged_cas_counts(eviction: Eviction) {
     }
 }
 
-/// Does get and cas until it succeeds; the key's CAS unique was `lowest` before.
+/// Repeats get and cas until the cas succeeds; `lowest` is the key's CAS unique seen last.
 fn increment(column: &mut Column, key: u32, lowest: &mut u64) -> Result<(), String> {
     let name = key_of(key);
     loop {

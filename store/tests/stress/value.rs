@@ -1,8 +1,8 @@
-//! Values that identify themselves: key, version and length, and bytes derived from these.
+//! Values that identify themselves by their key, version, length, and bytes derived from these.
 
 use store::{Hit, Value};
 
-/// Bytes of key, version and length, which come first.
+/// Bytes of a value's head: key, version and length.
 pub(crate) const HEAD_BYTES: usize = 16;
 
 /// The value of version `version` of `key`, `len` bytes long.
@@ -21,7 +21,7 @@ pub(crate) fn make(key: u32, version: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// The version of a value of `key`, if it is whole.
+/// The version in a value of `key`; an error if the value is torn or belongs to another key.
 pub(crate) fn version(key: u32, value: &[u8]) -> Result<u64, String> {
     let torn = |what: &str| Err(format!("{what} in a value of key {key}, {} bytes", value.len()));
     let Some((head, tail)) = value.split_at_checked(HEAD_BYTES) else { return torn("no head") };

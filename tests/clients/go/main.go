@@ -1,4 +1,4 @@
-// Drives a server with gomemcache, and fails where it does not do what that client documents.
+// Tests a server with gomemcache. Fails if the server does not do what that client documents.
 //
 // Usage: go run . HOST:PORT
 package main
@@ -43,7 +43,7 @@ func main() {
 	fmt.Printf("gomemcache: %d checks passed\n", len(checks))
 }
 
-// want fails where err is not the expected one.
+// want fails if err is not the expected error.
 func want(expected, err error) error {
 	if errors.Is(err, expected) {
 		return nil
@@ -51,7 +51,7 @@ func want(expected, err error) error {
 	return fmt.Errorf("expected %v, got %v", expected, err)
 }
 
-// all is the first of the errors.
+// all returns the first of the errors.
 func all(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -61,7 +61,7 @@ func all(errs ...error) error {
 	return nil
 }
 
-// holds fails where key does not hold value and flags.
+// holds fails if key does not have this value and these flags.
 func holds(c *memcache.Client, key, value string, flags uint32) error {
 	item, err := c.Get(key)
 	if err != nil {
@@ -241,7 +241,7 @@ func badKeys(c *memcache.Client) error {
 	)
 }
 
-// manyAtOnce counts from many connections; no increment may be lost.
+// manyAtOnce increments a number from many connections at once; no increment may be lost.
 func manyAtOnce(c *memcache.Client) error {
 	const workers, rounds = 16, 500
 	c.MaxIdleConns = workers

@@ -1,4 +1,4 @@
-// Drives a server with spymemcached, and fails where it does not do what that client documents.
+// Tests a server with spymemcached. Fails if the server does not do what that client documents.
 //
 // Usage: java Check HOST:PORT text|binary
 
@@ -26,7 +26,7 @@ import net.spy.memcached.transcoders.SerializingTranscoder;
 public class Check {
   private static final long PATIENCE_SECONDS = 20;
 
-  /** The first number of seconds that is no duration but a date: in 1970. */
+  /** The smallest exptime that is a date, in 1970, and not a duration. */
   private static final int LONG_AGO = 30 * 24 * 60 * 60 + 1;
 
   private final MemcachedClient client;
@@ -34,7 +34,7 @@ public class Check {
   private final boolean binary;
 
   private Check(String address, Protocol protocol) throws Exception {
-    // What is measured in bytes must not be compressed.
+    // Compression is off, because the checks count the bytes of values.
     SerializingTranscoder transcoder = new SerializingTranscoder();
     transcoder.setCompressionThreshold(Integer.MAX_VALUE);
     servers = AddrUtil.getAddresses(address);
@@ -77,7 +77,7 @@ public class Check {
     System.exit(0);
   }
 
-  /** Fails where what came is not what was expected. */
+  /** Fails if the received value is not the expected one. */
   private static void same(Object expected, Object came) {
     if (!Objects.deepEquals(expected, came)) {
       throw new AssertionError("expected " + expected + ", came " + came);
@@ -89,7 +89,7 @@ public class Check {
   }
 
   private void setAndGet() throws Exception {
-    // The client keeps the type in the flags: they must come back as they went.
+    // The client keeps a value's type in the flags, which must come back unchanged.
     Object[] values = {
       "", "x", "two\r\nlines\0", 42, 1L << 40, true, 1.5, new byte[] {0, -1, 10}, List.of(1, "a")
     };
@@ -127,7 +127,7 @@ public class Check {
     CASValue<Object> first = client.gets("java-cas");
     same("1", first.getValue());
     if (binary) {
-      // Over binary the unique comes with the answer to SET.
+      // In the binary protocol the answer to SET contains the CAS unique.
       same(first.getCas(), set.getCas());
     }
     same(CASResponse.OK, client.cas("java-cas", first.getCas(), "2"));
@@ -150,7 +150,7 @@ public class Check {
     same("3", ((String) client.get("java-n")).trim());
     same(7L, client.decr("java-n2", 1, 7, 100));
     same(true, result(client.set("java-x", 0, "x")));
-    // The text protocol's error is one of the operation, binary's is a status.
+    // In text the client reports the error as an exception, in binary as a status.
     try {
       same(-1L, result(client.asyncIncr("java-x", 1)));
     } catch (ExecutionException error) {

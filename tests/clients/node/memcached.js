@@ -1,5 +1,5 @@
-// Drives a server with npm's memcached client, and fails where it does not do what that client
-// documents.
+// Tests a server with npm's memcached client. Fails if the server's behaviour is not what that
+// client documents.
 //
 // Usage: node memcached.js HOST:PORT
 
@@ -16,14 +16,14 @@ if (!address) {
 
 const client = new Memcached(address, { timeout: 10000, retries: 0, failures: 0, poolSize: 8 });
 
-// Calls the client; resolves to what it answers.
+// Calls the client; resolves to its result.
 function call(method, ...args) {
   return new Promise((resolve, reject) => {
     client[method](...args, (error, answer) => (error ? reject(error) : resolve(answer)));
   });
 }
 
-// Calls the client; resolves to the error it answers, and fails where there is none.
+// Calls the client; resolves to its error, and fails if there is none.
 async function fails(method, ...args) {
   try {
     await call(method, ...args);
@@ -41,7 +41,7 @@ const checks = {
     assert.strictEqual(await call('get', 'js'), 'two\r\nlines');
     assert.strictEqual(await call('get', 'js-nosuch'), undefined);
   },
-  // The client keeps the type in the flags: they must come back as they went.
+  // The client keeps a value's type in the flags, which must come back unchanged.
   async 'types by flags'() {
     for (const value of [42, { a: [1, 2], b: null }, Buffer.from([0, 255, 13, 10])]) {
       await call('set', 'js-type', value, 0);
@@ -120,7 +120,7 @@ const checks = {
   },
 };
 
-// An answer that never comes leaves node nothing to wait for: that is no success.
+// Without an answer node ends because it has nothing to wait for; that must not count as success.
 process.exitCode = 1;
 
 (async () => {

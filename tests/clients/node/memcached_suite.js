@@ -1,6 +1,6 @@
-// Runs the own suite of npm's memcached, which its package holds, against a server.
+// Runs the test suite in the package of npm's memcached against a server.
 //
-// Fails where a test fails, and where fewer tests ran than the pinned version holds.
+// Fails if a test fails, or if fewer tests ran than the pinned version has.
 //
 // Usage: node memcached_suite.js HOST:PORT
 "use strict";
@@ -10,7 +10,7 @@ const path = require("path");
 const Mocha = require("mocha");
 require("should");
 
-// memcached 2.2.2 without what is about the client's own connections to servers that are not there.
+// The tests of memcached 2.2.2, except those of connections to servers that do not run.
 const TESTS = 36;
 const LEFT_OUT = "memcached-connections.test.js";
 const SUITE = path.join(path.dirname(require.resolve("memcached/package.json")), "test");
@@ -21,7 +21,7 @@ if (!address) {
   process.exit(2);
 }
 const { servers } = require(path.join(SUITE, "common.js"));
-// Another name of the same server, which the client takes for a server of its own.
+// A second name of the same server; the client takes it for another server.
 const port = address.split(":").pop();
 servers.single = address;
 servers.multi = [address, `127.1:${port}`];

@@ -1,5 +1,5 @@
-// Drives a server with memjs, which speaks only the binary protocol, and fails where it does not do
-// what that client documents. Its prepend is left out: it sends an append.
+// Tests a server with memjs, which uses only the binary protocol. Fails if the server's behaviour
+// is not what that client documents. memjs's prepend is left out, because it sends an append.
 //
 // Usage: node memjs.js HOST:PORT
 
@@ -17,10 +17,10 @@ if (!address) {
 const options = { timeout: 10, conntimeout: 10, retries: 0, logger: { log() {} } };
 const client = Client.create(address, options);
 
-// The first number of seconds that is no duration but a date: in 1970.
+// The smallest exptime that is a date, in 1970, and not a duration.
 const LONG_AGO = 30 * 24 * 60 * 60 + 1;
 
-// Fails where a key does not hold a value.
+// Fails if a key does not have a value.
 async function holds(key, expected) {
   const { value } = await client.get(key);
   if (expected === null) return assert.strictEqual(value, null, key);
@@ -88,7 +88,7 @@ const checks = {
       await client.set(key, key);
       await holds(key, key);
     }
-    // memcached hangs up after a key that is too long: on a connection of its own.
+    // Uses a separate connection, because memcached closes it after a key that is too long.
     const other = Client.create(address, options);
     await assert.rejects(other.set('k'.repeat(251), '1'), /Invalid arguments/);
   },
@@ -99,7 +99,7 @@ const checks = {
       await holds('memjs-large', value);
     }
     await assert.rejects(client.set('memjs-large', Buffer.alloc(1 << 20)), /MemJS SET/);
-    // memcached drops what the refused value would have replaced.
+    // memcached deletes the item that the refused value would have replaced.
     await holds('memjs-large', null);
   },
   async 'many at once'() {
@@ -128,7 +128,7 @@ const checks = {
   },
 };
 
-// An answer that never comes leaves node nothing to wait for: that is no success.
+// Without an answer node ends because it has nothing to wait for; that must not count as success.
 process.exitCode = 1;
 
 (async () => {

@@ -1,5 +1,5 @@
-"""Drives a server with meta-memcache, which speaks only the meta protocol, and fails where it does
-not do what that client documents.
+"""Tests a server with meta-memcache, which uses only the meta protocol. Fails if the server's
+behaviour is not what that client documents.
 
 Usage: meta_memcache_check.py HOST PORT
 """
@@ -21,12 +21,12 @@ from meta_memcache.protocol import Conflict, Miss, NotStored, RequestFlags, SetM
 
 PATIENCE_SECONDS = 60
 
-# The first number of seconds that is no duration but a date: in 1970.
+# The smallest exptime that is a date, in 1970, and not a duration.
 LONG_AGO = 30 * 24 * 60 * 60 + 1
 
 
 def set_and_get(mc):
-    # The serializer keeps the type in the client flags: they must come back as they went.
+    # The serializer keeps a value's type in the client flags, which must come back unchanged.
     for value in [b"", "x", b"two\r\nlines\x00\xff", 42, True, {"a": [1, None]}]:
         assert mc.set("meta", value, ttl=100)
         got = mc.get("meta")
@@ -64,7 +64,7 @@ def compare_and_swap(mc):
 
 
 def keys(mc):
-    # What is no plain text goes in base64; what is too long, as its digest.
+    # The client sends a key that is not plain text in base64, and a too long key as a digest.
     for key in [Key("meta-ключ"), Key("a key with spaces"), Key("k" * 200), Key("k" * 1000)]:
         assert mc.set(key, key.key, ttl=100)
         assert mc.get(key) == key.key
@@ -141,7 +141,7 @@ def what_is_known_of_an_item(mc):
 
 
 def leases(mc):
-    """On a miss one wins and fills; the others wait until they read what it filled."""
+    """On a miss one client wins and stores a value; the others wait until they read that value."""
     policy, waits = LeasePolicy(ttl=30, miss_retries=3), []
     value, token = mc.get_or_lease_cas("meta-lease", policy)
     assert value is None and token > 0
@@ -159,7 +159,7 @@ def leases(mc):
 
 
 def recache(mc):
-    """Shortly before it expires one is told to refill; the others read on."""
+    """Shortly before the item expires one client must refill it; the others still read it."""
     assert mc.set("meta-recache", "old", ttl=20)
     policy = RecachePolicy(ttl=30)
     assert mc.get("meta-recache", recache_policy=policy) is None
@@ -169,7 +169,7 @@ def recache(mc):
 
 
 def stale(mc):
-    """What is invalidated stays readable for all but the one who refills it."""
+    """An invalidated item stays readable for all clients except the one that refills it."""
     policy = StalePolicy(mark_stale_on_deletion_ttl=30, mark_stale_on_cas_mismatch=True)
     ask = RequestFlags(return_value=True, return_client_flag=True, return_ttl=True)
     token = mc.set_cas("meta-stale", "1", ttl=100)
@@ -179,7 +179,7 @@ def stale(mc):
     assert mc.get("meta-stale") == "1"
     item = mc.meta_get(Key("meta-stale"), ask)
     assert item.flags.stale and item.flags.win is False and 20 <= item.flags.ttl <= 30
-    # A token from before the deletion still stores, but what it stores is stale.
+    # A store with a token from before the deletion still succeeds, but its item is stale.
     assert mc.set("meta-stale", "2", ttl=100, cas_token=token, stale_policy=policy)
     item = mc.meta_get(Key("meta-stale"), ask)
     assert item.value == "2" and item.flags.stale and item.flags.win is False

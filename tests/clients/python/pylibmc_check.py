@@ -1,4 +1,4 @@
-"""Drives a server with pylibmc, and fails where it does not do what that client documents.
+"""Tests a server with pylibmc. Fails if the server's behaviour is not what that client documents.
 
 Usage: pylibmc_check.py HOST PORT text|binary
 """
@@ -8,12 +8,12 @@ import sys
 
 import pylibmc
 
-# The first number of seconds that is no duration but a date: in 1970.
+# The smallest exptime that is a date, in 1970, and not a duration.
 LONG_AGO = 30 * 24 * 60 * 60 + 1
 
 
 def raises(error, call, *args):
-    """Fails where a call does not raise this error."""
+    """Fails if a call does not raise this error."""
     try:
         answer = call(*args)
     except error:
@@ -22,7 +22,7 @@ def raises(error, call, *args):
 
 
 def set_and_get(mc):
-    # The client keeps the type in the flags: they must come back as they went.
+    # The client keeps a value's type in the flags, which must come back unchanged.
     for value in [b"", "x", b"two\r\nlines\x00\xff", 42, 1 << 70, 1.5, {"a": [1, None]}]:
         assert mc.set("py", value)
         got = mc.get("py")
@@ -31,7 +31,7 @@ def set_and_get(mc):
 
 
 def add_and_replace(mc):
-    # Over binary a REPLACE of nothing is told apart from one that was refused.
+    # Only the binary protocol distinguishes a REPLACE of a missing key from a refused one.
     if mc.binary:
         raises(pylibmc.NotFound, mc.replace, "py-add", "1")
     else:
@@ -98,7 +98,7 @@ def delete_and_expiry(mc):
     assert mc.get("py-d") == "1"
     assert mc.set("py-d", "1", LONG_AGO)
     assert mc.get("py-d") is None
-    # The binary TOUCH of the libmemcached in the wheel is no frame that memcached accepts.
+    # memcached does not accept the binary TOUCH that the wheel's libmemcached sends.
     if not mc.binary:
         assert mc.set("py-t", "1")
         assert mc.touch("py-t", 100)
@@ -114,7 +114,7 @@ def large_values(mc):
         assert mc.set("py-large", value)
         assert mc.get("py-large") == value, f"{value_bytes} bytes come back"
     raises(pylibmc.TooBig, mc.set, "py-large", b"x" * (1 << 20))
-    # memcached drops what the refused value would have replaced.
+    # memcached deletes the item that the refused value would have replaced.
     assert mc.get("py-large") is None
     assert mc.set("py-zlib", "z" * (4 << 20), min_compress_len=1000)
     assert mc.get("py-zlib") == "z" * (4 << 20)
@@ -124,13 +124,13 @@ def keys(mc):
     assert mc.set("k" * 250, "1")
     assert mc.get("k" * 250) == "1"
     if mc.binary:
-        # Only over binary a key is any bytes.
+        # Only in the binary protocol a key may contain any bytes.
         assert mc.set("a key\r\nwith\x00everything", "2")
         assert mc.get("a key\r\nwith\x00everything") == "2"
 
 
 def clones(mc):
-    """Clients of their own see what the others set."""
+    """Separate clients see the values that other clients set."""
     others = [mc.clone() for _ in range(16)]
     assert mc.set("py-sum", 0)
     for other in others * 50:
@@ -148,7 +148,7 @@ def stats_and_flush(mc):
 
 
 def non_numeric(mc):
-    # Last: over binary the client takes this for a broken connection.
+    # This check is the last, because in binary the client takes the error for a broken connection.
     assert mc.set("py-x", "x")
     raises(pylibmc.Error, mc.incr, "py-x")
 
@@ -170,7 +170,7 @@ CHECKS = [
 
 
 def main(host, port, protocol):
-    # Milliseconds; libmemcached's own 4 and 5 seconds are too few on a loaded machine.
+    # In milliseconds; libmemcached's defaults of 4 and 5 seconds are too short on a loaded machine.
     patience = {"_poll_timeout": 60_000, "connect_timeout": 60_000}
     behaviors = {"cas": True, "tcp_nodelay": True, **patience}
     mc = pylibmc.Client([f"{host}:{port}"], binary=protocol == "binary", behaviors=behaviors)

@@ -1,4 +1,4 @@
-"""Runs pylibmc's own suite, which its source distribution holds, against a server.
+"""Runs the test suite in pylibmc's source distribution against a server.
 
 Fails where a test fails, and where fewer tests ran than the pinned version holds.
 
@@ -14,11 +14,11 @@ import pylibmc
 import pylibmc.test
 import pytest
 
-# pylibmc 1.6.3 without test_autoconf, which asks a fixed port for a cloud's list of nodes; in
-# binary without test_touch: the TOUCH of the libmemcached in its wheel is no frame that memcached
-# accepts.
+# The tests of pylibmc 1.6.3, without test_autoconf, which requests a cloud's list of nodes at a
+# fixed port, and in binary without test_touch: memcached does not accept the TOUCH that the wheel's
+# libmemcached sends.
 CHOSEN = {"text": (38, "not test_autoconf"), "binary": (37, "not test_autoconf and not test_touch")}
-# Milliseconds; libmemcached's own 4 and 5 seconds are too few on a loaded machine.
+# In milliseconds; libmemcached's defaults of 4 and 5 seconds are too short on a loaded machine.
 PATIENCE = {"_poll_timeout": 60_000, "connect_timeout": 60_000}
 SUITE = pathlib.Path(sys.prefix) / "pylibmc" / "tests"
 
@@ -33,7 +33,8 @@ class Passed:
             self.count += 1
 
     def pytest_runtest_call(self, item):
-        # It reads what lives for a second: a part of one, where the second is nearly over.
+        # The test reads an item with an exptime of one second, which is less than a second if the
+        # current second is nearly over.
         if item.name == "test_touch":
             await_next_second()
 
@@ -48,7 +49,7 @@ def await_next_second():
 
 
 def change_clients(protocol):
-    """Gives the suite's clients patience, and the protocol where a test does not choose it itself."""
+    """Sets long timeouts for the suite's clients, and the protocol if a test does not choose it."""
     make_test_client = pylibmc.test.make_test_client
 
     def make_changed_client(*args, **options):
@@ -62,7 +63,7 @@ def change_clients(protocol):
 
 
 def main(host, port, protocol):
-    # In CI pytest shows whole differences, which takes minutes for a thousand keys.
+    # In CI pytest prints differences in full, which takes minutes for a thousand keys.
     for name in ("CI", "BUILD_NUMBER"):
         os.environ.pop(name, None)
     os.environ.update(MEMCACHED_HOST=host, MEMCACHED_PORT=port)

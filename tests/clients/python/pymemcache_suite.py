@@ -1,4 +1,4 @@
-"""Runs pymemcache's own integration suite, which its package holds, against a server.
+"""Runs the integration test suite in pymemcache's package against a server.
 
 Fails where a test fails, and where fewer tests ran than the pinned version holds.
 
@@ -12,7 +12,7 @@ import sys
 import pymemcache.test
 import pytest
 
-# pymemcache 4.0.0 on plain sockets. The tests of TLS are skipped by themselves.
+# The tests of pymemcache 4.0.0 on plain sockets. The suite itself skips its tests of TLS.
 TESTS = 100
 
 
@@ -27,7 +27,7 @@ class Passed:
 
 
 def main(host, port):
-    # In CI pytest shows whole differences, which takes minutes for a thousand keys.
+    # In CI pytest prints differences in full, which takes minutes for a thousand keys.
     for name in ("CI", "BUILD_NUMBER"):
         os.environ.pop(name, None)
     suite = pathlib.Path(pymemcache.test.__file__).parent / "test_integration.py"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Drives a server with Dalli, and fails where it does not do what that client documents.
+# Tests a server with Dalli. Fails if the server's behaviour is not what that client documents.
 #
 # Usage: ruby -I FOLDER_OF_DALLI check.rb HOST:PORT meta|binary
 
@@ -14,24 +14,24 @@ Dalli.logger = Logger.new(IO::NULL)
 OPTIONS = { protocol: PROTOCOL.to_sym, socket_timeout: 60, socket_max_failures: 0 }.freeze
 CLIENT = Dalli::Client.new(ADDRESS, OPTIONS)
 
-# The first number of seconds that is no duration but a date: in 1970. Dalli would add the present
-# time to it, were the present later.
+# The smallest exptime that is a date, in 1970, and not a duration. Dalli would add the current time
+# to a date in the past, so its clock is set to 0.
 LONG_AGO = (30 * 24 * 60 * 60) + 1
 Dalli::Protocol::TtlSanitizer.define_singleton_method(:current_timestamp) { 0 }
 
-# Over meta, Dalli 3.2.8 reads a value up to its first line's end.
+# In the meta protocol, Dalli 3.2.8 reads a value only up to the end of the value's first line.
 LINES = PROTOCOL == 'meta' ? "two\nlines" : "two\r\nlines"
 
 def same(expected, came)
   raise "expected #{expected.inspect[0, 80]}, came #{came.inspect[0, 80]}" unless expected == came
 end
 
-# What a store answers is true over one protocol and the cas unique over another.
+# A store returns true in one protocol and the CAS unique in the other.
 def stored(answer)
   raise "not stored: #{answer.inspect}" unless answer
 end
 
-# What a refusal answers is false over one protocol and nil over another.
+# A refused command returns false in one protocol and nil in the other.
 def refused(answer)
   raise "not refused: #{answer.inspect}" if answer
 end
@@ -46,7 +46,7 @@ end
 
 CHECKS = {
   'set and get' => lambda do
-    # The client keeps how a value is written in the flags: they must come back as they went.
+    # The client keeps a value's encoding in the flags, which must come back unchanged.
     ['', 'x', "#{LINES}\0\xFF".b, 42, nil, { a: [1, 2.5] }, 'z' * 9000].each do |value|
       stored CLIENT.set('rb', value, 100)
       same value, CLIENT.get('rb')
@@ -98,7 +98,7 @@ CHECKS = {
 
   'many keys' => lambda do
     pairs = (0...1000).to_h { |index| ["rb-multi-#{index}", "value #{index}"] }
-    # Quiet commands: nothing is answered but by the one that ends them.
+    # Of quiet commands, the server answers only the command that ends them.
     CLIENT.quiet { pairs.each { |key, value| CLIENT.set(key, value, 100) } }
     same pairs, CLIENT.get_multi(*pairs.keys, 'rb-nosuch')
     with_cas = CLIENT.get_multi_cas(*pairs.keys)
@@ -155,11 +155,12 @@ CHECKS = {
       stored CLIENT.set('rb-large', value, 0, raw: true)
       same value, CLIENT.get('rb-large').b
     end
-    # Over meta the client is out of step after an error: on a connection of its own.
+    # Uses a separate connection: after an error the meta client takes replies for those to earlier
+    # requests.
     other = Dalli::Client.new(ADDRESS, OPTIONS.merge(value_max_bytes: 4 << 20))
     options = { raw: true, compress: false }
     raises(Dalli::DalliError) { other.set('rb-large', 'x' * (1 << 20), 0, options) }
-    # memcached drops what the refused value would have replaced.
+    # memcached deletes the item that the refused value would have replaced.
     same nil, CLIENT.get('rb-large')
   end,
 

@@ -1,9 +1,9 @@
-//! Answers in datagrams: assembled, and told apart from lost, late, duplicate and reordered ones.
+//! Answers in datagrams: assembles them, and detects lost, late, duplicate and reordered ones.
 //!
 //! Where: the receiving half, for lines over UDP.
 //! Invariant: at most `ASSEMBLIES_MAX` answers of several datagrams are assembled at a time on a
-//! line, each of at most `PARTS_MAX`; a part counts once. In memcached's multigets a lost value
-//! counts as a miss: the server does not report misses either.
+//! line, each of at most `PARTS_MAX` datagrams; a part counts once. In a multiget a value lost on
+//! the way counts as a miss: memcached does not report misses, so the two look the same.
 //! Source: memcached's `protocol.txt`, "UDP protocol".
 
 use net::Datagram;
@@ -11,16 +11,16 @@ use protocol::udp::Header;
 
 use super::super::Clock;
 use super::super::pending::{Entry, STRUCK, State};
-use super::super::score::{Books, Outcome};
+use super::super::score::{DriveState, Outcome};
 use super::{InLine, Inward, place_of};
 use crate::line::Socket;
-use crate::wire::{Found, Piece, Reader, Said, Tag};
+use crate::wire::{Content, Piece, ReadOutcome, Reader, Tag};
 
-/// Most incomplete answers of several datagrams at a time.
+/// Most incomplete answers of several datagrams on one line at a time.
 const ASSEMBLIES_MAX: usize = 256;
-/// Most datagrams of one answer: with memcached's 1,392 bytes in each, more than a megabyte.
+/// Most datagrams of one answer: at memcached's 1,392 bytes each, more than a megabyte.
 const PARTS_MAX: usize = 1024;
-/// Most batches of one socket, or queue, before the others have their turn.
+/// Most batches read from one socket or queue in a turn; then others are read.
 pub(super) const BATCHES_MAX: usize = 16;
 
 /// An answer that is being assembled.
@@ -28,50 +28,50 @@ pub(super) const BATCHES_MAX: usize = 16;
 struct Assembly {
     number: u16,
     total: usize,
-    came: usize,
-    /// The range of each part in `bytes`; none until it has come.
+    received: usize,
+    /// The range of each part in `bytes`; none until the part has arrived.
     parts: Vec<Option<(usize, usize)>>,
     bytes: Vec<u8>,
 }
 
-/// The result of adding a part.
+/// The result of adding a datagram to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// It is kept; others are missing.
+    /// The datagram is kept; other datagrams are still missing.
     Kept,
-    /// It had come before.
+    /// The same datagram had arrived before.
     Double,
-    /// It completes the answer.
+    /// The datagram completes the answer.
     Last,
-    /// It contradicts others, or there are too many parts.
+    /// The datagram contradicts an earlier one, or a limit is exceeded.
     Refused,
 }
 
 /// The first value in a datagram of a multiget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
-    /// The value of the key at this index, which had none yet.
+    /// The first value for the key at this index.
     Fresh(usize),
-    /// The value of a key that already had one.
+    /// A second value for the same key.
     Again,
-    /// No value, or a value that was not asked for.
+    /// No value, or a value that was not requested.
     None,
 }
 
-/// The assemblies of a line.
+/// The answers of several datagrams that a line assembles.
 #[derive(Debug)]
 pub(super) struct Assemblies {
     open: Vec<Assembly>,
     spare: Vec<Assembly>,
-    whole: Vec<u8>,
+    assembled: Vec<u8>,
 }
 
 impl Assemblies {
     pub(super) fn new() -> Assemblies {
-        Assemblies { open: Vec::new(), spare: Vec::new(), whole: Vec::new() }
+        Assemblies { open: Vec::new(), spare: Vec::new(), assembled: Vec::new() }
     }
 
-    /// Adds a part. After the last one, `whole` holds the answer.
+    /// Adds a datagram to its answer. After `Part::Last`, `assembled` holds the whole answer.
     fn add(&mut self, header: Header, bytes: &[u8]) -> Part {
         let total = usize::from(header.total);
         let at = self.open.iter().position(|one| one.number == header.id);
@@ -81,7 +81,7 @@ impl Assemblies {
             None => {
                 let mut fresh = self.spare.pop().unwrap_or_default();
                 fresh.number = header.id;
-                (fresh.total, fresh.came) = (total, 0);
+                (fresh.total, fresh.received) = (total, 0);
                 fresh.parts.clear();
                 fresh.parts.resize(total, None);
                 fresh.bytes.clear();
@@ -100,13 +100,13 @@ impl Assemblies {
         let start = assembly.bytes.len();
         assembly.bytes.extend_from_slice(bytes);
         assembly.parts[place] = Some((start, start + bytes.len()));
-        assembly.came += 1;
-        if assembly.came < total {
+        assembly.received += 1;
+        if assembly.received < total {
             return Part::Kept;
         }
-        self.whole.clear();
+        self.assembled.clear();
         for &(start, end) in assembly.parts.iter().flatten() {
-            self.whole.extend_from_slice(&assembly.bytes[start..end]);
+            self.assembled.extend_from_slice(&assembly.bytes[start..end]);
         }
         self.drop(header.id);
         Part::Last
@@ -120,8 +120,8 @@ impl Assemblies {
 }
 
 impl Inward {
-    /// Reads the waiting datagrams of a line, up to its share of the turn.
-    pub(super) fn gather(&mut self, line: u32, clock: &Clock, books: &mut Books) {
+    /// Reads the waiting datagrams of a line, at most `BATCHES_MAX` batches.
+    pub(super) fn read_datagrams(&mut self, line: u32, clock: &Clock, state: &mut DriveState) {
         let Some(mut inbox) = self.inbox.take() else { return };
         let mut is_drained = false;
         for _ in 0..BATCHES_MAX {
@@ -132,15 +132,16 @@ impl Inward {
             is_drained = socket.receive(&mut inbox, &self.calls).is_drained;
             let now_ns = clock.now_ns();
             self.read_ns = Some(now_ns);
-            let birth = self.lines[line as usize].birth;
-            self.open_mail(books);
-            if !self.lines[line as usize].is(birth) {
-                // The line was given up meanwhile, and may have been opened again.
+            let generation = self.lines[line as usize].generation;
+            self.take_messages(state);
+            if !self.lines[line as usize].is_same(generation) {
+                // A message broke the line, and may have opened it again: the datagrams are of no
+                // use.
                 is_drained = true;
                 break;
             }
-            books.score.received(inbox.total_bytes());
-            self.take_datagrams(line, &mut inbox.datagrams(), now_ns, books);
+            state.score.received(inbox.total_bytes());
+            self.take_datagrams(line, &mut inbox.datagrams(), now_ns, state);
             if is_drained {
                 break;
             }
@@ -149,7 +150,7 @@ impl Inward {
         if !is_drained {
             self.unread.push(line);
         }
-        self.leave_if_idle(line, books);
+        self.close_if_idle(line, state);
     }
 
     #[inline]
@@ -158,16 +159,16 @@ impl Inward {
         line: u32,
         datagrams: &mut impl Iterator<Item = Datagram<'i, P>>,
         now_ns: u64,
-        books: &mut Books,
+        state: &mut DriveState,
     ) {
-        while let Some(datagram) = self.quick_datagrams(line, datagrams, now_ns, books) {
+        while let Some(datagram) = self.quick_datagrams(line, datagrams, now_ns, state) {
             match Header::read(datagram.bytes) {
                 Some((header, bytes)) if header.is_part() => {
-                    self.datagram(line, header, bytes, now_ns, books);
+                    self.datagram(line, header, bytes, now_ns, state);
                 }
                 // memcached sends an empty datagram, 0 of 0, if a quiet request has no answer.
                 Some((_, [])) => {}
-                _ => books.score.broken(),
+                _ => state.score.broken(),
             }
         }
     }
@@ -178,75 +179,78 @@ impl Inward {
         header: Header,
         bytes: &[u8],
         now_ns: u64,
-        books: &mut Books,
+        state: &mut DriveState,
     ) {
         let own = &mut self.lines[line as usize];
-        let Some(index) = own.ring.find(header.id) else { return books.score.broken() };
+        let Some(index) = own.ring.find(header.id) else { return state.score.broken() };
         let entry = own.ring.entry(index);
         let is_part = entry.sent.keys > 1 && header.total == 1;
         match entry.state {
             State::Waiting if is_part => match self.first_value(line, index, bytes) {
-                (Value::Again, false) => return books.score.duplicate(),
-                // The multiget asks for one key twice: one of its values is the duplicate.
+                (Value::Again, false) => return state.score.duplicate(),
+                // The multiget contains one key twice, so its last value looks like a duplicate.
+                // It still ends the multiget.
                 (Value::Again, true) => {
-                    books.score.duplicate();
-                    let end = Piece { tag: None, said: Said::End, ends: true };
-                    return self.piece(line, index, &end, now_ns, books);
+                    state.score.duplicate();
+                    let end = Piece { tag: None, content: Content::End, ends: true };
+                    return self.piece(line, index, &end, now_ns, state);
                 }
                 (Value::Fresh(_) | Value::None, _) => {}
             },
             State::Waiting => {}
-            State::Answered if is_part => return self.behind(line, index, bytes, books),
-            // Only the first datagram of a late answer is remembered.
+            State::Answered if is_part => return self.after_end(line, index, bytes, state),
+            // Later datagrams of a late answer are not distinguished from duplicates.
             State::Late if is_part || header.total > 1 => return,
-            State::Answered | State::Late => return books.score.duplicate(),
+            State::Answered | State::Late => return state.score.duplicate(),
             State::TimedOut => {
                 entry.state = State::Late;
                 return;
             }
-            State::Free => return books.score.broken(),
+            State::Free => return state.score.broken(),
         }
         let own = &mut self.lines[line as usize];
         if header.total == 1 {
-            return self.answer(line, index, header.id, bytes, now_ns, books);
+            return self.answer(line, index, header.id, bytes, now_ns, state);
         }
         own.ring.entry(index).has_parts = true;
         match own.assemblies.add(header, bytes) {
             Part::Kept => {}
-            Part::Double => books.score.duplicate(),
+            Part::Double => state.score.duplicate(),
             Part::Last => {
-                let whole = std::mem::take(&mut own.assemblies.whole);
-                self.answer(line, index, header.id, &whole, now_ns, books);
-                self.lines[line as usize].assemblies.whole = whole;
+                let assembled = std::mem::take(&mut own.assemblies.assembled);
+                self.answer(line, index, header.id, &assembled, now_ns, state);
+                self.lines[line as usize].assemblies.assembled = assembled;
             }
-            Part::Refused => books.score.broken(),
+            Part::Refused => state.score.broken(),
         }
     }
 
-    /// Takes a datagram of a multiget that is already over: a value that the multiget's end has
-    /// overtaken, and that therefore counted as a miss; or a duplicate.
-    fn behind(&mut self, line: u32, index: usize, bytes: &[u8], books: &mut Books) {
+    /// Handles a datagram of a multiget that has already ended. Either the end has overtaken this
+    /// value, which then counted as a miss, or the datagram is a duplicate.
+    fn after_end(&mut self, line: u32, index: usize, bytes: &[u8], state: &mut DriveState) {
         match self.first_value(line, index, bytes).0 {
             Value::Fresh(at) => {
                 self.lines[line as usize].ring.keys(index)[at] |= STRUCK;
-                books.score.reordered();
+                state.score.reordered();
             }
-            Value::Again | Value::None => books.score.duplicate(),
+            Value::Again | Value::None => state.score.duplicate(),
         }
     }
 
-    /// Finds the value with which a datagram of a multiget begins, and whether it ends the
-    /// multiget. memcached sends each value in a datagram of its own, all with the same header.
+    /// Decodes the value at the start of a multiget's datagram; the flag is true if the value ends
+    /// the multiget. memcached sends each value in its own datagram, all with the same header.
     fn first_value(&mut self, line: u32, index: usize, bytes: &[u8]) -> (Value, bool) {
-        let mut reader = Reader::new(self.options.speech);
-        let Found::Piece(Piece { tag, said: Said::Value(name, _), ends }, _) = reader.next(bytes)
+        let mut reader = Reader::new(self.options.protocol);
+        let ReadOutcome::Piece(Piece { tag, content: Content::Value(name, _), ends }, _) =
+            reader.next(bytes)
         else {
             return (Value::None, false);
         };
         let ring = &mut self.lines[line as usize].ring;
-        let told = usize::from(ring.entry(index).told);
+        let keys_answered = usize::from(ring.entry(index).keys_answered);
         let keys = &ring.keys(index)[..];
-        let mut find = |struck| place_of((&self.names, &mut self.key), keys, (told, name), struck);
+        let mut find =
+            |struck| place_of((&self.names, &mut self.key), keys, (keys_answered, name), struck);
         let value = match tag.map(Tag::index) {
             Some(at) => match keys.get(at) {
                 Some(key) if key & STRUCK != 0 => Value::Again,
@@ -262,7 +266,7 @@ impl Inward {
         (value, ends)
     }
 
-    /// Takes the bytes of an answer or of a part of it, in whole pieces.
+    /// Applies the bytes of an answer, which must consist of complete pieces.
     #[inline]
     fn answer(
         &mut self,
@@ -271,26 +275,26 @@ impl Inward {
         number: u16,
         bytes: &[u8],
         now_ns: u64,
-        books: &mut Books,
+        state: &mut DriveState,
     ) {
         let mut at = 0;
         while at < bytes.len() {
             let is_waiting = self.lines[line as usize].ring.entry(index).state == State::Waiting;
-            // Over UDP, nothing of an answer is carried over to the next.
+            // A UDP answer that ends within a piece is broken: no later datagram completes it.
             match self.lines[line as usize].reader.next(&bytes[at..]) {
-                Found::Piece(piece, used)
+                ReadOutcome::Piece(piece, used)
                     if is_waiting && piece.tag.is_none_or(|tag| tag.number() == number) =>
                 {
                     at += used;
-                    self.piece(line, index, &piece, now_ns, books);
+                    self.piece(line, index, &piece, now_ns, state);
                 }
                 _ => {
-                    books.score.broken();
+                    state.score.broken();
                     if is_waiting {
                         let ring = &mut self.lines[line as usize].ring;
                         let entry: Entry = *ring.entry(index);
                         ring.settle(index, State::Answered);
-                        self.over(line, &entry, Outcome::GIVEN_UP, None, books);
+                        self.over(line, &entry, Outcome::GIVEN_UP, None, state);
                     }
                     return;
                 }
@@ -298,23 +302,23 @@ impl Inward {
         }
         let own = &mut self.lines[line as usize];
         if own.ring.entry(index).state != State::Waiting {
-            self.order(line, number, books);
+            self.count_if_overtaken(line, number, state);
         }
     }
 
-    /// Counts an answer that came after that to a later request.
-    fn order(&mut self, line: u32, number: u16, books: &mut Books) {
+    /// Counts an answer as reordered if a later request was answered before.
+    fn count_if_overtaken(&mut self, line: u32, number: u16, state: &mut DriveState) {
         if self.options.has_order && self.lines[line as usize].is_overtaken(number) {
-            books.score.reordered();
+            state.score.reordered();
         }
     }
 }
 
 impl InLine {
-    /// Notes that a request was answered; true if a later one was answered before.
+    /// Records that a request was answered. True if a later request was answered before.
     #[inline]
     pub(super) fn is_overtaken(&mut self, number: u16) -> bool {
-        // Numbers wrap around: a later one is less than half the range ahead.
+        // Numbers wrap around: a later number is ahead by less than half the range.
         let ahead = number.wrapping_sub(self.newest);
         if ahead < 1 << 15 {
             self.newest = number;
@@ -332,7 +336,7 @@ mod tests {
         let mut assemblies = Assemblies::new();
         let mut add = |id, number, total, bytes: &[u8]| {
             let part = assemblies.add(Header { id, number, total, flow: 0 }, bytes);
-            (part, assemblies.whole.clone())
+            (part, assemblies.assembled.clone())
         };
         assert_eq!(add(7, 2, 3, b"c").0, Part::Kept);
         assert_eq!(add(8, 1, 2, b"B").0, Part::Kept);

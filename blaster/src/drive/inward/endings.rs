@@ -1,24 +1,25 @@
-//! The ends of requests that are not answered, and the consequences of any end.
+//! The ends of requests: `over` for each, and the ways in which they end without an answer.
 //!
 //! Where: called by the receiving half.
-//! Invariant: `over` is called once for each request, and is the only place that counts it as over.
+//! Invariant: `over` is called once for each request. Only `over`, and `quick` for usual answers,
+//! count a request as over.
 
 use super::super::pending::{Cause, Entry, Sent, State};
-use super::super::score::{Books, Outcome};
+use super::super::score::{DriveState, Outcome};
 use super::Inward;
 use crate::line::Socket;
 
 impl Entry {
-    /// The entry of a request whose line is down.
-    pub(super) fn failed(sent: &Sent, whole: Option<u32>) -> Entry {
+    /// Returns the entry of a request whose line is broken.
+    pub(super) fn failed(sent: &Sent, split: Option<u32>) -> Entry {
         Entry {
             sent: *sent,
             state: State::Free,
-            told: 0,
+            keys_answered: 0,
             hits: 0,
             corrupt: 0,
             refused: false,
-            whole,
+            split,
             has_parts: false,
             is_plain: false,
         }
@@ -26,7 +27,8 @@ impl Entry {
 }
 
 impl Inward {
-    /// Ends a request: counts it and gives its token back. Without `now_ns` it was not answered.
+    /// Ends a request, or a part of one: counts it and returns its token. `now_ns` is the time of
+    /// the answer; none: the request was not answered.
     #[inline]
     pub(super) fn over(
         &mut self,
@@ -34,55 +36,55 @@ impl Inward {
         entry: &Entry,
         outcome: Outcome,
         now_ns: Option<u64>,
-        books: &mut Books,
+        state: &mut DriveState,
     ) {
         self.waiting -= 1;
         let mut outcome = outcome;
-        if let Some(whole) = entry.whole {
-            let at = &mut self.wholes[whole as usize];
+        if let Some(split) = entry.split {
+            let at = &mut self.splits[split as usize];
             at.outcome.add(&outcome);
             at.left = at.left.saturating_sub(1);
             if at.left > 0 {
                 return;
             }
             outcome = at.outcome;
-            self.free_wholes.push(whole);
+            self.free_splits.push(split);
         }
         let sent = &entry.sent;
-        books.score.over(sent.verb, &outcome, sent.intended_ns, sent.sent_ns, now_ns);
+        state.score.over(sent.verb, &outcome, sent.intended_ns, sent.sent_ns, now_ns);
         if !matches!(sent.cause, Cause::Fill { .. }) {
-            books.back.over += 1;
+            state.feedback.over += 1;
         }
         if matches!(sent.cause, Cause::Token | Cause::Fill { token: true }) {
-            books.back.give_token(line, 1);
+            state.feedback.give_token(line, 1);
         }
     }
 
-    /// Breaks a line: its waiting requests have failed, and it is to be opened again.
-    pub(super) fn broken(&mut self, line: u32, books: &mut Books) {
+    /// Marks a line as broken: its waiting requests fail, and the sending half opens it again.
+    pub(super) fn broken(&mut self, line: u32, state: &mut DriveState) {
         let own = &mut self.lines[line as usize];
         let Some(socket) = own.socket.take() else { return };
         socket.forget(&self.epoll, &self.calls);
         own.held.clear();
-        own.leaving = false;
-        books.score.cut_off(own.ring.waiting() as u64);
-        books.back.broken.push(line);
-        self.fail_all(line, books);
+        own.is_closing = false;
+        state.score.cut_off(own.ring.waiting() as u64);
+        state.feedback.broken.push(line);
+        self.fail_all(line, state);
     }
 
     /// Ends all requests that wait on a line.
-    fn fail_all(&mut self, line: u32, books: &mut Books) {
+    fn fail_all(&mut self, line: u32, state: &mut DriveState) {
         while let Some(index) = self.lines[line as usize].ring.oldest() {
             let ring = &mut self.lines[line as usize].ring;
             let entry = *ring.entry(index);
             ring.settle(index, State::Answered);
-            self.over(line, &entry, Outcome::GIVEN_UP, None, books);
+            self.over(line, &entry, Outcome::GIVEN_UP, None, state);
         }
     }
 
-    /// Ends requests that have waited too long. A stream whose answers do not come is given up,
-    /// because they would precede all others. Of a datagram, only the one answer is missing.
-    pub(in super::super) fn expire(&mut self, now_ns: u64, books: &mut Books) {
+    /// Ends requests that have waited too long. On a stream a missing answer blocks all later ones,
+    /// so the whole connection is given up. Over UDP only the one request is given up.
+    pub(in super::super) fn expire(&mut self, now_ns: u64, state: &mut DriveState) {
         let Some(late_ns) = now_ns.checked_sub(self.options.timeout_ns) else { return };
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };
@@ -93,18 +95,18 @@ impl Inward {
                     break;
                 }
                 match own.socket {
-                    Some(Socket::Udp(_) | Socket::Packets(_)) => self.expire_oldest(line, books),
+                    Some(Socket::Udp(_) | Socket::Packets(_)) => self.expire_oldest(line, state),
                     _ => {
-                        self.fail_all(line, books);
-                        self.broken(line, books);
+                        self.fail_all(line, state);
+                        self.broken(line, state);
                     }
                 }
             }
         }
     }
 
-    /// UDP: times out the oldest request; it is lost, unless its answer still comes.
-    pub(super) fn expire_oldest(&mut self, line: u32, books: &mut Books) {
+    /// UDP: times out the oldest request. It counts as lost later, unless its answer comes late.
+    pub(super) fn expire_oldest(&mut self, line: u32, state: &mut DriveState) {
         let own = &mut self.lines[line as usize];
         let Some(index) = own.ring.oldest() else { return };
         let entry = *own.ring.entry(index);
@@ -112,37 +114,37 @@ impl Inward {
         if entry.has_parts {
             own.assemblies.drop(entry.sent.number);
         }
-        books.score.udp_timeout();
-        self.over(line, &entry, Outcome::GIVEN_UP, None, books);
-        self.leave_if_idle(line, books);
+        state.score.udp_timeout();
+        self.over(line, &entry, Outcome::GIVEN_UP, None, state);
+        self.close_if_idle(line, state);
     }
 
-    /// Closes a line that is to be left, once no request waits on it.
+    /// Closes a line that is marked `is_closing`, if no request waits on it.
     #[inline]
-    pub(super) fn leave_if_idle(&mut self, line: u32, books: &mut Books) {
+    pub(super) fn close_if_idle(&mut self, line: u32, state: &mut DriveState) {
         let own = &mut self.lines[line as usize];
-        if !own.leaving || own.ring.waiting() > 0 {
+        if !own.is_closing || own.ring.waiting() > 0 {
             return;
         }
-        own.leaving = false;
+        own.is_closing = false;
         if let Some(socket) = own.socket.take() {
             socket.forget(&self.epoll, &self.calls);
-            books.back.left.push(line);
+            state.feedback.closed.push(line);
         }
     }
 
-    /// Ends the receiving: nothing more is waited for.
-    pub(in super::super) fn finish(&mut self, books: &mut Books) {
+    /// Ends the receiving: gives up all waiting requests.
+    pub(in super::super) fn finish(&mut self, state: &mut DriveState) {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };
             while self.lines[line as usize].socket.as_ref().is_some_and(Socket::is_datagrams)
                 && self.lines[line as usize].ring.waiting() > 0
             {
-                self.expire_oldest(line, books);
+                self.expire_oldest(line, state);
             }
-            self.fail_all(line, books);
+            self.fail_all(line, state);
             let lost = self.lines[line as usize].ring.count(State::TimedOut);
-            (0..lost).for_each(|_| books.score.lost());
+            (0..lost).for_each(|_| state.score.lost());
         }
     }
 }

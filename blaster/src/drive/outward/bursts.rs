@@ -1,22 +1,22 @@
-//! Bursts: the closed loop's usual case, many requests drawn, written and noted at once.
+//! Bursts: the closed loop's usual case, in which many requests are drawn and written at once.
 //!
-//! Where: the sending half comes here first for the tokens of a line.
-//! Invariant: a burst sends the same requests as drawing and sending one by one. It takes only
-//! requests of one key that the workload draws, to one server, on a line that stays; all others go
-//! one by one.
-//! Source: none. The reason beside sending one by one: without bursts a GET costs 46 to 74 % more
-//! instructions (`bench drive` under callgrind, 32 under way, all four protocols).
+//! Where: the sending half tries a burst first when a line has tokens.
+//! Invariant: a burst sends the same requests as drawing and sending one by one. It sends only
+//! requests of one key that the workload draws, to a single server, without `churn_requests`; all
+//! others are sent one by one.
+//! Source: none. Why bursts exist: without them a GET costs 46 to 74 % more instructions (`bench
+//! drive` under callgrind, 32 requests in flight, all four protocols).
 
 use super::super::DriveError;
-use super::super::inward::Listen;
+use super::super::inward::ReceivingHalf;
 use super::super::pending::{Cause, Pick, Sent};
-use super::super::score::Books;
+use super::super::score::DriveState;
 use super::lines::Phase;
-use super::{BURST_MAX, Drawn, Outward, Source};
-use crate::wire::Part;
+use super::{BURST_MAX, Outward, RequestState, Source};
+use crate::wire::WireRequest;
 use crate::workload::{VERBS, Verb};
 
-/// The picks of the last burst, kept for their memory.
+/// The requests of the current burst, in memory that every burst uses again.
 #[derive(Debug)]
 pub(super) struct Picks([Pick; BURST_MAX]);
 
@@ -27,19 +27,19 @@ impl Picks {
 }
 
 impl Outward {
-    /// Sends up to `count` requests on a line, at most `BURST_MAX`. Returns their number; 0 if they
-    /// have to go one by one.
+    /// Sends up to `count` requests on a line, at most `BURST_MAX`. Returns the number sent; 0 if
+    /// the next request has to be sent on its own.
     #[inline]
     pub(super) fn burst(
         &mut self,
         line: u32,
         count: u32,
         now_ns: u64,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<usize, DriveError> {
         let is_plain = self.targets.len() == 1 && self.churn_requests.is_none();
-        if !is_plain || self.drawn != Drawn::No || self.is_ended {
+        if !is_plain || self.request_state != RequestState::NotDrawn || self.is_ended {
             return Ok(0);
         }
         let (Source::Stream(stream), Some(own)) =
@@ -47,9 +47,9 @@ impl Outward {
         else {
             return Ok(0);
         };
-        let takes = own.takes();
+        let accepts = own.accepts();
         let Phase::Up(_, out) = &mut own.phase else { return Ok(0) };
-        if !takes {
+        if !accepts {
             return Ok(0);
         }
         let most = usize::try_from(self.requests_left.min(count.into())).unwrap_or(BURST_MAX);
@@ -63,7 +63,7 @@ impl Outward {
             }
             let Some((verb, key)) = stream.pick() else { break };
             let (value_bytes, exptime_s) = if verb.writes() { stream.sizes(key) } else { (0, 0) };
-            let part = Part { verb, keys: &[key], value_bytes, exptime_s, number };
+            let part = WireRequest { verb, keys: &[key], value_bytes, exptime_s, number };
             let flow = self.flows.next(0, key, &self.names, &mut self.key);
             self.writer.write(&part, out.begin(number, flow));
             if !out.end() {
@@ -83,14 +83,14 @@ impl Outward {
         own.sent += u64::from(more);
         self.requests_left -= u64::from(more);
         self.outstanding += u64::from(more);
-        books.score.sent_at_once(&counts);
-        books.score.sent_bytes(bytes);
+        state.score.sent_at_once(&counts);
+        state.score.sent_bytes(bytes);
         let (intended_ns, sent_ns, cause) = (now_ns, now_ns, Cause::Token);
         let (verb, key) = (Verb::Get, 0);
         let sent =
             Sent { number: first, verb, parts: 1, keys: 1, key, intended_ns, sent_ns, cause };
-        hears.burst(line, &sent, &self.picks.0[..made], books);
-        self.soil(line);
+        receiver.burst(line, &sent, &self.picks.0[..made], state);
+        self.mark_dirty(line);
         Ok(made)
     }
 }

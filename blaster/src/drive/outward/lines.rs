@@ -1,8 +1,8 @@
-//! Lines in the sending half: opened, used, flushed, left and opened again.
+//! Lines in the sending half: opening, sending, flushing, closing and opening again.
 //!
 //! Where: part of the sending half.
-//! Invariant: a line takes requests only while it is up, not full and not being left; the receiving
-//! half hears of a socket before it hears of a request on it.
+//! Invariant: a line accepts requests only while it is up, not full and not being closed. The
+//! receiving half gets the message about a socket before those about requests on it.
 
 use std::io;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use net::{Event, Interest, Obstacle, Timeout};
 
-use super::super::inward::Listen;
+use super::super::inward::ReceivingHalf;
 use super::super::pending::{Cause, Sent};
-use super::super::score::Books;
+use super::super::score::DriveState;
 use super::super::{Clock, DriveError};
-use super::{BELL, Drawn, Outward};
-use crate::line::{self, Flushed, Socket};
+use super::{Outward, RequestState, WAKER_TOKEN};
+use crate::line::{self, FlushOutcome, Socket};
 use crate::packets::Packets;
 use crate::target::Bypass;
-use crate::wire::{Part, Writer};
+use crate::wire::{WireRequest, Writer};
 
 /// The first pause before a line is opened again.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -32,9 +32,9 @@ fn ns(span: Duration) -> u64 {
 
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// To be opened at this time.
+    /// The line is to be opened at this time.
     Down(u64),
-    /// Connecting since this time.
+    /// The socket has been connecting since this time.
     Connecting(Socket, u64),
     Up(Socket, line::Outward),
 }
@@ -46,14 +46,15 @@ pub(super) struct OutLine {
     pub(super) phase: Phase,
     /// The number of the next request.
     pub(super) next: u32,
-    /// Number of requests since it was opened.
+    /// Number of requests since the line was opened.
     pub(super) sent: u64,
     pause: Duration,
-    /// True if it has bytes to be flushed.
+    /// True if the line has bytes to be flushed.
     is_dirty: bool,
-    /// True if its socket is full, or is broken and the receiving half does not know yet.
+    /// True if the socket has no room, or if a write has failed and the receiving half has not
+    /// reported the line as broken yet.
     is_full: bool,
-    is_leaving: bool,
+    is_closing: bool,
 }
 
 impl OutLine {
@@ -66,7 +67,7 @@ impl OutLine {
             pause: PAUSE_MIN,
             is_dirty: false,
             is_full: false,
-            is_leaving: false,
+            is_closing: false,
         }
     }
 
@@ -74,12 +75,13 @@ impl OutLine {
         matches!(self.phase, Phase::Up(..))
     }
 
+    /// True if the line accepts a request.
     #[inline(always)]
-    pub(super) fn takes(&self) -> bool {
-        !self.is_leaving && self.has_room()
+    pub(super) fn accepts(&self) -> bool {
+        !self.is_closing && self.has_room()
     }
 
-    /// Like `takes`, but for a fill, which a line that is being left takes too.
+    /// True if the line accepts a fill. A line that is being closed still accepts one.
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         match &self.phase {
@@ -89,16 +91,17 @@ impl OutLine {
     }
 
     /// Marks the line as broken; it is opened again after a pause.
-    pub(super) fn fall(&mut self, now_ns: u64) {
+    pub(super) fn mark_broken(&mut self, now_ns: u64) {
         self.phase = Phase::Down(now_ns.saturating_add(ns(self.pause)));
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    /// Writes a request into the next flush; none if it fits no datagram.
+    /// Writes a request, to be sent with the next flush. Returns it and its length in bytes; none
+    /// if the line is not up or the request does not fit a datagram.
     #[inline]
     pub(super) fn send(
         &mut self,
-        part: Part<'_>,
+        part: WireRequest<'_>,
         flow: u16,
         cause: Cause,
         parts: u16,
@@ -108,7 +111,7 @@ impl OutLine {
         let Phase::Up(_, out) = &mut self.phase else { return None };
         let [.., high, low] = self.next.to_be_bytes();
         let number = u16::from_be_bytes([high, low]);
-        let part = Part { number, ..part };
+        let part = WireRequest { number, ..part };
         let before = out.total_bytes();
         writer.write(&part, out.begin(number, flow));
         if !out.end() {
@@ -126,9 +129,9 @@ impl OutLine {
 }
 
 impl Outward {
-    /// Remembers that a line has bytes to be flushed.
+    /// Marks a line as having bytes to be flushed.
     #[inline]
-    pub(super) fn soil(&mut self, line: u32) {
+    pub(super) fn mark_dirty(&mut self, line: u32) {
         let own = &mut self.lines[line as usize];
         if !own.is_dirty {
             own.is_dirty = true;
@@ -136,26 +139,32 @@ impl Outward {
         }
     }
 
-    /// Leaves a line that has had its share of requests; it is opened again afterwards.
+    /// Requests that a line be closed once `churn_requests` were sent on it. It is opened again
+    /// afterwards.
     #[inline]
-    pub(super) fn churn(&mut self, line: u32, books: &mut Books, hears: &mut impl Listen) {
+    pub(super) fn churn(
+        &mut self,
+        line: u32,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
+    ) {
         let Some(most) = self.churn_requests else { return };
         let own = &mut self.lines[line as usize];
-        if own.sent >= most && !own.is_leaving {
-            own.is_leaving = true;
-            hears.leave(line, books);
+        if own.sent >= most && !own.is_closing {
+            own.is_closing = true;
+            receiver.close_when_idle(line, state);
         }
     }
 
     pub(in super::super) fn open_all(
         &mut self,
         now_ns: u64,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<(), DriveError> {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { break };
-            self.open(line, now_ns, books, hears).map_err(|error| self.refused(line, error))?;
+            self.open(line, now_ns, state, receiver).map_err(|error| self.refused(line, error))?;
         }
         Ok(())
     }
@@ -164,20 +173,20 @@ impl Outward {
     pub(in super::super) fn establish(
         &mut self,
         clock: &Clock,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<(), DriveError> {
         let until_ns = clock.now_ns().saturating_add(ns(CONNECT_MAX));
         while let Some(line) = self.lines.iter().position(|line| !line.is_up()) {
-            self.hear(Timeout::Within(PAUSE_MIN * 10), clock, books, hears)?;
+            self.handle_events(Timeout::Within(PAUSE_MIN * 10), clock, state, receiver)?;
             let Ok(line) = u32::try_from(line) else { break };
-            if let Some(error) = self.trouble.take() {
+            if let Some(error) = self.open_error.take() {
                 return Err(self.refused(line, error));
             }
             if clock.now_ns() > until_ns {
                 return Err(self.refused(line, io::ErrorKind::TimedOut.into()));
             }
-            self.tick(clock.now_ns(), books, hears);
+            self.tick(clock.now_ns(), state, receiver);
         }
         Ok(())
     }
@@ -192,30 +201,29 @@ impl Outward {
         &mut self,
         line: u32,
         now_ns: u64,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> io::Result<()> {
         let own = &mut self.lines[line as usize];
-        (own.is_full, own.is_leaving, own.sent, own.next) = (false, false, 0, 0);
+        (own.is_full, own.is_closing, own.sent, own.next) = (false, false, 0, 0);
         let number = self.first_connection + line % u32::try_from(self.lines_each).unwrap_or(1);
         let place = self.steering.place(own.target, &self.targets[own.target].place, number);
         let (wanted, here) = (&self.wanted, self.here);
-        let past_the_kernel = |over: &Bypass, to| match wanted.iter().find(|it| it.bypass == *over)
-        {
+        let connect_xdp = |over: &Bypass, to| match wanted.iter().find(|it| it.bypass == *over) {
             Some(wanted) => Packets::connect(wanted, here, to),
             None => Err(io::ErrorKind::NotFound.into()),
         };
-        let socket = match Socket::open(&place, past_the_kernel) {
+        let socket = match Socket::open(&place, connect_xdp) {
             Ok(socket) => socket,
             Err(error) => {
-                own.fall(now_ns);
-                // A Unix listener's backlog is full: it will accept soon.
+                own.mark_broken(now_ns);
+                // The backlog of a Unix socket's listener is full. It will have room soon.
                 let passes = error.kind() == io::ErrorKind::WouldBlock;
                 return if passes { Ok(()) } else { Err(error) };
             }
         };
         if socket.is_datagrams() {
-            self.up(line, socket, books, hears);
+            self.up(line, socket, state, receiver);
         } else {
             socket.watch(&self.epoll, line.into(), Interest::Both, &self.calls)?;
             own.phase = Phase::Connecting(socket, now_ns);
@@ -223,7 +231,13 @@ impl Outward {
         Ok(())
     }
 
-    fn up(&mut self, line: u32, socket: Socket, books: &mut Books, hears: &mut impl Listen) {
+    fn up(
+        &mut self,
+        line: u32,
+        socket: Socket,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
+    ) {
         if let Socket::Packets(packets) = &socket
             && !self.queues.iter().any(|queues| Arc::ptr_eq(queues, packets.queues()))
         {
@@ -232,40 +246,40 @@ impl Outward {
         let own = &mut self.lines[line as usize];
         own.pause = PAUSE_MIN;
         own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket, self.gso));
-        books.score.connected();
-        hears.opened(line, socket, books);
+        state.score.connected();
+        receiver.opened(line, socket, state);
     }
 
     pub(super) fn reopen(
         &mut self,
         line: u32,
         now_ns: u64,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) {
-        if let Err(error) = self.open(line, now_ns, books, hears) {
-            books.score.refused_connection();
-            self.trouble = Some(error);
+        if let Err(error) = self.open(line, now_ns, state, receiver) {
+            state.score.refused_connection();
+            self.open_error = Some(error);
         }
     }
 
-    /// Handles events of sockets that connect or were full, and of the doorbell.
-    pub(in super::super) fn hear(
+    /// Handles events: a socket has connected or has room again, or `waker` was woken.
+    pub(in super::super) fn handle_events(
         &mut self,
         limit: Timeout,
         clock: &Clock,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<(), DriveError> {
         let mut events = std::mem::take(&mut self.events);
         events.extend(self.epoll.wait(limit, &self.calls).map_err(DriveError::System)?);
         for event in events.drain(..) {
             let Event { token, .. } = event;
             match u32::try_from(token) {
-                Ok(line) if token != BELL && (line as usize) < self.lines.len() => {
-                    self.socket_event(line, event, clock, books, hears);
+                Ok(line) if token != WAKER_TOKEN && (line as usize) < self.lines.len() => {
+                    self.socket_event(line, event, clock, state, receiver);
                 }
-                _ => self.bell.clear(),
+                _ => self.waker.clear(),
             }
         }
         self.events = events;
@@ -277,8 +291,8 @@ impl Outward {
         line: u32,
         event: Event,
         clock: &Clock,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) {
         let own = &mut self.lines[line as usize];
         match &own.phase {
@@ -286,72 +300,82 @@ impl Outward {
                 let socket = socket.clone();
                 socket.forget(&self.epoll, &self.calls);
                 match socket.outcome() {
-                    Ok(()) => self.up(line, socket, books, hears),
+                    Ok(()) => self.up(line, socket, state, receiver),
                     Err(error) => {
-                        own.fall(clock.now_ns());
-                        books.score.refused_connection();
-                        self.trouble = Some(error);
+                        own.mark_broken(clock.now_ns());
+                        state.score.refused_connection();
+                        self.open_error = Some(error);
                     }
                 }
             }
             Phase::Up(socket, _) if own.is_full => {
                 socket.forget(&self.epoll, &self.calls);
                 own.is_full = false;
-                self.soil(line);
+                self.mark_dirty(line);
             }
             Phase::Up(..) | Phase::Connecting(..) | Phase::Down(_) => {}
         }
     }
 
-    /// Opens lines that are due, and gives up connecting that takes too long.
+    /// Opens the lines whose pause is over, and gives up connecting after `CONNECT_MAX`.
     pub(in super::super) fn tick(
         &mut self,
         now_ns: u64,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };
             let own = &mut self.lines[line as usize];
             match &own.phase {
-                Phase::Down(at_ns) if *at_ns <= now_ns => self.reopen(line, now_ns, books, hears),
+                Phase::Down(at_ns) if *at_ns <= now_ns => {
+                    self.reopen(line, now_ns, state, receiver)
+                }
                 Phase::Connecting(_, since) if since + ns(CONNECT_MAX) < now_ns => {
-                    own.fall(now_ns);
-                    books.score.refused_connection();
-                    self.trouble = Some(io::ErrorKind::TimedOut.into());
+                    own.mark_broken(now_ns);
+                    state.score.refused_connection();
+                    self.open_error = Some(io::ErrorKind::TimedOut.into());
                 }
                 _ => {}
             }
         }
     }
 
-    /// Open loop: gives up requests that were due for longer than `patience_ns` and that no
-    /// connection took. A generator that is late by itself gives nothing up: it sends late.
-    pub(in super::super) fn give_up(&mut self, now_ns: u64, patience_ns: u64, books: &mut Books) {
+    /// Open loop: gives up requests that have been due for longer than `patience_ns` because no
+    /// connection accepted them. If only the generator is late, nothing is given up: it sends late.
+    pub(in super::super) fn give_up(
+        &mut self,
+        now_ns: u64,
+        patience_ns: u64,
+        state: &mut DriveState,
+    ) {
         let Some(late_ns) = now_ns.checked_sub(patience_ns) else { return };
-        // These fell due since the last look, so the rate bounds their number.
-        while self.is_open && self.is_behind && (self.drawn != Drawn::No || self.draw()) {
+        // These requests fell due since the last call, so the rate bounds their number.
+        while self.is_open
+            && self.is_behind
+            && (self.request_state != RequestState::NotDrawn || self.draw())
+        {
             if self.departures.due_ns() > late_ns {
                 return;
             }
-            if self.drawn == Drawn::Yes {
-                books.score.offered();
+            if self.request_state == RequestState::Drawn {
+                state.score.offered();
                 if self.has_own && !self.fill_in(self.turns[0]) {
                     return;
                 }
             }
-            books.score.unsent(self.ask.verb);
-            self.drawn = Drawn::No;
+            state.score.unsent(self.request.verb);
+            self.request_state = RequestState::NotDrawn;
         }
     }
 
-    /// Hands over the written requests: one write for each line, and past the kernel one call for
-    /// each queue. False if there were none.
+    /// Passes the written requests to the kernel: one write for each line, and past the kernel's
+    /// network stack one call for each queue. False if nothing was written.
     #[inline]
     pub(in super::super) fn flush(
         &mut self,
-        books: &mut Books,
-        hears: &mut impl Listen,
+        state: &mut DriveState,
+        receiver: &mut impl ReceivingHalf,
     ) -> Result<bool, DriveError> {
         if self.dirty.is_empty() {
             if self.is_unsent {
@@ -368,23 +392,23 @@ impl Outward {
                 continue;
             }
             match out.flush(&mut self.outbox, &self.calls) {
-                Flushed::All => {}
-                Flushed::Full => {
+                FlushOutcome::All => {}
+                FlushOutcome::Full => {
                     own.is_full = true;
                     let token = line.into();
                     socket
                         .watch(&self.epoll, token, Interest::Write, &self.calls)
                         .map_err(DriveError::System)?;
                 }
-                Flushed::Later => {
+                FlushOutcome::Later => {
                     own.is_dirty = true;
                     self.later.push(line);
                 }
-                Flushed::Broken => {
+                FlushOutcome::Broken => {
                     own.is_full = true;
-                    hears.fallen(line, books);
+                    receiver.write_failed(line, state);
                 }
-                Flushed::TooLarge => return Err(self.too_large()),
+                FlushOutcome::TooLarge => return Err(self.too_large()),
             }
         }
         self.dirty = dirty;
@@ -393,7 +417,7 @@ impl Outward {
         Ok(true)
     }
 
-    /// Lets the queues of lines past the kernel send what they hold.
+    /// Sends the packets that wait in AF_XDP queues.
     fn post(&mut self) -> Result<(), DriveError> {
         self.is_unsent = !self.dirty.is_empty();
         for queues in &self.queues {

@@ -1,7 +1,7 @@
 //! The drive past the kernel's network stack, against the null server on the other end of a link.
 //!
 //! Where: unit tests of `drive`, in network namespaces.
-//! Invariant: like over UDP; an interface is closed again when a test ends.
+//! Invariant: the results are the same as over UDP sockets; each test closes its interface.
 
 use super::*;
 use crate::target::{Attach, Bypass};
@@ -12,7 +12,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use testing::namespace::{Namespace, Veth, WIRE, pair};
 
-/// Interfaces are known by name, and all tests use the same name, so they run one by one.
+/// All tests use the same interface name, and interfaces are identified by name. So the tests run
+/// one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn over(interface: &str) -> Bypass {
@@ -20,7 +21,7 @@ fn over(interface: &str) -> Bypass {
 }
 
 /// Starts a null server past the kernel on `far`, with a thread for each of two queues.
-fn packets(far: &Namespace) -> Running {
+fn packets(far: &Namespace) -> RunningServer {
     let place = Place::Xdp(over(WIRE), (far.v4, 11211).into());
     far.on(|| server(&[place], Plan { threads: 2, ..plan() }))
 }
@@ -31,16 +32,16 @@ fn every_protocol_past_the_kernel_closed_and_open_together_and_apart() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let running = packets(&far);
     let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
-    // More keys would not fit a packet, and no fragments are made here.
+    // A request of more keys would not fit a packet, and requests are not fragmented here.
     for batch in ["1", "16"] {
         let workload = workload(&[("batch", batch)]);
-        for speech in [Speech::Text, Speech::Meta, Speech::Binary] {
-            let closed = near.on(|| drive(&workload, running.addresses(), speech));
+        for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
+            let closed = near.on(|| drive(&workload, running.addresses(), protocol));
             for (pace, apart) in
                 [(closed.pace, None), (open, None), (closed.pace, Some(0)), (open, Some(0))]
             {
-                let what = format!("{} of {batch}, {pace:?}, {apart:?}", speech.name());
-                let apart = Drive { pace, receive_apart: apart, ..closed.clone() };
+                let what = format!("{} of {batch}, {pace:?}, {apart:?}", protocol.name());
+                let apart = Drive { pace, receive_cpu: apart, ..closed.clone() };
                 let tally = near.on(|| ran(apart));
                 let get = tally.verb(Verb::Get);
                 assert_eq!((get.sent, get.answered, get.timeouts), (3000, 3000, 0), "{what}");
@@ -58,20 +59,24 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let running = packets(&far);
     let workload = workload(&[]);
-    let drive_there = || drive(&workload, running.addresses(), Speech::Text);
+    let drive_there = || drive(&workload, running.addresses(), Protocol::Text);
     let too_many = near.on(|| Drive { here: (0, 3), ..drive_there() });
     let error = near.on(|| outcome(too_many)).unwrap_err().to_string();
     assert!(error.contains("wire has 2 queues, and each thread (-t) needs one"), "{error}");
     let nowhere = Place::Xdp(over(WIRE), ([192, 0, 2, 1], 11211).into());
-    let nowhere = near.on(|| drive(&workload, &[nowhere], Speech::Text));
+    let nowhere = near.on(|| drive(&workload, &[nowhere], Protocol::Text));
     let error = near.on(|| outcome(nowhere)).unwrap_err().to_string();
     assert!(error.contains("no route to 192.0.2.1"), "{error}");
     let places = [Place::Xdp(over("nosuchnic"), (far.v4, 11211).into())];
-    let nosuch = near.on(|| drive(&workload, &places, Speech::Text));
+    let nosuch = near.on(|| drive(&workload, &places, Protocol::Text));
     let error = near.on(|| outcome(nosuch)).unwrap_err().to_string();
     assert!(error.contains("there is no interface nosuchnic"), "{error}");
-    // The resources that failed runs took are free again.
-    assert_all_hit(&near.on(|| ran(drive(&workload, running.addresses(), Speech::Text))), 3000, "");
+    // The failed runs have released their resources: another run succeeds.
+    assert_all_hit(
+        &near.on(|| ran(drive(&workload, running.addresses(), Protocol::Text))),
+        3000,
+        "",
+    );
     running.stop().unwrap();
 }
 
@@ -79,7 +84,7 @@ fn a_thread_without_a_queue_and_a_server_that_is_nowhere_are_told() {
 fn what_is_lost_doubled_or_overtaken_is_counted_past_the_kernel_as_by_sockets() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some([near, far]) = pair(Veth::default()) else { return };
-    // Datagrams that one thread sends from one processor stay in order; from two they may not.
+    // Datagrams sent by a thread that stays on one processor keep their order.
     let cpu = net::thread_cpus().unwrap().first().copied();
     let way = Way {
         start: &|plan| far.on(|| server(&[Place::Udp((far.v4, 0).into())], plan)),
@@ -91,7 +96,7 @@ fn what_is_lost_doubled_or_overtaken_is_counted_past_the_kernel_as_by_sockets() 
     }
 }
 
-/// Number of requests of each connection that a forger answers at once.
+/// Number of request ids per connection for which the forger sends answers in one round.
 const FORGED_IDS: usize = 32;
 
 #[test]
@@ -99,8 +104,8 @@ fn what_somebody_else_sends_is_no_answer() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some([near, far]) = pair(Veth { queues: 2, mtu: 1500 }) else { return };
     let running = packets(&far);
-    let mut drive = near.on(|| drive(&workload(&[]), running.addresses(), Speech::Text));
-    drive.until.requests = Some(30_000);
+    let mut drive = near.on(|| drive(&workload(&[]), running.addresses(), Protocol::Text));
+    drive.end.requests = Some(30_000);
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let forge = || {
         let socket = UdpSocket::bind((far.v4, 0)).unwrap();
@@ -108,8 +113,9 @@ fn what_somebody_else_sends_is_no_answer() {
         let ports = || (20_000..20_002).map(|port| (near.v4, port));
         let mut answers_before = u64::MAX;
         while !is_over.load(Ordering::Relaxed) {
-            // A flood would fill the ring, and real answers would be lost. 16 requests are in
-            // flight, so at most 16 times this number comes before the ring is emptied.
+            // Forge one round only after a real answer: a flood would fill the receive ring, and
+            // real answers would be lost. 16 requests are in flight, so at most 16 rounds arrive
+            // before the ring is emptied.
             let answers = running.counts().answers.load(Ordering::Relaxed);
             if mem::replace(&mut answers_before, answers) == answers {
                 std::thread::yield_now();
@@ -118,7 +124,7 @@ fn what_somebody_else_sends_is_no_answer() {
             let soon = (answers / 2..).take(FORGED_IDS).map(|id| u16::try_from(id).unwrap());
             for (id, to) in soon.flat_map(|id| ports().map(move |to| (id, to))) {
                 let answer = [&Header::request(id, 0).bytes()[..], b"END\r\n"].concat();
-                // Before the run and after it the ports are closed.
+                // Sending fails before and after the run, when the ports are closed.
                 let is_sent = socket.send_to(&answer, to).is_ok();
                 sent.fetch_add(is_sent.into(), Ordering::Relaxed);
             }

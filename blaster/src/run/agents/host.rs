@@ -1,18 +1,18 @@
-//! The agent: does its share at the controller's order, and reports the result.
+//! The agent: drives servers by the controller's orders, and reports its tallies.
 //!
-//! Where: `kvblaster agent`, at the other end of the pipe.
-//! Invariant: it ends with all its threads as soon as its standard input ends or the controller
-//! falls silent, so no agent goes on driving a server unsupervised.
+//! Where: `kvblaster agent`, at the other end of the controller's pipes.
+//! Invariant: the process ends, with all its threads, when its standard input ends or the
+//! controller is silent, so that no agent drives a server without a controller.
 
 use super::parts;
-use super::talk::{self, Found, FromAgent, Lines, SILENCE_MAX, TOLD_MAX, ToAgent};
+use super::talk::{self, AgentFacts, FromAgent, Lines, MESSAGES_MAX, SILENCE_MAX, ToAgent};
 use crate::exit::Exit;
 use crate::flags::{cpus, or};
-use crate::measure::schedule::{Collector, Merged};
+use crate::measure::schedule::{Collector, MergedTally};
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::result::machine::Machine;
-use crate::run::crew::{Ground, Hands, Task, Threads};
 use crate::run::servers::Servers;
+use crate::run::workers::{RunContext, Task, Threads, WorkerGroup};
 use crate::workload::{Names, Workload, WorkloadError};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 
 /// Time between two reports of progress.
 const STATE_EVERY: Duration = Duration::from_millis(250);
-/// Time between two looks whether threads have connected, handed over or ended.
+/// Time between two checks whether threads have connected, handed over a tally or ended.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Where an agent runs.
+/// The flags of `kvblaster agent`: the CPUs of its threads.
 #[derive(Debug, clap::Args)]
-pub struct Place {
+pub struct HostFlags {
     /// CPUs the threads are pinned to, in turn
     #[arg(long, value_name = "LIST")]
     #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
@@ -39,12 +39,12 @@ pub struct Place {
     receive_cpus: std::vec::Vec<usize>,
 }
 
-/// Serves a controller until it has no more orders.
+/// Executes a controller's orders until there are no more.
 ///
 /// # Errors
 /// A message is not a controller's, or none comes.
-pub fn run(place: &Place) -> Result<(), String> {
-    let (to, messages) = mpsc::sync_channel(TOLD_MAX);
+pub fn run(flags: &HostFlags) -> Result<(), String> {
+    let (to, messages) = mpsc::sync_channel(MESSAGES_MAX);
     let (sender, orders) = mpsc::sync_channel(0);
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let writing = thread("write").spawn(move || talk::write(&messages, io::stdout()));
@@ -59,13 +59,13 @@ pub fn run(place: &Place) -> Result<(), String> {
                 Ok(None) => std::process::exit(0),
                 Err(why) => {
                     let _ = writeln!(io::stderr(), "kvblaster agent: the controller: {why}");
-                    std::process::exit(Exit::CouldNot as i32);
+                    std::process::exit(Exit::Failed as i32);
                 }
             }
         }
     });
     writing.and(reading).map_err(|error| error.to_string())?;
-    let mut agent = Agent { place, to, ground: None, work: None };
+    let mut agent = Agent { flags, to, context: None, work: None };
     agent.say(FromAgent::Hello(env!("CARGO_PKG_VERSION").to_owned()))?;
     loop {
         match orders.recv_timeout(if agent.work.is_some() { TICK } else { STATE_EVERY }) {
@@ -78,9 +78,9 @@ pub fn run(place: &Place) -> Result<(), String> {
 }
 
 struct Agent<'p> {
-    place: &'p Place,
+    flags: &'p HostFlags,
     to: SyncSender<FromAgent>,
-    ground: Option<(Task, Ground, Watch)>,
+    context: Option<(Task, RunContext, Watch)>,
     work: Option<Work>,
 }
 
@@ -89,12 +89,13 @@ struct Work {
     is_watched: bool,
     is_ready: bool,
     is_ending: bool,
-    mail: Collector,
+    collector: Collector,
     epoch: u32,
-    /// The start of the epoch; below, the usage of epochs that are not handed over yet.
+    /// The start of the epoch.
     moment: Moment,
+    /// CPU use and length of epochs that are not handed over yet.
     usages: BTreeMap<u32, (Usage, f64)>,
-    told: Instant,
+    last_state: Instant,
     was_over: bool,
 }
 
@@ -105,12 +106,12 @@ impl Work {
         (self.moment, self.epoch) = (now, epoch);
     }
 
-    /// The usage since the epoch began, and its length in seconds.
+    /// The CPU use since the epoch began, and the seconds since then.
     fn taken(&self, now: &Moment) -> (Usage, f64) {
         (now.since(&self.moment), now.seconds_since(&self.moment))
     }
 
-    fn handed(&mut self, (epoch, all): (u32, Merged), watch: &Watch) -> FromAgent {
+    fn handed(&mut self, (epoch, all): (u32, MergedTally), watch: &Watch) -> FromAgent {
         // Threads that are done hand over before the epoch ends.
         let taken = self.usages.remove(&epoch);
         let (usage, seconds) = taken.unwrap_or_else(|| self.taken(&watch.moment()));
@@ -120,19 +121,19 @@ impl Work {
 }
 
 impl Agent<'_> {
-    /// Sends a message. Without a listener the agent has no more to do.
+    /// Sends a message. An error ends the agent, because the controller is gone.
     fn say(&self, message: FromAgent) -> Result<(), String> {
         self.to.send(message).map_err(|_| "the controller does not listen".to_owned())
     }
 
     fn obey(&mut self, order: ToAgent) -> Result<(), String> {
-        match (order, &self.ground, &mut self.work) {
+        match (order, &self.context, &mut self.work) {
             (ToAgent::Task(task, workload), ..) => match self.prepare(*task, &workload) {
                 Ok(found) => self.say(FromAgent::Found(Box::new(found))),
                 Err(why) => self.say(FromAgent::Refused(why)),
             },
-            (ToAgent::Start { mode, pace, is_watched }, Some((task, ground, watch)), None) => {
-                let started = Threads::start(task, ground, (mode, pace), is_watched);
+            (ToAgent::Start { mode, pace, is_watched }, Some((task, context, watch)), None) => {
+                let started = Threads::start(task, context, (mode, pace), is_watched);
                 let threads = match started {
                     Ok(threads) => threads,
                     Err(error) => {
@@ -140,7 +141,7 @@ impl Agent<'_> {
                     }
                 };
                 self.work = Some(Work {
-                    mail: Collector::new(threads.reporters()),
+                    collector: Collector::new(threads.reporters()),
                     threads,
                     is_watched,
                     is_ready: false,
@@ -148,7 +149,7 @@ impl Agent<'_> {
                     epoch: 0,
                     moment: watch.moment(),
                     usages: BTreeMap::new(),
-                    told: Instant::now(),
+                    last_state: Instant::now(),
                     was_over: false,
                 });
                 Ok(())
@@ -168,94 +169,95 @@ impl Agent<'_> {
                 work.is_ending = true;
                 Ok(())
             }
-            (ToAgent::Ask, Some((_, ground, _)), _) => {
-                self.say(FromAgent::Silent(ground.servers.silent()))
+            (ToAgent::Ask, Some((_, context, _)), _) => {
+                self.say(FromAgent::Silent(context.servers.silent()))
             }
-            (ToAgent::Compare, Some((_, ground, _)), _) => {
-                self.say(FromAgent::Changed(ground.servers.changed()))
+            (ToAgent::Compare, Some((_, context, _)), _) => {
+                self.say(FromAgent::Changed(context.servers.changed()))
             }
-            // The work could not begin, or is over already, which was reported.
+            // The work could not begin or is over already; that was reported.
             _ => Ok(()),
         }
     }
 
     /// Finds the servers, and reads the workload.
-    fn prepare(&mut self, task: Task, toml: &str) -> Result<Found, String> {
+    fn prepare(&mut self, task: Task, toml: &str) -> Result<AgentFacts, String> {
         let task = Task {
-            cpus: self.place.cpus.clone(),
-            receive_cpus: self.place.receive_cpus.clone(),
+            cpus: self.flags.cpus.clone(),
+            receive_cpus: self.flags.receive_cpus.clone(),
             ..task
         };
         if task.spin && !task.receive_cpus.is_empty() {
-            return Err("--spin: not of an agent with --receive-cpus of its own".to_owned());
+            return Err("--spin: not possible for an agent with --receive-cpus".to_owned());
         }
         let cpus: [(_, &[usize]); 2] = [("cpus", &task.cpus), ("receive-cpus", &task.receive_cpus)];
         crate::run::has_cpus(&cpus).map_err(|error| error.to_string())?;
-        let workload = Workload::of_toml(toml).map_err(|WorkloadError(why)| {
-            format!("{why} (what files a workload names, agents need too, at the same path)")
+        let workload = Workload::from_toml(toml).map_err(|WorkloadError(why)| {
+            format!("{why} (an agent needs the workload's files too, at the same paths)")
         })?;
         let (theirs, ours) = (toml.lines(), workload.to_toml());
         if let Some((theirs, _)) = theirs.zip(ours.lines()).find(|(theirs, ours)| theirs != ours) {
             return Err(format!("not the controller's file: {}", theirs.trim_start_matches("# ")));
         }
-        let servers = Servers::find(&task.targets, task.family, task.speech, task.steered);
+        let servers = Servers::find(&task.targets, task.family, task.protocol, task.steered);
         let servers = servers.map_err(|error| error.to_string())?;
-        let found = Found {
+        let found = AgentFacts {
             targets: servers.targets.to_vec(),
-            said: servers.said.clone(),
-            speech: servers.speech,
+            infos: servers.infos.clone(),
+            protocol: servers.protocol,
             machine: Machine::here(),
             host: parts::this_host(),
         };
-        let watch = Watch::new(servers.targets.iter().map(crate::run::served), &[]);
+        let watch = Watch::new(servers.targets.iter().map(crate::run::server_address), &[]);
         let workload = Arc::new(workload);
         let names = Names::new(&workload);
-        let (stop, asked) = (Arc::default(), Arc::default());
+        let (stop, report_requested) = (Arc::default(), Arc::default());
         let (agents, stored) = (None, Cell::new(0));
-        let ground = Ground { servers, workload, names, agents, stop, asked, stored };
-        self.ground = Some((task, ground, watch));
+        let context =
+            RunContext { servers, workload, names, agents, stop, report_requested, stored };
+        self.context = Some((task, context, watch));
         Ok(found)
     }
 
-    /// Reports everything that is new.
+    /// Sends messages about all changes since the last call.
     fn look(&mut self) -> Result<(), String> {
-        let (Some(work), Some((_, _, watch))) = (&mut self.work, &self.ground) else {
+        let (Some(work), Some((_, _, watch))) = (&mut self.work, &self.context) else {
             return Ok(());
         };
         let is_new = !work.is_ready && work.threads.is_ready();
         work.is_ready |= is_new;
         let mut say = vec![];
         say.extend(is_new.then_some(FromAgent::Ready));
-        // Read before the tallies are taken: a tally taken later may be the last.
+        // Read before the tallies are received, because the last one may arrive in between.
         let is_over = work.threads.is_over();
         while let Some(one) = work.threads.next(Duration::ZERO) {
-            if let Some(whole) = work.mail.take(one.epoch, &one.tally) {
+            if let Some(whole) = work.collector.take(one.epoch, &one.tally) {
                 say.push(work.handed(whole, watch));
             }
         }
-        if work.told.elapsed() >= STATE_EVERY || is_over != work.was_over {
-            (work.told, work.was_over) = (Instant::now(), is_over);
-            let sight = work.is_watched.then(|| work.threads.sight());
+        if work.last_state.elapsed() >= STATE_EVERY || is_over != work.was_over {
+            (work.last_state, work.was_over) = (Instant::now(), is_over);
+            let snapshot = work.is_watched.then(|| work.threads.snapshot());
             let is_unheard = work.threads.is_unheard();
-            say.push(FromAgent::State { sight, is_unheard, is_over });
+            say.push(FromAgent::State { snapshot, is_unheard, is_over });
         }
         let is_finished = is_over && (work.is_ending || work.threads.has_failed());
         say.into_iter().try_for_each(|message| self.say(message))?;
         if is_finished { self.finish() } else { Ok(()) }
     }
 
-    /// Hands over the rest.
+    /// Sends the remaining tallies, and `Ended`.
     fn finish(&mut self) -> Result<(), String> {
-        let (Some(mut work), Some((_, _, watch))) = (self.work.take(), &self.ground) else {
+        let (Some(mut work), Some((_, _, watch))) = (self.work.take(), &self.context) else {
             return Ok(());
         };
         work.move_on(work.epoch + 1, watch);
         let (rest, failed) = work.threads.end();
-        let mail = &mut work.mail;
+        let collector = &mut work.collector;
         let last: Vec<_> =
-            rest.into_iter().filter_map(|one| mail.take(one.epoch, &one.tally)).collect();
-        let mail = std::mem::replace(mail, Collector::new(0));
-        for whole in last.into_iter().chain(mail.rest()) {
+            rest.into_iter().filter_map(|one| collector.take(one.epoch, &one.tally)).collect();
+        let collector = std::mem::replace(collector, Collector::new(0));
+        for whole in last.into_iter().chain(collector.rest()) {
             self.say(work.handed(whole, watch))?;
         }
         self.say(FromAgent::Ended(failed.map(|error| error.to_string())))

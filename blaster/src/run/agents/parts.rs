@@ -1,38 +1,39 @@
-//! The part of each agent, put together report by report.
+//! Each agent's own figures, collected report by report.
 //!
-//! Where: `course` passes on what agents hand over.
-//! Invariant: a report that not all agents handed over is in no part and not in the whole, unless
-//! it is the only one.
+//! Where: `course` adds the tallies that agents hand over.
+//! Invariant: a report counts, in the agents' figures and in the total, only if all agents handed
+//! it over or if it is the only one.
 
 use super::Agents;
 use crate::measure::check::Remark;
 use crate::measure::process::ProcessUse;
-use crate::measure::schedule::Merged;
-use crate::measure::watch::{Usage, beside};
+use crate::measure::schedule::MergedTally;
+use crate::measure::watch::{Usage, add_uses};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
 
-/// An agent's figures for an epoch, besides its tally.
+/// An agent's figures for an epoch, without the tally.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) agent: usize,
-    /// The share of its time that its busiest thread was on a CPU.
+    /// The share of time for which the agent's busiest thread was on a CPU.
     pub(crate) busiest: f64,
-    /// The use of the agent's machine.
+    /// CPU and memory use on the agent's machine.
     pub(crate) usage: Usage,
     /// The epoch's length at the agent.
     pub(crate) seconds: f64,
 }
 
-/// The agents' parts of epochs, and of all reports.
+/// The figures of each agent: by epoch until the epoch is complete, then merged.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Parts under the number that threads count, whose epoch is not known yet.
+    /// Parts by the number that threads count; their epoch is not known yet.
     kept: Vec<(u32, Tally, Part)>,
     /// Parts of epochs that are not added yet.
     open: Vec<(u32, Tally, Part)>,
-    /// The host of this process; below, of each agent.
+    /// The identity of this process's host.
     here: String,
+    /// The identity of each agent's host.
     hosts: Vec<String>,
     pub(super) merged: Vec<Option<Interval>>,
 }
@@ -51,7 +52,7 @@ impl Parts {
         }
     }
 
-    /// Assigns the parts kept under a thread's number to an epoch.
+    /// Assigns the parts that were kept under the threads' `number` to an epoch.
     pub(crate) fn number(&mut self, number: u32, epoch: u32) {
         for (_, tally, part) in self.kept.extract_if(.., |(of, ..)| *of == number) {
             let is_same = |(of, _, other): &&mut (u32, Tally, Part)| {
@@ -62,18 +63,19 @@ impl Parts {
                 continue;
             };
             sum.merge(&tally);
-            whole.usage = whole.usage.and(whole.seconds, &part.usage, part.seconds);
+            whole.usage = whole.usage.merged_with(whole.seconds, &part.usage, part.seconds);
             let all = (whole.seconds + part.seconds).max(f64::MIN_POSITIVE);
             whole.busiest = (whole.busiest * whole.seconds + part.busiest * part.seconds) / all;
             whole.seconds = all;
         }
     }
 
-    /// Adds a whole epoch to the agents' merged reports, and sets its `busiest` and usage from all
-    /// agents. `span` is the epoch's start, length and usage, none after the last report.
+    /// Adds a complete epoch to the agents' merged reports, and sets the epoch's `busiest` and
+    /// usage from all agents. `span` is the epoch's start, length and usage; none after the last
+    /// report.
     pub(crate) fn add(
         &mut self,
-        (epoch, whole): (u32, &mut Merged),
+        (epoch, whole): (u32, &mut MergedTally),
         span: Option<(f64, f64, &mut Usage)>,
     ) {
         let here: Vec<_> = self.open.extract_if(.., |(of, ..)| *of == epoch).collect();
@@ -83,7 +85,7 @@ impl Parts {
         let parts = || here.iter().map(|(.., part)| part);
         whole.busiest = parts().map(|part| part.busiest).fold(whole.busiest, f64::max);
         let Some((from_s, seconds, usage)) = span else {
-            // After the last report.
+            // After the last report, only requests that were given up are counted.
             for (_, tally, part) in &here {
                 let merged = self.merged[part.agent].iter_mut();
                 merged.for_each(|merged| merged.tally.give_up(tally));
@@ -91,9 +93,9 @@ impl Parts {
             return;
         };
         let clients: Option<Vec<ProcessUse>> = parts().map(|part| part.usage.client).collect();
-        let sum = |all: Vec<_>| all.into_iter().reduce(|one, two| beside(&one, &two));
+        let sum = |all: Vec<_>| all.into_iter().reduce(|one, two| add_uses(&one, &two));
         usage.client = clients.and_then(sum);
-        // Each host counts once: several agents may see the same servers there.
+        // Each host counts once: several agents on it measure the same servers.
         let mut hosts: Vec<&str> = usage.server.iter().map(|_| self.here.as_str()).collect();
         for Part { agent, usage: theirs, .. } in parts() {
             let (host, Some(server)) = (&self.hosts[*agent], theirs.server) else { continue };
@@ -101,14 +103,14 @@ impl Parts {
                 continue;
             }
             if hosts.is_empty() {
-                // The machine that matters is the servers'.
+                // The machine that is reported is that of the servers.
                 usage.machine.clone_from(&theirs.machine);
             }
             hosts.push(host);
-            usage.server = Some(usage.server.map_or(server, |sum| beside(&sum, &server)));
+            usage.server = Some(usage.server.map_or(server, |sum| add_uses(&sum, &server)));
         }
         for (_, tally, Part { agent, busiest, usage, .. }) in here {
-            let one = Interval::new(Merged { tally, busiest }, from_s, seconds, usage);
+            let one = Interval::new(MergedTally { tally, busiest }, from_s, seconds, usage);
             let merged = &mut self.merged[agent];
             let both: Vec<Interval> = merged.take().into_iter().chain([one]).collect();
             *merged = Interval::merged(&both);
@@ -116,17 +118,16 @@ impl Parts {
     }
 }
 
-/// An identity of this host, whatever network or container this process is in; empty where that is
-/// hidden.
+/// The kernel's boot id, which is the same in all containers of a host; empty if it cannot be read.
 pub(super) fn this_host() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
-/// Returns a remark for each agent that was the limit itself.
+/// Returns a remark for each agent that was itself the limit.
 pub(crate) fn faults(parts: &[AgentPart]) -> impl Iterator<Item = Remark> {
     (1..).zip(parts).filter_map(|(number, part): (u32, &AgentPart)| {
-        let fault = part.verdict.own_fault()?;
+        let fault = part.verdict.generator_fault()?;
         let sentence = format!("agent {number} ({}): {}", part.name, fault.sentence);
         Some(Remark { sentence, ..fault.clone() })
     })
@@ -154,7 +155,7 @@ mod tests {
             }
             parts.number(0, 0);
             let mut usage = Usage { server: seen_here, ..Usage::default() };
-            parts.add((0, &mut Merged::default()), Some((0.0, 1.0, &mut usage)));
+            parts.add((0, &mut MergedTally::default()), Some((0.0, 1.0, &mut usage)));
             assert_eq!(usage.server.unwrap().cpu_s, cpu_s);
         }
         assert_eq!(this_host().len(), 36, "{}", this_host());

@@ -1,5 +1,5 @@
-//! The messages between a controller and its agents: JSON, one message per line; an empty line says
-//! that its writer is alive.
+//! The messages between a controller and its agents: JSON, one message per line. An empty line
+//! shows that its writer is alive.
 //!
 //! ```text
 //! agent       Hello          Found              Ready       Gone  State… Epoch…        Ended
@@ -7,19 +7,19 @@
 //! ```
 //!
 //! Where: over an agent's standard input and output.
-//! Invariant: no line is longer than `LINE_BYTES_MAX`. One message that was read waits at a time,
-//! and at most `ORDERS_MAX` or `TOLD_MAX` messages wait to be written. A side that is silent for
-//! `SILENCE_MAX` counts as gone.
+//! Invariant: no line is longer than `LINE_BYTES_MAX`. At most one message waits after it was read,
+//! and at most `ORDERS_MAX` (controller) or `MESSAGES_MAX` (agent) wait to be written. A side that
+//! is silent for `SILENCE_MAX` counts as gone.
 
-use super::super::crew::Task;
-use crate::drive::pulse::Sight;
+use super::super::workers::Task;
+use crate::drive::live_counts::LiveSnapshot;
 use crate::drive::{Mode, Pace};
 use crate::measure::Tally;
 use crate::measure::watch::Usage;
 use crate::result::machine::Machine;
-use crate::result::version::Said;
+use crate::result::version::ServerInfo;
 use crate::target::Target;
-use crate::wire::Speech;
+use crate::wire::Protocol;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -28,56 +28,56 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// Most bytes of a line: a tally with full histograms takes two million.
+/// Most bytes of a line: a tally with full histograms has two million.
 const LINE_BYTES_MAX: u64 = 4 << 20;
-/// Most messages of the controller that wait to be written: all but the task are small.
+/// Most messages of the controller that wait to be written; all but `Task` are small.
 pub(super) const ORDERS_MAX: usize = 1024;
-/// Most messages of an agent that wait to be written, most of them tallies.
-pub(super) const TOLD_MAX: usize = 16;
-/// Silence after which a writer sends an empty line.
+/// Most messages of an agent that wait to be written; most of them are large tallies.
+pub(super) const MESSAGES_MAX: usize = 16;
+/// Time without a message after which a writer sends an empty line.
 const STILL_EVERY: Duration = Duration::from_secs(1);
-/// Silence after which the other side counts as gone.
+/// Time without a line after which the other side counts as gone.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Most characters quoted from a line that is no message.
-const TOLD_CHARS_MAX: usize = 80;
+const EXCERPT_CHARS_MAX: usize = 80;
 
 /// A message of the controller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
-    /// The agent's share of the work, and the workload as a file.
+    /// The agent's share of the work, and the workload as TOML.
     Task(Box<Task>, String),
     /// Connect, and wait for `Go`. The pace is that of all agents together.
     Start { mode: Mode, pace: Pace, is_watched: bool },
-    /// Begin.
+    /// Begin to send requests.
     Go,
     /// A new epoch begins.
     Epoch(u32),
     /// Stop when the requests under way are over.
     End,
-    /// Ask which servers do not answer.
+    /// Report which servers do not answer.
     Ask,
-    /// Ask which servers went away or were restarted.
+    /// Report which servers went away or were restarted.
     Compare,
 }
 
 /// A message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
-    /// The agent's version, before anything else.
+    /// The agent's version; the first message.
     Hello(String),
     /// The servers, as the agent sees them.
-    Found(Box<Found>),
+    Found(Box<AgentFacts>),
     /// The agent cannot do the task.
     Refused(String),
     /// All threads have connected, or one has failed.
     Ready,
-    /// `Go` has come.
+    /// `Go` was received.
     Gone,
-    /// The progress; the sight only if it is watched.
-    State { sight: Option<Sight>, is_unheard: bool, is_over: bool },
+    /// The progress; the snapshot only if it is watched.
+    State { snapshot: Option<LiveSnapshot>, is_unheard: bool, is_over: bool },
     /// The counts of all the agent's threads in an epoch.
     Epoch { epoch: u32, tally: Box<Tally>, busiest: f64, usage: Box<Usage>, seconds: f64 },
-    /// All threads have ended; the error, if one failed.
+    /// All threads have ended; contains the error if a thread failed.
     Ended(Option<String>),
     /// The names of the servers that do not answer now.
     Silent(Vec<String>),
@@ -85,18 +85,18 @@ pub(crate) enum FromAgent {
     Changed(Vec<String>),
 }
 
-/// An agent's findings before the traffic.
+/// The servers and the machine of an agent, before the traffic.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct AgentFacts {
     pub(crate) targets: Vec<Target>,
-    pub(crate) said: Vec<Said>,
-    pub(crate) speech: Speech,
+    pub(crate) infos: Vec<ServerInfo>,
+    pub(crate) protocol: Protocol,
     pub(crate) machine: Machine,
     /// An identity of the agent's host; empty where that is hidden.
     pub(crate) host: String,
 }
 
-/// A reader that fails with `TimedOut` after `patience`.
+/// A reader that fails with `TimedOut` if no bytes arrive within `patience`.
 struct Patient<F> {
     from: F,
     patience: Duration,
@@ -118,7 +118,8 @@ pub(crate) struct Lines<F> {
 }
 
 impl<F: AsFd> Lines<F> {
-    /// Waits for the first line for `patience`, for each later one for `SILENCE_MAX`.
+    /// Returns a reader that waits at most `patience` for the first line, and at most `SILENCE_MAX`
+    /// for each later line.
     pub(crate) fn new(from: F, patience: Duration) -> Lines<F> {
         Lines { from: BufReader::new(Patient { from, patience }) }
     }
@@ -126,7 +127,7 @@ impl<F: AsFd> Lines<F> {
     /// Returns the next message; none at the end of input.
     ///
     /// # Errors
-    /// Nothing came for too long, or a line is no message.
+    /// No line came in time, or a line is no message.
     pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, String> {
         let mut line = Vec::new();
         loop {
@@ -147,19 +148,19 @@ impl<F: AsFd> Lines<F> {
             }
             if line != b"\n" {
                 let message = serde_json::from_slice(&line);
-                return message.map(Some).map_err(|_| format!("it says: {}", told(&line)));
+                return message.map(Some).map_err(|_| format!("it says: {}", excerpt(&line)));
             }
         }
     }
 }
 
-/// Returns the part of a line that is shown to people.
-pub(crate) fn told(line: &[u8]) -> String {
-    harmless(&String::from_utf8_lossy(line), TOLD_CHARS_MAX)
+/// Returns the start of a line, for an error message.
+pub(crate) fn excerpt(line: &[u8]) -> String {
+    harmless(&String::from_utf8_lossy(line), EXCERPT_CHARS_MAX)
 }
 
-/// Returns the first `chars_max` characters with control characters escaped: an agent's words may
-/// come from anybody.
+/// Returns the first `chars_max` characters with control characters escaped, because an agent's
+/// text must not control the terminal.
 pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
     let mut out = String::new();
     for one in text.trim().chars().take(chars_max) {
@@ -217,8 +218,8 @@ mod tests {
             (&b""[..], "nothing was heard for 10ms"),
             (b"Welcome\x1b to b\n", "it says: Welcome\\u{1b} to b"),
         ] {
-            let (told, _open) = read(bytes, patience);
-            assert_eq!(told.unwrap_err(), why);
+            let (message, _open) = read(bytes, patience);
+            assert_eq!(message.unwrap_err(), why);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// Longer than a loaded machine takes for anything.
+/// Longer than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Scripts that are removed when the test ends.
@@ -27,15 +27,15 @@ fn line(message: &FromAgent) -> String {
     format!("printf '%s\\n' '{}'", serde_json::to_string(message).unwrap())
 }
 
-/// Gathers agents that obey, send these messages when they are told to begin, and report these
-/// servers as silent.
+/// Starts one agent for each item: it sends these messages on `Go`, and reports these servers as
+/// silent. It answers all other orders as a real agent does.
 fn gathered(all: &[(&[FromAgent], &[&str])]) -> (Scripts, Agents, Servers) {
     let targets =
         ["127.0.0.1:1", "127.0.0.1:2"].map(|name| target::parse(name, Family::Any).unwrap());
-    let found = Found {
-        said: vec![Default::default(); targets.len()],
+    let found = AgentFacts {
+        infos: vec![Default::default(); targets.len()],
         targets: targets.to_vec(),
-        speech: crate::wire::Speech::Text,
+        protocol: crate::wire::Protocol::Text,
         machine: Default::default(),
         host: String::new(),
     };
@@ -81,10 +81,10 @@ fn an_epoch_told_twice_stands_for_no_other_agents() {
     let pace = Pace::Closed { connections: 2, depth: 1 };
     agents.start((Mode::Traffic, pace), false, &AtomicBool::new(false));
     let hands = &agents;
-    assert_eq!(Hands::next(&hands, PATIENCE).unwrap().part.unwrap().agent, 0);
-    assert!(Hands::next(&hands, PATIENCE).is_none() && hands.is_over());
+    assert_eq!(WorkerGroup::next(&hands, PATIENCE).unwrap().part.unwrap().agent, 0);
+    assert!(WorkerGroup::next(&hands, PATIENCE).is_none() && hands.is_over());
     let why = agents.failed().unwrap().to_string();
-    assert!(why.starts_with("agent 1 (sh /") && why.contains("it tells of epoch 0 twice"), "{why}");
+    assert!(why.starts_with("agent 1 (sh /") && why.contains("it reports epoch 0 twice"), "{why}");
 }
 
 #[test]
@@ -104,11 +104,11 @@ fn who_is_silent_is_as_agents_see_it() {
 #[test]
 fn what_an_agent_says_waits_with_it_until_it_is_looked_at() {
     const LINES: usize = 50;
-    let (sender, mail) = mailbox();
+    let (sender, arrivals) = arrival_channel();
     let (reader, mut writer) = io::pipe().unwrap();
     let written = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&written);
-    // More than a pipe holds.
+    // The line is longer than a pipe's buffer.
     let line = format!("\"Ready\"{}\n", " ".repeat(200_000));
     let writing = std::thread::spawn(move || {
         for _ in 0..LINES {
@@ -118,12 +118,12 @@ fn what_an_agent_says_waits_with_it_until_it_is_looked_at() {
     });
     let reading = std::thread::spawn(move || listen(Lines::new(reader, PATIENCE), 0, &sender));
     for taken in 1..=LINES {
-        mail.recv().unwrap().2.unwrap();
+        arrivals.recv().unwrap().2.unwrap();
         (0..100).for_each(|_| std::thread::yield_now());
         let written = written.load(Ordering::Relaxed);
-        assert!(written <= taken + 2, "{written} are written, and {taken} were looked at");
+        assert!(written <= taken + 2, "{written} lines are written, but only {taken} received");
     }
-    assert_eq!(mail.recv().unwrap().2.unwrap_err(), "");
+    assert_eq!(arrivals.recv().unwrap().2.unwrap_err(), "");
     writing.join().unwrap();
     reading.join().unwrap();
 }
@@ -144,7 +144,7 @@ fn what_an_agent_says_controls_no_terminal() {
         let (_scripts, agents, _) = gathered(&[(&[said], &[])]);
         let pace = Pace::Closed { connections: 1, depth: 1 };
         agents.start((Mode::Traffic, pace), false, &AtomicBool::new(false));
-        agents.wait(&AtomicBool::new(false), |agent| agent.said.failed.is_none());
+        agents.wait(&AtomicBool::new(false), |agent| agent.traffic.failed.is_none());
         let why = agents.failed().unwrap().to_string();
         assert!(why.contains(HARMLESS) && !why.contains(char::is_control), "{why:?}");
     }

@@ -1,30 +1,32 @@
 //! The figures by which servers are compared, and the test of whether two servers differ.
 //!
-//! Where: over the rounds of a comparison.
-//! Invariant: a difference is reported only if there are enough rounds for an interval and the
-//! interval of the rounds' ratios excludes "none"; a figure from rounds that disagree, or that
-//! kvblaster limited, is marked.
-//! Source: the median of pairs and the interval of the sign test, which holds for any distribution;
-//! one disturbed round of ten moves neither.
+//! Where: computed from the rounds of a comparison.
+//! Invariant: a difference is reported only if there are enough rounds for an interval, and the
+//! interval of the rounds' ratios excludes "no difference". A figure is marked if its rounds
+//! disagree, or if kvblaster was the limit.
+//! Source: the median of paired ratios, and the interval of the sign test, which is valid for any
+//! distribution; one disturbed round of ten moves neither of them.
 
 use crate::measure::Interval;
 use crate::measure::cpu::Categories;
 use crate::measure::process::TICKS_MIN;
-use crate::measure::steady::{self, RATES_NEAR, TIMES_NEAR, told_ns};
+use crate::measure::steady::{self, RATES_NEAR, TIMES_NEAR, reliable_quantile_ns};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Least confidence of each interval. Ten rounds without the least and the greatest give 97.9 %. At
-/// 95 %, a server would differ from itself in one of nine figures in every third comparison.
+/// Least confidence of each interval. With ten rounds, the interval from the second-least to the
+/// second-greatest ratio has 97.9 %. At 95 %, a server compared with itself would differ in one of
+/// nine figures in every third comparison.
 pub const CONFIDENCE: f64 = 0.97;
-/// With fewer rounds, even all of them in one direction lack that confidence: 1 - 2 / 2^7.
+/// Least number of rounds for an interval: if all seven are in one direction, the confidence is
+/// 1 - 2 / 2^7 = 98.4 %; fewer rounds cannot reach `CONFIDENCE`.
 pub const ROUNDS_MIN: usize = 7;
-/// Ratios whose interval lies this near to one count as the same; likewise shares whose difference
-/// lies within the next constant.
+/// Two servers count as the same if the interval of their ratio is within this distance of 1.
 pub const SAME_WITHIN: f64 = 0.03;
+/// The same for shares, whose difference must be within this distance of 0.
 const SAME_SHARES_WITHIN: f64 = 0.001;
 
-/// The unit of a figure, and how two of them are compared.
+/// The unit of a figure, and the way in which two figures are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -34,7 +36,7 @@ pub enum Kind {
     Time,
     /// Bytes.
     Bytes,
-    /// A part of a whole: compared by difference, not by ratio.
+    /// Parts of one, compared by difference instead of ratio.
     Share,
 }
 
@@ -42,12 +44,12 @@ pub enum Kind {
 struct Figure {
     name: &'static str,
     kind: Kind,
-    /// True if kvblaster as the limit makes the figure worse than the server's own.
+    /// True if the figure gets worse when kvblaster is the limit.
     is_bound: bool,
     of: fn(&Interval, &[usize]) -> Option<f64>,
 }
 
-/// A figure in nanoseconds, which kvblaster as the limit distorts.
+/// A figure in nanoseconds, which gets worse when kvblaster is the limit.
 const fn time(name: &'static str, of: fn(&Interval, &[usize]) -> Option<f64>) -> Figure {
     Figure { name, kind: Kind::Time, is_bound: true, of }
 }
@@ -60,9 +62,9 @@ const fn other(
     Figure { name, kind, is_bound: false, of }
 }
 
-/// The name of the figure: requests per second of the server's CPU time.
+/// The figure of requests per second of the server's CPU time.
 pub const PER_CPU: &str = "requests per CPU-second";
-/// The name of the figure: CPU time of the server's own code per request.
+/// The figure of the CPU time of the server's own code per request.
 const USER_TIME: &str = "user time per request";
 
 const FIGURES: [Figure; 10] = [
@@ -78,16 +80,17 @@ const FIGURES: [Figure; 10] = [
     }),
     other(USER_TIME, Kind::Time, user_ns),
     time("mean response time", |window, _| window.tally.total().response_ns.mean_ns()),
-    time("p50", |window, _| told_ns(&window.tally.total().response_ns, 0.5)),
-    time("p99", |window, _| told_ns(&window.tally.total().response_ns, 0.99)),
-    time("p99.9", |window, _| told_ns(&window.tally.total().response_ns, 0.999)),
+    time("p50", |window, _| reliable_quantile_ns(&window.tally.total().response_ns, 0.5)),
+    time("p99", |window, _| reliable_quantile_ns(&window.tally.total().response_ns, 0.99)),
+    time("p99.9", |window, _| reliable_quantile_ns(&window.tally.total().response_ns, 0.999)),
     other("hits", Kind::Share, |window, _| window.tally.total().hit_ratio()),
     other("failures", Kind::Share, |window, _| window.tally.total().failure_ratio()),
     other("resident memory", Kind::Bytes, |window, _| Some(window.usage.server?.rss_bytes? as f64)),
 ];
 
-/// Nanoseconds that the servers' own code takes per answer, without the kernel's: the part that a
-/// server can change where the kernel takes nearly all. None if the servers are elsewhere.
+/// CPU time of the servers' own code per answer, in nanoseconds, without the kernel's: where the
+/// kernel uses most of the CPU time, this is the part that a server can change. None if the servers
+/// run on other machines.
 fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
     let answered = window.tally.total().answered as f64;
     (answered > 0.0).then_some(user_seconds(window, &[])? * 1e9 / answered)
@@ -97,22 +100,22 @@ fn user_seconds(window: &Interval, _: &[usize]) -> Option<f64> {
     Some(window.usage.server?.usr_cpus * window.seconds)
 }
 
-/// True if the CPU time is too short for the clock that counts it: fewer ticks than `TICKS_MIN`,
-/// where it is not counted in nanoseconds.
+/// True if the CPU time is too short for its clock: fewer ticks than `TICKS_MIN`. A clock that
+/// counts nanoseconds has no such limit.
 fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
     let Some(server) = window.usage.server else { return false };
     let ticks =
         |seconds: Option<f64>| seconds.is_some_and(|seconds| seconds < TICKS_MIN * server.tick_s);
     match figure {
-        PER_CPU if cpus.is_empty() => !server.is_told(),
+        PER_CPU if cpus.is_empty() => !server.is_measurable(),
         PER_CPU => ticks(cpu_seconds(window, cpus)),
         USER_TIME => ticks(user_seconds(window, cpus)),
         _ => false,
     }
 }
 
-/// CPU seconds of the servers: all that their CPUs were busy with, softirq included, if they have
-/// CPUs of their own, else what their processes are charged with. None if they are elsewhere.
+/// CPU seconds of the servers. If they have CPUs of their own, the busy time of these CPUs, softirq
+/// included; otherwise the CPU time of their processes. None if they run on other machines.
 #[must_use]
 pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let processes = window.usage.server?;
@@ -122,7 +125,8 @@ pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
     }
 }
 
-/// The share of the servers' CPUs that other programs had; none if the servers share their CPUs.
+/// The share of the servers' CPUs that other programs used; none if no CPUs are reserved for the
+/// servers.
 #[must_use]
 pub fn others(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let programs = on_cpus(window, cpus, |shares| shares.usr + shares.nice + shares.sys)?;
@@ -144,7 +148,7 @@ fn on_cpus(window: &Interval, cpus: &[usize], of: impl Fn(&Categories) -> f64) -
 pub struct Series {
     /// One interval per round.
     pub windows: Vec<Interval>,
-    /// True if kvblaster was the limit in one of them.
+    /// True if kvblaster was the limit in one of the rounds.
     pub is_bound: bool,
 }
 
@@ -153,13 +157,13 @@ pub struct Series {
 pub struct Row {
     /// The figure's name.
     pub figure: Cow<'static, str>,
-    /// In requests per second or CPU-second, nanoseconds, bytes, or parts of one.
+    /// The figure's unit.
     pub kind: Kind,
-    /// The median of the rounds of each server.
+    /// The median over the rounds, for each server.
     pub medians: Vec<Option<f64>>,
-    /// Each server but the first against the first.
+    /// The comparison of each server but the first with the first.
     pub against: Vec<Option<Against>>,
-    /// True if a server had too little CPU time in a round to tell.
+    /// True if a server had too little CPU time in some round to compute the figure.
     #[serde(default)]
     pub is_too_little: bool,
 }
@@ -176,19 +180,19 @@ pub struct Against {
     pub rounds: usize,
     /// The verdict on the interval.
     pub finding: Finding,
-    /// True if one of the two has rounds that are far from its others.
+    /// True if one of the two servers has rounds that are far from its other rounds.
     pub is_unsteady: bool,
-    /// True if kvblaster was the limit in a round of one of the two.
+    /// True if kvblaster was the limit in some round of one of the two servers.
     pub is_bound: bool,
 }
 
-/// A verdict: do two servers differ in a figure?
+/// The verdict on the difference of two servers in a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
     /// They differ.
     Differs,
-    /// They differ by less than matters.
+    /// They differ by less than `SAME_WITHIN`; shares, by less than a thousandth.
     Same,
     /// The difference is within the rounds' scatter.
     Noise,
@@ -214,7 +218,7 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
     let is_unsteady = |one: &Series| {
         figure.kind != Kind::Share && !steady::apart(&one.windows, near, of).is_empty()
     };
-    // A median needs the figure of every round: rounds differ too much for a part of them.
+    // A server's median needs the figure of every round, because rounds differ much.
     let all = |one: &Series| one.windows.iter().map(of).collect::<Option<Vec<f64>>>();
     let against = |(first, other): (&Series, &Series)| {
         all(first).and(all(other))?;
@@ -238,8 +242,8 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
     }
 }
 
-/// Compares the second server with the first by pairs of figures, the first server's first. None if
-/// no pair is usable.
+/// Compares two servers by pairs of figures: of the first and of the second server in one round.
+/// None if no pair has a finite ratio or difference.
 #[must_use]
 pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
     let is_share = kind == Kind::Share;
@@ -260,14 +264,14 @@ pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
     Some(Against { value, interval, rounds: samples.len(), finding, is_unsteady, is_bound })
 }
 
-/// Returns the samples between which the median of their distribution lies with `CONFIDENCE`: at
-/// each end it leaves out as many as the fewest heads of a fair coin allow. None if there are too
-/// few.
+/// Returns the two samples between which the median of their distribution lies with `CONFIDENCE`:
+/// by the sign test, the number of samples below the median is distributed like heads of fair
+/// coins. None if there are too few samples.
 fn interval(mut samples: Vec<f64>) -> Option<(f64, f64)> {
     samples.sort_by(f64::total_cmp);
     let count = samples.len() as f64;
-    // `below` is the chance of fewer than `heads` heads. A logarithm, because 2^-1000 times the
-    // binomial of 1000 over 500 overflows on the way.
+    // `below` is the probability of fewer than `heads` heads, and `chance_ln` the logarithm of the
+    // probability of `heads` heads: the binomial of 1000 over 500 times 2^-1000 would overflow.
     let (mut heads, mut chance_ln, mut below) = (0, -count * std::f64::consts::LN_2, 0.0);
     while heads < samples.len() / 2 && below + f64::exp(chance_ln) <= (1.0 - CONFIDENCE) / 2.0 {
         below += f64::exp(chance_ln);
@@ -288,8 +292,8 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-    /// Pairs of a machine whose speed drifts and where one round in ten is disturbed; the second
-    /// server has `ratio` times the figure of the first.
+    /// Pairs of figures on a machine whose speed drifts, with one round in ten disturbed; the
+    /// second server's figure is `ratio` times the first server's.
     fn pairs(seed: u64, rounds: u32, ratio: f64) -> Vec<(f64, f64)> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut unit = move || (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -317,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_planted_difference_is_found() {
-        // Two rounds of ten that are disturbed alike hide the difference.
+        // With ten rounds, two that are disturbed alike can hide the difference.
         for (rounds, least) in [(10, 75), (20, 95)] {
             let counts = [1.4, 0.7].map(|ratio| count(Finding::Differs, ratio, rounds));
             assert!(counts.iter().all(|count| *count >= least), "{counts:?} of 100");
@@ -349,7 +353,7 @@ mod tests {
         assert_eq!(found(&[(0.0, 1.0)], Kind::Bytes), None);
     }
 
-    /// Rounds of one second each with these numbers of answers, half a CPU and a busy core.
+    /// Rounds of one second with these numbers of answers, 0.5 s of CPU time and one busy core.
     fn series(answered: &[u64]) -> Series {
         let window = |answered: &u64| {
             let mut tally = Tally::new(1_000_000);
@@ -380,9 +384,9 @@ mod tests {
         assert!(rate.is_unsteady && rate.is_bound);
         assert_eq!(told[1].medians, [Some(2000.0), Some(3000.0)]);
         assert!(!told[1].against[0].clone().unwrap().is_bound);
-        // A fifth of a second of user time.
+        // Each round has 0.2 s of user time.
         assert_eq!(told[2].medians, [Some(200_000.0), Some(1e9 / 7500.0)]);
-        // With CPUs of their own, all that was spent there counts.
+        // With `--server-cpus`, the busy time of these CPUs counts.
         assert_eq!(rows(&both, &[3])[1].medians, [Some(1250.0), Some(1875.0)]);
         let other = others(&both[0].windows[0], &[3]).unwrap();
         assert!((other - 0.3).abs() < 1e-9, "{other}");
@@ -395,7 +399,7 @@ mod tests {
         let told = rows(&few, &[]);
         assert_eq!((told[1].is_too_little, told[2].is_too_little), (false, true));
         assert_eq!((&told[2].medians, &told[2].against), (&vec![None; 2], &vec![None]));
-        // A core that is not there has no figure, nor has a server that is elsewhere.
+        // A CPU that does not exist has no figure, and neither has a server on another machine.
         assert_ne!(rows(&both, &[4])[1].figure, PER_CPU);
         both.iter_mut().flat_map(|one| &mut one.windows).for_each(|one| one.usage.server = None);
         assert_ne!(rows(&both, &[3])[1].figure, PER_CPU);

@@ -1,8 +1,8 @@
 //! The lines of the live view, and the line of a report without a terminal.
 //!
-//! Where: between the counts and the terminal.
-//! Invariant: text only, from its input alone; no line is wider than asked for, whatever the
-//! figures: the rest goes on in the next line.
+//! Where: called by `live`, which draws the lines.
+//! Invariant: the lines depend only on the arguments; no line is wider than the given width: longer
+//! rows are continued in the next line.
 
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;
@@ -20,7 +20,7 @@ const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'
 pub(super) struct View {
     /// The name of the stage.
     pub(super) name: String,
-    /// The part of it that is done, up to 1.
+    /// The fraction of the stage that is done, up to 1.
     pub(super) part: f64,
     pub(super) left: Option<Duration>,
     /// Rates, times and hits of the last second.
@@ -34,12 +34,12 @@ pub(super) struct View {
     /// Sums since the phase began.
     pub(super) failed: u64,
     pub(super) late: Option<u64>,
-    /// The state now.
+    /// Counts at this moment; CPU use of the last second.
     pub(super) under_way: u64,
     pub(super) server_cpus: Option<f64>,
     pub(super) own_cpus: Option<f64>,
     pub(super) idle: Option<f64>,
-    /// One value per second.
+    /// The rate of answers, and below it the 99th percentile, one value per second.
     pub(super) rates: Vec<f64>,
     pub(super) p99s: Vec<f64>,
 }
@@ -125,12 +125,12 @@ impl Lines {
         self.push(line);
     }
 
-    /// Adds a line. Only a single figure in a very narrow terminal is ever cut.
+    /// Adds a line. It is cut only if a single figure is wider than the terminal.
     fn push(&mut self, line: String) {
         self.lines.push(truncate_str(&line, self.columns, "").into_owned());
     }
 
-    /// Adds a curve of the last seconds, from 0 to its greatest value.
+    /// Adds a curve of the last seconds; its marks scale from 0 to the greatest value.
     fn curve(&mut self, name: &str, values: &[f64], most: impl Fn(f64) -> String) {
         let greatest = values.iter().copied().fold(0.0, f64::max);
         let most = most(greatest);
@@ -139,7 +139,7 @@ impl Lines {
             return;
         }
         let from = values.len().saturating_sub(room);
-        let step = |value: &f64| STEPS[crate::letters::place(value / greatest, STEPS.len())];
+        let step = |value: &f64| STEPS[crate::text_plot::place(value / greatest, STEPS.len())];
         let marks: String = values[from..].iter().map(step).collect();
         self.lines.push(format!("{name:NAMES$}{marks} {most}"));
     }
@@ -235,7 +235,7 @@ answers   failed 0  under way 0";
         let mut tally = Tally::new(1_000);
         for _ in 0..10 {
             tally.sent(Verb::Get, 1, 0, 0);
-            tally.found(Verb::Get, crate::measure::Finding::Hit);
+            tally.found(Verb::Get, crate::measure::KeyAnswer::Hit);
             tally.answered(Verb::Get, false, 0, 0, 1_000_000);
         }
         let schedule = "1s+3x2s".parse().unwrap();

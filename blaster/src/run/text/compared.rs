@@ -1,8 +1,8 @@
 //! The report of a comparison for people: figures side by side, and a sentence for each.
 //!
 //! Where: printed by `main` when the comparison is over.
-//! Invariant: every sentence has its interval, says so if no difference is known, and names its
-//! reservations.
+//! Invariant: every sentence has its interval, or states that no difference is known, and names
+//! reasons for doubt.
 
 use super::{head, remarked};
 use crate::result::manifest::TargetRecord;
@@ -11,8 +11,9 @@ use crate::run::compare::{Comparison, Plan};
 use crate::words::{grouped, percent, quoted, sentence, size, time, whole, wrapped};
 use std::fmt::Write;
 
-/// The widths of a figure's name, and of a server's column.
+/// The width of the figures' names.
 const NAMES: usize = 24;
+/// The width of a server's column.
 const COLUMN: usize = 14;
 
 /// Returns the whole report.
@@ -70,7 +71,8 @@ pub(crate) fn findings(done: &Comparison, nth: usize, letter: &str) -> Vec<Strin
     told
 }
 
-/// The most telling finding: the first that differs of CPU use, rate and times; none if none does.
+/// The most important finding: that on the first of CPU use, rate and times that differs; none if
+/// none of them differs.
 pub(crate) fn most_telling(done: &Comparison, nth: usize, letter: &str) -> Option<String> {
     let telling = [PER_CPU, "requests per second", "mean response time", "p99"];
     telling.into_iter().find_map(|name| {
@@ -80,7 +82,7 @@ pub(crate) fn most_telling(done: &Comparison, nth: usize, letter: &str) -> Optio
     })
 }
 
-/// Writes the reservations, and the next step.
+/// Writes remarks that qualify the findings, and the next step.
 fn notes(plan: &Plan, done: &Comparison) -> String {
     let mut out = String::new();
     for server in &done.servers {
@@ -128,7 +130,7 @@ fn cell(kind: Kind, median: Option<f64>) -> String {
     median.map_or("-".to_owned(), told)
 }
 
-/// Says that a figure cannot be told.
+/// Returns a sentence: the figure cannot be determined.
 fn too_little(row: &Row) -> String {
     let (first, rest) = row.figure.split_at(1);
     let first = first.to_ascii_uppercase();

@@ -1,25 +1,25 @@
-//! The explanation of a run for somebody who measures a cache for the first time.
+//! The explanation of a run for users who measure a cache for the first time, and advice.
 //!
-//! Where: behind the figures of `run`.
-//! Invariant: it says nothing that the figures above do not say; a result that is not to be trusted
-//! is called so before any advice.
+//! Where: below the figures of `run`.
+//! Invariant: the explanation only repeats the figures above it in words. If the result is invalid,
+//! the report says so before any advice.
 
 use super::Plan;
 use crate::measure::check::ACHIEVED_SHARE_MIN;
-use crate::measure::steady::{UNSTEADY, told_ns};
+use crate::measure::steady::{UNSTEADY, reliable_quantile_ns};
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
 use crate::run::{GONE, SILENT};
 use crate::words::{grouped, percent, quoted, some_percent, time, whole};
 use crate::workload::Verb;
 
-/// Ratio of the tail to the median from which the text mentions it.
+/// Ratio of p99.9 to the median above which the text mentions the tail.
 const LONG_TAIL: f64 = 20.0;
-/// A smaller share of hits means that a populated server did not hold everything.
+/// Hit ratio below which a server that was populated did not keep all items.
 const HITS_MIN: f64 = 0.995;
-/// A shorter measurement is called a first look.
+/// Seconds of reports below which the measurement is called a first look.
 const FIRST_LOOK_S: f64 = 30.0;
-/// The suggested rate, as a share of what the closed loop reached.
+/// The suggested rate, as a share of the rate of the closed loop.
 const CALM: f64 = 0.5;
 
 /// Describes the requests and the results.
@@ -49,7 +49,7 @@ pub(super) fn paragraph(plan: &Plan, done: &RunResult, all: &Interval) -> String
             server.cpus(),
             time(whole(ns)),
         );
-        if server.is_split_told() {
+        if server.is_split_measurable() {
             let share = server.sys_cpus / server.cpus().max(f64::MIN_POSITIVE);
             text += &format!(", {:.0} % of it in the kernel", 100.0 * share);
         }
@@ -94,7 +94,7 @@ fn took(total: &VerbTally) -> String {
     };
     let mut text = format!(" Half of the answers took less than {}", time(median));
     let rarer = [(0.99, "one in a hundred"), (0.999, "one in a thousand")];
-    let rarer = rarer.map(|(share, one)| Some((told_ns(times, share)?, one)));
+    let rarer = rarer.map(|(share, one)| Some((reliable_quantile_ns(times, share)?, one)));
     for (ns, one) in rarer.into_iter().flatten() {
         text += &format!(", {one} more than {}", time(whole(ns)));
     }
@@ -115,22 +115,22 @@ const OF_A_RUN: [&str; 4] = ["rate", "depth", "schedule", "requests"];
 
 pub(super) struct Advice {
     pub(super) text: String,
-    /// The command that does it, to be copied.
+    /// A command to copy.
     pub(super) command: Option<String>,
 }
 
-/// The advice, most useful first. A command keeps every option of the run.
+/// The advice, most useful first. Commands keep all options of the run that still apply.
 pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advice> {
     let mut advice = Vec::new();
     let mut say = |text: &str, command| advice.push(Advice { text: text.to_owned(), command });
-    let capacity = || Some(plan.again("capacity", "", &OF_A_RUN));
+    let capacity = || Some(plan.command_for("capacity", "", &OF_A_RUN));
     let total = all.tally.total();
     if [SILENT, GONE].iter().any(|rule| done.verdict.has(rule)) {
-        say("look after the server first: its log, and whether it still runs.", None);
+        say("check the server first: its log, and whether it still runs.", None);
         return advice;
     }
-    let own_fault = done.verdict.own_fault().is_some();
-    if own_fault {
+    let generator_fault = done.verdict.generator_fault().is_some();
+    if generator_fault {
         let threads = plan.threads.saturating_mul(2);
         // Each thread needs a connection.
         let (more, less): (_, &[&str]) = match plan.connections < threads {
@@ -140,29 +140,29 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
         say(
             "these figures show kvblaster's limits, not the server's. With more threads, or from \
              another machine:",
-            Some(plan.again("run", &more, less)),
+            Some(plan.command_for("run", &more, less)),
         );
     }
     let is_short = all.achieved_per_s() < ACHIEVED_SHARE_MIN * all.offered_per_s();
-    if plan.is_open() && is_short && !own_fault {
-        say("the server answers less than is asked of it. The rate that it bears:", capacity());
+    if plan.is_open() && is_short && !generator_fault {
+        say("the server answers fewer requests than are due. To find its capacity:", capacity());
     }
     let deletes = plan.workload.shares().is_none_or(|shares| shares[Verb::Delete as usize] > 0.0);
     if plan.populate && !deletes && total.hit_ratio().is_some_and(|ratio| ratio < HITS_MIN) {
         let bytes = plan.workload.keys() as f64 * plan.workload.value_bytes_mean() / 1e6;
         let text = format!(
-            "the server did not keep all it was given: the values of {} keys are {bytes:.0} MB, \
-             keys and its own bookkeeping not counted. More memory, or fewer --keys, makes hits.",
+            "the server did not keep all items: the values of {} keys are {bytes:.0} MB, without \
+             the keys and its bookkeeping. More memory, or fewer --keys, makes more hits.",
             grouped(plan.workload.keys() as f64)
         );
         say(&text, None);
     }
-    if !plan.is_open() && !own_fault {
+    if !plan.is_open() && !generator_fault {
         let rate = format!("--rate {:.0}", round(all.achieved_per_s() * CALM));
         say(
             "a closed loop waits with its server, which hides stalls, and it drives as fast as it \
              can. Times at a steady rate:",
-            Some(plan.again("run", &rate, &["depth"])),
+            Some(plan.command_for("run", &rate, &["depth"])),
         );
         say("the highest rate at which times are good:", capacity());
     }
@@ -170,11 +170,18 @@ pub(super) fn advice(plan: &Plan, done: &RunResult, all: &Interval) -> Vec<Advic
         say(
             "this was a first look. To compare servers, run each as below, and put them side by \
              side with kvblaster report DIR...",
-            Some(plan.again("run", "--schedule 10s+6x10s --out DIR", &["schedule", "requests"])),
+            Some(plan.command_for(
+                "run",
+                "--schedule 10s+6x10s --out DIR",
+                &["schedule", "requests"],
+            )),
         );
     } else if let Some(folder) = &plan.out {
         let folder = quoted(&folder.to_string_lossy());
-        say("drawn, beside others if you like:", Some(format!("kvblaster report {folder}")));
+        say(
+            "charts of this result, alone or with others:",
+            Some(format!("kvblaster report {folder}")),
+        );
     }
     advice
 }

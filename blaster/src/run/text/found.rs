@@ -1,35 +1,36 @@
 //! The result of a capacity search for people: a table, a plot and sentences.
 //!
 //! Where: printed by `main` when a search is over.
-//! Invariant: trials at nearly the same rate share one row, with their medians; a capacity comes
+//! Invariant: trials at nearly the same rate share one row, with their medians; a capacity is shown
 //! with its interval and its limit.
-//! Source: the paper's section 6.1; what users expect of a saturation test: the knee of the curve.
+//! Source: the KV-Cache paper, section 6.1. The curve shows the knee that users of a saturation
+//! test look for.
 
 use super::Plan;
 use crate::axis::{Axis, Spread};
-use crate::letters::{Frame, Plot, span};
 use crate::measure::check::ACHIEVED_SHARE_MIN;
 use crate::measure::objective::share;
 use crate::result::RunResult;
 use crate::search::bracket::Limit;
 use crate::search::curve::{Point, Row, median, rows};
-use crate::search::{Capacity, Found};
-use crate::words::{grouped, percent, sentence, some_time, time, whole, wrapped};
+use crate::search::{Capacity, SearchResult};
+use crate::text_plot::{Frame, Plot, span};
+use crate::words::{grouped, percent, sentence, time, time_or_dash, whole, wrapped};
 use std::fmt::Write;
 
 const ROWS_MAX: usize = 24;
-/// A greater share of failed requests is named as the cause.
+/// Share of failed requests above which the report gives them as the cause of a failed objective.
 const FAILED_MAX: f64 = 0.001;
-/// Marks rows at whose rates kvblaster was behind.
+/// The mark of rows at whose rates kvblaster was behind.
 const MARK: &str = " *";
 const FRAME: Frame = Frame { left: 9, width: 68, height: 19 };
-/// Plot rows between two time labels.
+/// Number of plot rows from one time label to the next.
 const TICK_ROWS: usize = 6;
-/// Number of rates below the frame, without the first.
+/// Number of rate labels below the frame, without the first.
 const RATES: u32 = 4;
 /// A curve of the plot: its character, its name, and its time in a trial.
 type Curve = (char, &'static str, fn(&Point) -> Option<f64>);
-/// The curves; a later one covers those before.
+/// The curves; a later curve is drawn over earlier ones.
 const CURVES: [Curve; 3] = [
     ('#', "p99.9", |point| point.p99_9_ns.map(|ns| ns as f64)),
     ('9', "p99", |point| point.p99_ns.map(|ns| ns as f64)),
@@ -37,14 +38,14 @@ const CURVES: [Curve; 3] = [
 ];
 
 /// Returns the whole report.
-pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
+pub fn text(plan: &Plan, done: &RunResult, found: &SearchResult) -> String {
     let mut out = String::new();
     super::head(&mut out, plan, &done.manifest);
     table(&mut out, found);
     plot(&mut out, plan, found);
     super::agents(&mut out, &done.agents);
     for capacity in &found.capacities {
-        out.push_str(&told(found, capacity));
+        out.push_str(&capacity_text(found, capacity));
     }
     if !found.is_complete {
         out.push_str("The search was ended before it was done.\n");
@@ -57,7 +58,7 @@ pub fn text(plan: &Plan, done: &RunResult, found: &Found) -> String {
 }
 
 /// Writes the table: latency against throughput.
-fn table(out: &mut String, found: &Found) {
+fn table(out: &mut String, found: &SearchResult) {
     let _ = writeln!(
         out,
         "{:>9}{:>7}{:>11}{:>9}{:>9}{:>9}{:>9}{:>7}  holds",
@@ -67,7 +68,7 @@ fn table(out: &mut String, found: &Found) {
     for row in rows(&found.curve, ROWS_MAX) {
         let held = holds(found, &row);
         is_marked |= held.ends_with(MARK);
-        let shown = |of: fn(&Point) -> Option<f64>| some_time(median(&row, of));
+        let shown = |of: fn(&Point) -> Option<f64>| time_or_dash(median(&row, of));
         let _ = writeln!(
             out,
             "{:>9.0}{:>7}{:>11.0}{:>9}{:>9}{:>9}{:>9}{:>7.2}  {}",
@@ -83,15 +84,15 @@ fn table(out: &mut String, found: &Found) {
         );
     }
     if is_marked {
-        let meant = "kvblaster was behind there: what held holds, what did not may be its doing";
+        let meant = "kvblaster was behind: an objective may have failed for that reason alone";
         let _ = writeln!(out, "{MARK} {meant}");
     }
     out.push('\n');
 }
 
-/// Names the goals that most of the row's trials met, with a mark if others may have failed because
-/// of the generator alone.
-fn holds(found: &Found, row: &Row<'_>) -> String {
+/// Names the objectives that most of the row's trials met, with a mark if others may have failed
+/// only because the generator was the limit.
+fn holds(found: &SearchResult, row: &Row<'_>) -> String {
     let is_most = |count: usize| 2 * count > row.len();
     let is_bound = is_most(row.iter().filter(|point| point.client_bound.is_some()).count());
     let names = found.capacities.iter().map(|capacity| capacity.name.as_str());
@@ -107,8 +108,8 @@ fn holds(found: &Found, row: &Row<'_>) -> String {
     if is_bound && met.len() < found.capacities.len() { held + MARK } else { held }
 }
 
-/// Plots the same: rates to the right, times upwards on a logarithmic scale.
-fn plot(out: &mut String, plan: &Plan, found: &Found) {
+/// Writes the plot: rates on the horizontal axis, times on a vertical logarithmic axis.
+fn plot(out: &mut String, plan: &Plan, found: &SearchResult) {
     let rows = rows(&found.curve, ROWS_MAX);
     let mut marks: Vec<(char, f64, f64)> = Vec::new();
     for (letter, _, of) in CURVES {
@@ -124,7 +125,7 @@ fn plot(out: &mut String, plan: &Plan, found: &Found) {
     if !is_drawn {
         return;
     }
-    let (x, y) = (Axis::of(Spread::Linear, rates()), Axis::of(Spread::Log, times()));
+    let (x, y) = (Axis::new(Spread::Linear, rates()), Axis::new(Spread::Log, times()));
     let plot = Plot { frame: FRAME, x, y };
     let late_ns = plan.late.as_nanos() as f64;
     let is_inside = y.place(late_ns).is_some_and(|place| (0.0..=1.0).contains(&place));
@@ -148,7 +149,7 @@ fn plot(out: &mut String, plan: &Plan, found: &Found) {
     out.push('\n');
 }
 
-fn told(found: &Found, capacity: &Capacity) -> String {
+fn capacity_text(found: &SearchResult, capacity: &Capacity) -> String {
     let what = format!("Cap_{} ({}): ", capacity.name, capacity.objective);
     let Some(rate) = capacity.rate_per_s else {
         return wrapped(&what, &sentence(none(capacity.limit)));
@@ -164,20 +165,20 @@ fn told(found: &Found, capacity: &Capacity) -> String {
             if capacity.rounds_per_s.len() == 1 { "" } else { "s" },
             match capacity.rounds_of_none() {
                 0 => String::new(),
-                none => format!("; in {none} of them no rate tried held, which counts as 0"),
+                none => format!("; in {none} of them it held at no rate, which counts as 0"),
             }
         );
     }
     text += &match capacity.limit {
         Limit::Server => above(found, capacity, rate),
         Limit::HighestRate => {
-            ", or more: it held at the highest rate that was allowed (--highest).".to_owned()
+            ", or more: it held at the highest rate allowed (--highest).".to_owned()
         }
         Limit::Generator => ", or more: kvblaster could not do more. Give it more --threads, or a \
                              machine of its own."
             .to_owned(),
         Limit::LowestRate => ".".to_owned(),
-        Limit::Unknown => ", as far as the search came.".to_owned(),
+        Limit::Unknown => " so far; the search was not complete.".to_owned(),
     };
     wrapped(&what, &text)
 }
@@ -186,15 +187,15 @@ fn none(limit: Limit) -> &'static str {
     match limit {
         Limit::LowestRate | Limit::Server => "it does not hold at the lowest rate either",
         Limit::Generator => {
-            "none found: at the lowest rate tried kvblaster was behind, and that alone may be why \
-             it did not hold. Give it more --threads, a machine of its own, or a lower --start"
+            "none found: kvblaster was behind at the lowest rate, which alone may be the reason. \
+             Give it more --threads, a machine of its own, or a lower --start"
         }
         Limit::HighestRate | Limit::Unknown => "none found before the search was ended",
     }
 }
 
-/// Describes the first failure above a capacity.
-fn above(found: &Found, capacity: &Capacity, rate: f64) -> String {
+/// Describes the failure at the lowest rate above a capacity.
+fn above(found: &SearchResult, capacity: &Capacity, rate: f64) -> String {
     let fails = |point: &&Point| {
         let is_own = point.client_bound.is_none();
         is_own && point.asked_per_s > rate && !point.met.contains(&capacity.name)
@@ -211,10 +212,10 @@ fn above(found: &Found, capacity: &Capacity, rate: f64) -> String {
         _ => {
             format!(
                 "the mean was {}, p99 {}, p99.9 {}, the longest {}",
-                some_time(point.mean_ns),
-                some_time(CURVES[1].2(point)),
-                some_time(CURVES[0].2(point)),
-                some_time(point.max_ns.map(|ns| ns as f64))
+                time_or_dash(point.mean_ns),
+                time_or_dash(CURVES[1].2(point)),
+                time_or_dash(CURVES[0].2(point)),
+                time_or_dash(point.max_ns.map(|ns| ns as f64))
             )
         }
     };
@@ -225,7 +226,7 @@ fn above(found: &Found, capacity: &Capacity, rate: f64) -> String {
         why += &format!(", and the server kept {cpus:.2} CPUs busy");
     }
     format!(
-        ". The server was the limit: at {} asked it no longer held; {why}.",
+        ". The server was the limit: at {}/s it no longer held; {why}.",
         grouped(point.asked_per_s)
     )
 }

@@ -1,7 +1,7 @@
-//! Tests of whole texts, for made-up results.
+//! Tests of whole reports, for made-up results.
 //!
-//! Where: tests.
-//! Invariant: a text changes only on purpose: people read and change the files beside this one.
+//! Where: unit tests of `text`.
+//! Invariant: a change of a report needs a change of the expected text in a file of this folder.
 //! Source: none.
 
 use super::found;
@@ -9,7 +9,7 @@ use crate::measure::check::Verdict;
 use crate::result::{RunResult, sample};
 use crate::run::flags::plan;
 
-/// Compares two texts; on a difference the actual one is printed whole.
+/// Asserts that two texts are equal; a failure prints the whole actual text.
 fn same(text: &str, expected: &str) {
     assert!(text == expected, "{text}");
     let wide = text.lines().find(|line| line.chars().count() > 100);
@@ -47,29 +47,32 @@ fn a_search_is_told_whole() {
     done.verdict = Verdict::default();
     let made = done.clone();
     let found = done.search.as_mut().unwrap();
-    // The objective fails above the capacity, once by its answers and once by its time.
+    // Above the capacity the objective fails: here by its time, below by too few answers.
     found.capacities[0].rate_per_s = Some(45_000.0);
     found.capacities[0].rounds_per_s = vec![44_000.0, 46_000.0];
-    let told = found::text(&plan, &made, found);
-    same(&told, include_str!("found.txt"));
+    let message = found::text(&plan, &made, found);
+    same(&message, include_str!("found.txt"));
     found.curve[4].achieved_per_s = 40_000.0;
-    let told = found::text(&plan, &made, found);
-    let expected = "at 50,000 asked it no longer held; only 80.00 % were answered";
-    assert!(told.split_whitespace().collect::<Vec<_>>().join(" ").contains(expected), "{told}");
+    let message = found::text(&plan, &made, found);
+    let expected = "at 50,000/s it no longer held; only 80.00 % were answered";
+    assert!(
+        message.split_whitespace().collect::<Vec<_>>().join(" ").contains(expected),
+        "{message}"
+    );
 }
 
 #[test]
 fn the_commands_to_try_next_keep_every_option() {
-    let parse = |words: &str| match crate::flags::tests::asked(words).unwrap() {
+    let parse = |words: &str| match crate::flags::tests::parse_words(words).unwrap() {
         crate::flags::Verb::Run(run) => run.plan,
         crate::flags::Verb::Capacity(search) => search.plan,
         other => panic!("{words}: {other:?}"),
     };
     let words = "run -w etc --keys=5m -d 4 -P binary --key-prefix a$b -o mine --no-populate \
                  -a p99<1ms a:1/2 unix:/b --server-pid 4,5";
-    let told = super::text(&parse(words), &sample::result("ours", 50));
+    let message = super::text(&parse(words), &sample::result("ours", 50));
     let commands: Vec<&str> =
-        told.lines().filter_map(|line| line.strip_prefix("      kvblaster ")).collect();
+        message.lines().filter_map(|line| line.strip_prefix("      kvblaster ")).collect();
     let kept = "--protocol binary --key-prefix 'a$b' --no-populate";
     let kept = |goal| {
         format!("--workload etc --keys 5m {kept} --{goal} 'p99<1ms' --server-pid 4,5 a:1/2 unix:/b")
@@ -79,8 +82,8 @@ fn the_commands_to_try_next_keep_every_option() {
         format!("capacity {}", kept("objective")),
         "report mine".to_owned(),
     ];
-    assert_eq!(commands, expected, "{told}");
-    // A shell turns the commands back into the same options.
+    assert_eq!(commands, expected, "{message}");
+    // The quoted commands parse to the same options.
     for command in &expected[..2] {
         let plan = parse(&command.replace('\'', ""));
         assert_eq!(
@@ -102,11 +105,11 @@ fn rounds_in_which_nothing_held_and_what_held_though_kvblaster_was_behind_are_to
         point.client_bound = Some("it was late".to_owned());
     }
     found.curve[1].met = found.capacities.iter().map(|one| one.name.clone()).collect();
-    let told = found::text(&plan, &made, found);
-    let words = told.split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected = "(2 rounds; in 1 of them no rate tried held, which counts as 0)";
-    assert!(words.contains(expected), "{told}");
-    assert!(told.contains("  avg *\n") && told.contains("  all\n"), "{told}");
+    let message = found::text(&plan, &made, found);
+    let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected = "(2 rounds; in 1 of them it held at no rate, which counts as 0)";
+    assert!(words.contains(expected), "{message}");
+    assert!(message.contains("  avg *\n") && message.contains("  all\n"), "{message}");
     assert!(words.contains("in 2 of 8 trials something failed while kvblaster was behind"));
 }
 
@@ -124,17 +127,17 @@ fn many_trials_are_few_rows() {
         })
         .collect();
     let plan = plan(true).unwrap();
-    let told = found::text(&plan, &made, found);
+    let message = found::text(&plan, &made, found);
     let is_row = |line: &&str| line.contains("51.3 µs   154 µs");
-    let rows: Vec<&str> = told.lines().filter(is_row).collect();
-    assert!((12..=24).contains(&rows.len()), "{told}");
+    let rows: Vec<&str> = message.lines().filter(is_row).collect();
+    assert!((12..=24).contains(&rows.len()), "{message}");
     let trials = |row: &&str| row.split_whitespace().nth(1).unwrap().parse::<u32>().unwrap();
-    assert_eq!(rows.iter().map(trials).sum::<u32>(), 300, "{told}");
+    assert_eq!(rows.iter().map(trials).sum::<u32>(), 300, "{message}");
 }
 
 #[test]
 fn where_nothing_was_measured_it_says_so() {
     let plan = plan(false).unwrap();
-    let told = super::text(&plan, &crate::result::RunResult::default());
-    assert!(told.ends_with("\n\nNothing was measured.\n\n"), "{told:?}");
+    let message = super::text(&plan, &crate::result::RunResult::default());
+    assert!(message.ends_with("\n\nNothing was measured.\n\n"), "{message:?}");
 }

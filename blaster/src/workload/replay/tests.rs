@@ -1,4 +1,4 @@
-//! Tests of reading traces: whole ones, and ones with each kind of error.
+//! Tests of reading traces: valid traces, and traces with each kind of error.
 //!
 //! Where: tests of `replay`. Invariant: a refusal is an error that names the line.
 
@@ -47,7 +47,7 @@ fn a_cache_trace_is_read() {
     assert_eq!(details.replaced, 3);
     assert_eq!(details.key_bytes, [3, 5, 250]);
     assert_eq!(details.value_bytes, [100, 7, VALUE_BYTES_MAX]);
-    // Four requests in the first second, then a pause; the clock that went back stood still.
+    // Four requests in the first second, then a pause. The second 12 after 13 is read as 13.
     let mut cursor = 0;
     let due: Vec<_> = (0..9).map(|n| replay.due_ns(n, &mut cursor).unwrap() / 1_000_000).collect();
     assert_eq!(due, [0, 250, 500, 750, 3000, 3500, 4000, 4333, 4666]);

@@ -62,19 +62,19 @@ fn every_setting_is_printed_as_it_is_read() {
         assert_ne!(workload.to_toml(), before, "{name}");
     }
     assert_eq!(others.map(|row| row.0), SETTINGS.map(|setting| setting.name));
-    // A workload that replays a trace has the trace's keys, in its order.
+    // A workload that replays a trace has the keys of the trace, in the order of the trace.
     for name in ["key-file", "keys-per", "set-order"] {
-        let why = format!("{name}: the trace says which keys are asked for, and in which order");
+        let why = format!("{name}: cannot be set with a trace, which gives all keys in order");
         assert_eq!(parse(&workload.to_toml()).err(), Some((1, why)));
         match name {
-            "key-file" => workload.listed = None,
+            "key-file" => workload.key_file = None,
             "keys-per" => workload.set(name, "run").unwrap(),
             _ => workload.set(name, "drawn").unwrap(),
         }
     }
     let text = workload.to_toml();
     assert_eq!(parse(&text).unwrap().to_toml(), text, "{text}");
-    assert_eq!(workload.keys(), 1, "the trace's");
+    assert_eq!(workload.keys(), 1, "the number of keys in the trace");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
     let copied = Folder::new("elsewhere");
     let again = Workload::read(&copied.file("copy.toml", &printed)).unwrap();
     assert_eq!(again.to_toml(), printed);
-    // With four keys per GET, GETs are a quarter of what their share of the keys says.
+    // With four keys per GET, there are a quarter as many GETs as keys that are read.
     let shares = workload.shares().unwrap();
     assert!((shares[0] - 0.75 / 2.25).abs() < 1e-9, "{shares:?}");
 }
@@ -112,7 +112,7 @@ fn mistakes_in_files_are_told_with_their_line() {
         ("keys = 1\npreset = \"no\"\n", 2, "preset: no: no such preset; there are uniform, zipf,"),
         ("value-size = \"64\"\nmix = { put = 1 }", 2, "mix: put=1: put is none of get, set,"),
         ("gap = \"trace\"", 1, "gap: trace: there is no trace, or it does not record times"),
-        ("ttl = { a = { b = 1 } }", 1, "ttl: a table in a table means nothing here"),
+        ("ttl = { a = { b = 1 } }", 1, "ttl: a table cannot contain a table here"),
         ("keys = 3\nkey-file = \"/no/such\"", 2, "key-file: /no/such: No such file or directory"),
     ] {
         let (at, told) = parse(text).unwrap_err();
@@ -208,7 +208,7 @@ fn numbers_have_units() {
 
 #[test]
 fn help_tells_all_there_is_and_fits_a_terminal() {
-    let help = crate::flags::tests::asked("run --help").unwrap_err();
+    let help = crate::flags::tests::parse_words("run --help").unwrap_err();
     for Setting { name, value, .. } in &SETTINGS {
         assert!(help.contains(&format!("\n      --{name} <{value}>")), "{name}: {help}");
     }

@@ -2,10 +2,10 @@
 //!
 //! Where: unit tests. Invariant: see `tests`.
 
-use super::super::popularity::{Picks, Popularity, power_law};
+use super::super::popularity::{KeySampler, Popularity, power_law};
 use super::super::random;
 use super::super::zipf::Zipf;
-use super::super::{Ask, Stream, Workload};
+use super::super::{Stream, Workload, WorkloadRequest};
 use super::{DISTANCE_MAX, distance, made};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 fn drawn(text: &str, keys: u64, draws: usize) -> Vec<u64> {
     let table = Popularity::parse(text, Path::new("")).unwrap().table(keys).unwrap();
-    let mut picks = Picks::new(keys, Some(1), 0, 1);
+    let mut sampler = KeySampler::new(keys, Some(1), 0, 1);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(21);
-    (0..draws).map(|_| picks.draw(&table, &mut random)).collect()
+    (0..draws).map(|_| sampler.draw(&table, &mut random)).collect()
 }
 
 /// The number of times that each key was drawn, in descending order.
@@ -45,8 +45,9 @@ fn the_papers_keys_are_drawn_by_those_shares() {
     let (keys, draws) = (1_000_000, 2_000_000);
     let counts = ranked(keys, &drawn("power-law:0.01,0.001,10000,4", keys, draws));
     let top = |count: usize| counts[..count].iter().sum::<u64>() as f64 / draws as f64;
-    // The top bucket of each of the four; then the top 1 % of all buckets, and the top 10 %. The
-    // most drawn keys have a little more than the most popular ones, because chance selects them.
+    // The top bucket of each of the four generators; then the top 1 % of all buckets, and the top
+    // 10 %. The most drawn keys have a slightly larger share than the most popular keys, because
+    // they are selected by their counts.
     assert!((top(100) - 0.0133).abs() < 0.001, "{}", top(100));
     assert!((top(10_000) - 0.339).abs() < 0.005, "{}", top(10_000));
     assert!((0.655..0.69).contains(&top(100_000)), "{}", top(100_000));
@@ -57,7 +58,7 @@ fn popular_keys_are_no_neighbours() {
     for text in ["zipf:1", "power-law:0.01,0.001,10000,4"] {
         let keys = drawn(text, 1_000_000, 20_000);
         let low = keys.iter().filter(|key| **key < 100_000).count();
-        // A tenth of the keys gets a tenth of the requests, plus or minus a few popular ones.
+        // A tenth of the keys gets a tenth of the requests, but for those of a few popular keys.
         assert!((1_000..3_600).contains(&low), "{text}: {low}");
         assert!(keys.iter().all(|key| *key < 1_000_000));
     }
@@ -167,15 +168,18 @@ fn histograms_take_the_place_of_every_law() {
         ],
     );
     let names = super::super::Names::new(&workload);
-    let asks = super::asks(&workload, 1, 40_000);
-    let share = |is: &dyn Fn(&super::Ask) -> bool| {
-        asks.iter().filter(|ask| is(ask)).count() as f64 / asks.len() as f64
+    let requests = super::requests(&workload, 1, 40_000);
+    let share = |is: &dyn Fn(&super::WorkloadRequest) -> bool| {
+        requests.iter().filter(|request| is(request)).count() as f64 / requests.len() as f64
     };
-    let sets = share(&|ask| ask.verb.name() == "set");
-    assert!((sets - 0.75).abs() < 0.01 && share(&|ask| ask.exptime_s == 60) == sets, "{sets}");
-    assert!(share(&|ask| ask.verb.name() == "delete") + sets == 1.0);
+    let sets = share(&|request| request.verb.name() == "set");
+    assert!(
+        (sets - 0.75).abs() < 0.01 && share(&|request| request.exptime_s == 60) == sets,
+        "{sets}"
+    );
+    assert!(share(&|request| request.verb.name() == "delete") + sets == 1.0);
     let mut counts = [0; 30];
-    asks.iter().for_each(|ask| counts[usize::try_from(ask.keys[0]).unwrap()] += 1);
+    requests.iter().for_each(|request| counts[usize::try_from(request.keys[0]).unwrap()] += 1);
     counts.sort_unstable();
     let thirds = [0..10, 10..20, 20..30].map(|third| counts[third].iter().sum::<i32>());
     assert_eq!(thirds[0], 0);
@@ -189,7 +193,7 @@ fn histograms_take_the_place_of_every_law() {
     assert!((workload.own_gap_ns(3).unwrap() - 1500.0).abs() < 1e-9);
     let mut stream = super::Stream::new(&workload, 1, 0, 3);
     assert!((0..1000).all(|_| [500, 10_500].contains(&stream.gap_ns(f64::NAN))));
-    // Only verbs may be words.
+    // Only the rows of a mix may begin with words.
     let error = Popularity::parse(&of("words", "get 1\n"), Path::new("")).unwrap_err();
     assert!(error.to_string().ends_with("line 1: get is not a number"), "{error}");
 }
@@ -204,10 +208,11 @@ fn keys_of_a_file_are_as_popular_as_their_lines_say() {
         made("uniform", &[("popularity", popularity), listed, ("value-size", "20-90")])
     };
     let share = |workload, below: u64| {
-        let asks = super::asks(workload, 1, 100_000);
-        asks.iter().filter(|ask| ask.keys[0] < below).count() as f64 / asks.len() as f64
+        let requests = super::requests(workload, 1, 100_000);
+        requests.iter().filter(|request| request.keys[0] < below).count() as f64
+            / requests.len() as f64
     };
-    // The first line is the most popular key, in proportion to 1/1 of 1/1 + 1/2 + .. + 1/1000.
+    // The first line is the most popular key: its share is 1 of 1/1 + 1/2 + ... + 1/1000.
     let workload = made("zipf:1");
     assert!((share(&workload, 1) - 1.0 / 7.485_471).abs() < 0.005);
     assert!((share(&workload, 10) - 2.928_968 / 7.485_471).abs() < 0.005);
@@ -221,13 +226,13 @@ fn keys_of_a_file_are_as_popular_as_their_lines_say() {
     // A histogram with one row per key gives each key its own weight.
     let rows: String = (0..1000).map(|row| format!("{row} {}\n", row % 2)).collect();
     let workload = made(&format!("file:{}", folder.file("weights", &rows).display()));
-    assert!(super::asks(&workload, 1, 1000).iter().all(|ask| ask.keys[0] % 2 == 1));
+    assert!(super::requests(&workload, 1, 1000).iter().all(|request| request.keys[0] % 2 == 1));
     // The setting `keys` changes nothing, whether it comes before or after the file.
     let mut later = super::Workload::clone(&workload);
     later.set("keys", "7").unwrap();
     assert_eq!(later.keys(), 1000);
     let later = std::sync::Arc::new(later);
-    assert_eq!(super::asks(&later, 1, 1000), super::asks(&workload, 1, 1000));
+    assert_eq!(super::requests(&later, 1, 1000), super::requests(&workload, 1, 1000));
 }
 
 #[test]
@@ -236,11 +241,11 @@ fn sequential_threads_share_the_keys_out() {
     let mut seen = vec![0; 10];
     for thread in 0..3 {
         let mut stream = super::Stream::new(&workload, 1, thread, 3);
-        let mut ask = super::Ask::new();
+        let mut request = super::WorkloadRequest::new();
         let keys: Vec<u64> = (0..10)
             .map(|_| {
-                assert!(stream.next(&mut ask));
-                ask.keys[0]
+                assert!(stream.next(&mut request));
+                request.keys[0]
             })
             .collect();
         let first = u64::from(thread);
@@ -250,18 +255,18 @@ fn sequential_threads_share_the_keys_out() {
     assert_eq!(seen, [3; 10]);
 }
 
-/// The keys that requests of a verb have on each connection, with connections in turn.
+/// The keys of a verb's requests, for each connection. The connections take turns.
 fn of_verb(workload: &Arc<Workload>, connections: u32, verb: &str) -> Vec<Vec<u64>> {
     let mut seen = vec![Vec::new(); connections as usize];
     for thread in 0..2 {
         let stream = Stream::new(workload, 1, thread, 2);
-        let (mut ask, half) = (Ask::new(), connections / 2);
+        let (mut request, half) = (WorkloadRequest::new(), connections / 2);
         let mut stream = stream.over(thread * half..(thread + 1) * half, connections);
         let each = half as usize;
         for n in 0..4000 {
-            assert!(stream.next_on(n % each, &mut ask));
-            if ask.verb.name() == verb {
-                seen[thread as usize * each + n % each].extend(&ask.keys);
+            assert!(stream.next_on(n % each, &mut request));
+            if request.verb.name() == verb {
+                seen[thread as usize * each + n % each].extend(&request.keys);
             }
         }
     }
@@ -281,7 +286,7 @@ fn each_connection_has_keys_of_its_own() {
             assert!(all.len() > 40, "{popularity}, connection {n}: {} keys", all.len());
         }
     }
-    // If there are more connections than keys, they share keys.
+    // If there are more connections than keys, connections share keys.
     let settings = [("keys", "3"), ("keys-per", "connection"), ("set-order", "oldest")];
     for keys in of_verb(&made("uniform", &settings), 16, "get") {
         assert!(!keys.is_empty() && keys.iter().all(|key| *key < 3));
@@ -293,8 +298,8 @@ fn keys_of_a_connection_keep_the_weights_that_a_file_gives_them() {
     let folder = super::Folder::new("connections");
     let names: String = (0..10).map(|line| format!("user:{line}\n")).collect();
     let names = folder.file("keys", &names);
-    // One row per key; fewer rows, whose keys are on two connections; more rows; a part without
-    // weight.
+    // One row per key; fewer rows than keys, of which one is divided between two connections; more
+    // rows than keys; a connection whose keys have no weight.
     for (rows, weights) in [
         (&[1, 3, 0, 0, 6, 1, 1, 1, 1, 1][..], [[1, 3, 0, 0, 6], [1; 5]]),
         (&[6, 3, 8], [[2, 2, 2, 1, 1], [1, 2, 2, 2, 2]]),
@@ -327,7 +332,7 @@ fn sets_overwrite_the_oldest() {
     for (settings, connections, each) in [(&settings[..], 2, 50), (&own, 4, 25)] {
         let workload = made("uniform", settings);
         for (n, keys) in of_verb(&workload, connections, "set").into_iter().enumerate() {
-            // In the order of filling, round by round.
+            // A connection sets its keys in the order of filling, again and again.
             let from = n as u64 * each;
             let expected: Vec<u64> =
                 (0..keys.len() as u64).map(|turn| from + turn % each).collect();

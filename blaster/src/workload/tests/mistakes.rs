@@ -1,25 +1,25 @@
-//! Tests that whatever is accepted can be driven, with settings put together at random.
+//! Tests with random settings: whatever the settings accept can be driven.
 //!
 //! Where: unit tests.
-//! Invariant: see `tests`; also, no text of a user panics, hangs or grows, neither when it is read
-//! nor when it is drawn from.
+//! Invariant: see `tests`; in addition, no text of a user causes a panic, a hang or unbounded
+//! memory, neither when it is parsed nor when requests are drawn.
 
 use super::super::random::{below, hash};
 use super::super::settings::SETTINGS;
 use super::super::{
-    Ask, BATCH_MAX, EXPTIME_S_MAX, Names, Stream, VALUE_BYTES_MAX, Verb, Workload, file,
+    BATCH_MAX, EXPTIME_S_MAX, Names, Stream, VALUE_BYTES_MAX, Verb, Workload, WorkloadRequest, file,
 };
 use std::path::Path;
 use std::sync::Arc;
 
-/// The words of which values are made, besides spaces.
+/// The words of which values are made, in addition to spaces.
 const WORDS: &str = "uniform zipf: gaussian gaussian: sequential power-law: pareto: gev: \
     exponential: exponential facebook facebook: etc etc-as-printed list: fixed fixed: file: \
     trace uniform: get set delete append = , , , - : 0 1 2 0.5 0.001 10 64 250 1000 1e6 1e300 nan \
     inf run connection oldest drawn";
 const WORKLOADS: u64 = 400;
 const SETTINGS_EACH: u64 = 12;
-/// Most bytes of a value that is made; greater ones would only take time.
+/// Most bytes of a value that the test makes; larger values would only take time.
 const VALUE_BYTES_MADE: u32 = 1 << 16;
 
 /// A deterministic sequence of numbers.
@@ -69,32 +69,35 @@ fn whatever_is_accepted_can_be_driven() {
         assert_eq!(again.to_toml(), text);
         drive(&Arc::new(workload), &text);
     }
-    // Otherwise nothing would have been tried.
+    // If few settings are accepted, the test has tried nothing.
     assert!(accepted > WORKLOADS / 2, "{accepted} settings were accepted");
 }
 
 fn drive(workload: &Arc<Workload>, text: &str) {
     let names = Names::new(workload);
-    let (mut key, mut value, mut ask) = (Vec::new(), Vec::new(), Ask::new());
+    let (mut key, mut value, mut request) = (Vec::new(), Vec::new(), WorkloadRequest::new());
     for thread in 0..2 {
         let mut stream = Stream::new(workload, 1, thread, 2);
         for _ in 0..50 {
-            assert!(stream.next(&mut ask), "{text}");
-            let count = ask.keys.len();
-            assert!(count >= 1 && count <= BATCH_MAX as usize, "{ask:?}:\n{text}");
-            assert!(count == 1 || ask.verb == Verb::Get, "{ask:?}:\n{text}");
-            assert!(ask.keys.iter().all(|key| *key < workload.keys()), "{ask:?}:\n{text}");
-            assert!(ask.value_bytes <= VALUE_BYTES_MAX && ask.exptime_s <= EXPTIME_S_MAX, "{text}");
+            assert!(stream.next(&mut request), "{text}");
+            let count = request.keys.len();
+            assert!(count >= 1 && count <= BATCH_MAX as usize, "{request:?}:\n{text}");
+            assert!(count == 1 || request.verb == Verb::Get, "{request:?}:\n{text}");
+            assert!(request.keys.iter().all(|key| *key < workload.keys()), "{request:?}:\n{text}");
+            assert!(
+                request.value_bytes <= VALUE_BYTES_MAX && request.exptime_s <= EXPTIME_S_MAX,
+                "{text}"
+            );
             let gap_ns = [f64::NAN, 0.0, 1e4].map(|mean_ns| stream.gap_ns(mean_ns));
             assert!(gap_ns.iter().all(|gap_ns| *gap_ns < 1 << 60), "{gap_ns:?}:\n{text}");
             key.clear();
-            names.key(ask.keys[0], &mut key);
+            names.key(request.keys[0], &mut key);
             assert!((1..=250).contains(&key.len()), "{key:?}:\n{text}");
-            let bytes = names.value_bytes(ask.keys[0]);
+            let bytes = names.value_bytes(request.keys[0]);
             if bytes <= VALUE_BYTES_MADE && names.verifies() {
                 value.clear();
-                names.value(ask.keys[0], bytes, &mut value);
-                assert!(names.verify(ask.keys[0], &value) || value.is_empty(), "{text}");
+                names.value(request.keys[0], bytes, &mut value);
+                assert!(names.verify(request.keys[0], &value) || value.is_empty(), "{text}");
             }
         }
     }

@@ -56,7 +56,7 @@ fn names_have_the_sizes_that_are_asked_for() {
     assert_eq!(of(&[("key-size", "10")], 42), "....000042");
     assert_eq!(of(&[("key-size", "10"), ("key-prefix", "a:")], 42), "a:..000042");
     assert_eq!(of(&[("key-size", "6")], 999_999), "999999");
-    // A million numbers take four digits of base 94 if there is no room for six decimal ones.
+    // A million numbers take four digits of base 94 if there is no room for six decimal digits.
     assert_eq!(of(&[("key-size", "5")], 95), "!!!\"\"");
     assert_eq!(of(&[("key-size", "1")], 95), "!!\"\"");
     let most = KEYS_MAX.to_string();

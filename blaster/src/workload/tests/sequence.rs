@@ -3,8 +3,8 @@
 //! Where: unit tests. Invariant: see `tests`.
 
 use super::super::random::hash;
-use super::super::{Ask, Names, Stream, VERBS, Verb, Workload, presets};
-use super::{Folder, asks, made};
+use super::super::{Names, Stream, VERBS, Verb, Workload, WorkloadRequest, presets};
+use super::{Folder, made, requests};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use simulate::trace::Trace;
 use std::path::Path;
@@ -13,18 +13,18 @@ use std::sync::Arc;
 /// Hashes the first requests of two threads, with names, values and gaps, into one number.
 fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
     let names = Names::new(workload);
-    let (mut sum, mut bytes, mut ask) = (0, Vec::new(), Ask::new());
+    let (mut sum, mut bytes, mut request) = (0, Vec::new(), WorkloadRequest::new());
     for thread in 0..2 {
         let mut stream = Stream::new(workload, seed, thread, 2);
         for _ in 0..2000 {
-            assert!(stream.next(&mut ask));
+            assert!(stream.next(&mut request));
             bytes.clear();
-            bytes.extend_from_slice(ask.verb.name().as_bytes());
-            for key in &ask.keys {
+            bytes.extend_from_slice(request.verb.name().as_bytes());
+            for key in &request.keys {
                 names.key(*key, &mut bytes);
-                names.value(*key, ask.value_bytes, &mut bytes);
+                names.value(*key, request.value_bytes, &mut bytes);
             }
-            bytes.extend_from_slice(&ask.exptime_s.to_le_bytes());
+            bytes.extend_from_slice(&request.exptime_s.to_le_bytes());
             bytes.extend_from_slice(&stream.gap_ns(10_000.0).to_le_bytes());
             for piece in bytes.chunks(8) {
                 let mut word = [0; 8];
@@ -38,8 +38,8 @@ fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    // Recorded when the format was settled. If a number changes, runs before and after cannot be
-    // compared, and the changelog has to say so.
+    // Recorded when the format was settled. If a number changes, runs before and after the change
+    // cannot be compared, and the changelog has to say so.
     let expected = [
         ("uniform", 4_880_563_454_970_651_712),
         ("zipf", 2_299_617_954_484_913_321),
@@ -59,11 +59,11 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(digest(&zipf, 7), digest(&zipf, 8));
 }
 
-/// The five keys asked for most, in the order of their numbers.
+/// The five most requested keys, in the order of their numbers.
 fn popular(workload: &Arc<Workload>, seed: u64) -> Vec<u64> {
     let mut counts = std::collections::BTreeMap::new();
-    for ask in asks(workload, seed, 200_000) {
-        *counts.entry(ask.keys[0]).or_insert(0_u32) += 1;
+    for request in requests(workload, seed, 200_000) {
+        *counts.entry(request.keys[0]).or_insert(0_u32) += 1;
     }
     let mut keys: Vec<(u64, u32)> = counts.into_iter().collect();
     keys.sort_by_key(|(key, count)| (std::cmp::Reverse(*count), *key));
@@ -80,13 +80,14 @@ fn another_seed_is_another_sample_of_the_same_population() {
         super::made("uniform", &settings)
     };
     let [one, other] = [made("1"), made("2")];
-    assert_ne!(asks(&one, 1, 100), asks(&one, 2, 100));
+    assert_ne!(requests(&one, 1, 100), requests(&one, 2, 100));
     assert_eq!(popular(&one, 1), popular(&one, 2));
     assert_ne!(popular(&one, 1), popular(&other, 1));
-    // A key's SET writes the same size in either sample.
+    // The SETs of a key write the same size in both samples.
     let written = |seed| {
-        let sets = asks(&one, seed, 5000).into_iter().filter(|ask| ask.verb == Verb::Set);
-        sets.map(|ask| (ask.keys[0], ask.value_bytes)).collect::<Vec<_>>()
+        let sets =
+            requests(&one, seed, 5000).into_iter().filter(|request| request.verb == Verb::Set);
+        sets.map(|request| (request.keys[0], request.value_bytes)).collect::<Vec<_>>()
     };
     let names = Names::new(&one);
     for (key, bytes) in [written(1), written(2)].concat() {
@@ -99,8 +100,8 @@ fn threads_do_not_repeat_each_other() {
     let workload = made("uniform", &[("keys", "1099511627776")]);
     let keys = |thread| {
         let mut stream = Stream::new(&workload, 1, thread, 4);
-        let mut ask = Ask::new();
-        let mut next = || stream.next(&mut ask).then(|| ask.keys[0]).unwrap();
+        let mut request = WorkloadRequest::new();
+        let mut next = || stream.next(&mut request).then(|| request.keys[0]).unwrap();
         (0..20_000).map(|_| next()).collect::<Vec<_>>()
     };
     let mut all: Vec<u64> = (0..4).flat_map(keys).collect();
@@ -114,11 +115,11 @@ fn a_rate_does_not_change_the_requests() {
     let workload = made("etc", &[]);
     let run = |mean_ns: Option<f64>| {
         let mut stream = Stream::new(&workload, 1, 0, 1);
-        let mut ask = Ask::new();
+        let mut request = WorkloadRequest::new();
         let mut next = |_| {
-            assert!(stream.next(&mut ask));
+            assert!(stream.next(&mut request));
             mean_ns.map(|mean_ns| stream.gap_ns(mean_ns));
-            ask.clone()
+            request.clone()
         };
         (0..1000).map(&mut next).collect::<Vec<_>>()
     };
@@ -135,11 +136,16 @@ fn mixes_have_their_shares() {
         ("solarflare-48", [90.0, 10.0, 0.0, 0.0]),
     ] {
         let (mut keys, mut all) = ([0; VERBS.len()], 0);
-        for ask in asks(&made(preset, &[]), 1, 100_000) {
-            keys[ask.verb as usize] += ask.keys.len();
-            all += ask.keys.len();
-            assert!((ask.verb == Verb::Set) == (ask.value_bytes > 0), "{preset}: {ask:?}");
-            assert!(ask.keys.len() == 1 || (preset == "solarflare-48" && ask.keys.len() == 48));
+        for request in requests(&made(preset, &[]), 1, 100_000) {
+            keys[request.verb as usize] += request.keys.len();
+            all += request.keys.len();
+            assert!(
+                (request.verb == Verb::Set) == (request.value_bytes > 0),
+                "{preset}: {request:?}"
+            );
+            assert!(
+                request.keys.len() == 1 || (preset == "solarflare-48" && request.keys.len() == 48)
+            );
         }
         for (count, share) in keys.iter().zip(shares) {
             let percent = *count as f64 * 100.0 / all as f64;
@@ -153,17 +159,21 @@ fn sizes_and_times_to_live_are_drawn() {
     let settings = [("mix", "set"), ("value-size", "10-20"), ("ttl", "60-90"), ("keys", "50")];
     let by_key = made("uniform", &settings);
     let names = Names::new(&by_key);
-    for ask in asks(&by_key, 1, 1000) {
-        assert_eq!(ask.value_bytes, names.value_bytes(ask.keys[0]), "the same at every use");
-        assert!((60..=90).contains(&ask.exptime_s));
+    for request in requests(&by_key, 1, 1000) {
+        assert_eq!(
+            request.value_bytes,
+            names.value_bytes(request.keys[0]),
+            "the same at every use"
+        );
+        assert!((60..=90).contains(&request.exptime_s));
     }
     let by_request = made("uniform", &[&settings[..], &[("value-size-per", "request")]].concat());
-    let mut first_key = asks(&by_request, 1, 1000);
-    first_key.retain(|ask| ask.keys == [0]);
+    let mut first_key = requests(&by_request, 1, 1000);
+    first_key.retain(|request| request.keys == [0]);
     assert!(first_key.windows(2).any(|pair| pair[0].value_bytes != pair[1].value_bytes));
     let batches = made("uniform", &[("batch", "1-3"), ("mix", "get")]);
     let mut counts = [0; 4];
-    asks(&batches, 1, 3000).iter().for_each(|ask| counts[ask.keys.len()] += 1);
+    requests(&batches, 1, 3000).iter().for_each(|request| counts[request.keys.len()] += 1);
     assert!(counts[0] == 0 && counts[1..].iter().all(|count| (900..1100).contains(count)));
 }
 
@@ -171,11 +181,11 @@ fn sizes_and_times_to_live_are_drawn() {
 fn steady_streams_take_no_memory() {
     let workload = made("solarflare-48", &[("popularity", "zipf:1")]);
     let mut stream = Stream::new(&workload, 1, 0, 1);
-    let mut ask = Ask::new();
-    (0..100).for_each(|_| assert!(stream.next(&mut ask)));
-    let (place, room) = (ask.keys.as_ptr(), ask.keys.capacity());
-    (0..10_000).for_each(|_| assert!(stream.next(&mut ask)));
-    assert_eq!((ask.keys.as_ptr(), ask.keys.capacity()), (place, room));
+    let mut request = WorkloadRequest::new();
+    (0..100).for_each(|_| assert!(stream.next(&mut request)));
+    let (place, room) = (request.keys.as_ptr(), request.keys.capacity());
+    (0..10_000).for_each(|_| assert!(stream.next(&mut request)));
+    assert_eq!((request.keys.as_ptr(), request.keys.capacity()), (place, room));
 }
 
 /// A default workload that replays a file.
@@ -195,8 +205,9 @@ fn a_recording_is_replayed_as_it_was() {
     let folder = Folder::new("replayed");
     let trace = folder.file("rows.csv", ROWS.as_bytes());
     let workload = replaying(&trace, &[("gap", "trace"), ("trace-loops", "2")]);
-    let all = asks(&workload, 1, 100);
-    let told: Vec<_> = all.iter().map(|ask| (ask.verb, ask.keys[0], ask.value_bytes)).collect();
+    let all = requests(&workload, 1, 100);
+    let told: Vec<_> =
+        all.iter().map(|request| (request.verb, request.keys[0], request.value_bytes)).collect();
     let once = [(Verb::Get, 0, 0), (Verb::Set, 1, 8), (Verb::Delete, 0, 0), (Verb::Append, 1, 9)];
     assert_eq!(told, [once, once].concat());
     assert_eq!(all[1].exptime_s, 60);
@@ -206,13 +217,13 @@ fn a_recording_is_replayed_as_it_was() {
     names.key(1, &mut b);
     assert_eq!((a.len(), b.len()), (20, 30));
     assert_eq!((names.value_bytes(0), names.value_bytes(1)), (7, 8));
-    // Two requests a second, half a second apart; twice as fast if that is asked for.
+    // Two requests a second are half a second apart; at twice the rate, a quarter.
     assert_eq!(workload.own_gap_ns(1), Some(5e8));
     let gaps = |mean_ns: f64| {
         let mut stream = Stream::new(&workload, 1, 0, 1);
-        let mut ask = Ask::new();
+        let mut request = WorkloadRequest::new();
         let mut gaps = Vec::new();
-        while stream.next(&mut ask) {
+        while stream.next(&mut request) {
             gaps.push(stream.gap_ns(mean_ns) / 1_000_000);
         }
         gaps
@@ -229,10 +240,10 @@ fn threads_share_a_recording() {
     let mut seen = Vec::new();
     for thread in 0..3 {
         let mut stream = Stream::new(&workload, 1, thread, 3);
-        let (mut ask, mut due_ns) = (Ask::new(), 0);
-        while stream.next(&mut ask) {
+        let (mut request, mut due_ns) = (WorkloadRequest::new(), 0);
+        while stream.next(&mut request) {
             due_ns += stream.gap_ns(f64::NAN);
-            seen.push((due_ns / 1_000_000, ask.verb));
+            seen.push((due_ns / 1_000_000, request.verb));
         }
     }
     seen.sort_unstable_by_key(|one| one.0);
@@ -248,14 +259,16 @@ fn recorded_keys_take_the_rest_from_the_workload() {
     let trace = folder.file("keys.u32.zst", &packed);
     assert_eq!(Trace::read(&trace).unwrap().requests, [0, 1, 0, 2, 1]);
     let singly = replaying(&trace, &[("mix", "set"), ("value-size", "100")]);
-    let told: Vec<_> =
-        asks(&singly, 1, 99).iter().map(|ask| (ask.keys[0], ask.value_bytes)).collect();
+    let told: Vec<_> = requests(&singly, 1, 99)
+        .iter()
+        .map(|request| (request.keys[0], request.value_bytes))
+        .collect();
     assert_eq!(told, [(0, 100), (1, 100), (0, 100), (2, 100), (1, 100)]);
     let batched = replaying(&trace, &[("mix", "get"), ("batch", "2")]);
-    let told: Vec<_> = asks(&batched, 1, 99).into_iter().map(|ask| ask.keys).collect();
+    let told: Vec<_> = requests(&batched, 1, 99).into_iter().map(|request| request.keys).collect();
     assert_eq!(told, [vec![0, 1], vec![0, 2], vec![1]]);
-    // Endless if that is asked for.
+    // With 0 loops, the trace is repeated without end.
     let endless = replaying(&trace, &[("trace-loops", "0")]);
-    assert_eq!(asks(&endless, 1, 1234).len(), 1234);
+    assert_eq!(requests(&endless, 1, 1234).len(), 1234);
     assert_eq!(endless.keys(), 3);
 }

@@ -6,7 +6,7 @@
 //! x -> 1/x.
 
 use super::super::curve::{Curve, Form};
-use super::super::draw::{self, Whole};
+use super::super::draw::{self, IntegerSampler};
 use super::super::law::Law;
 use super::super::settings::{KEY_SIZE, VALUE_SIZE};
 use super::super::{Stream, random};
@@ -35,7 +35,7 @@ fn pareto_is_statrs_pareto_shifted() {
     for value in [0.0, 1.0, 64.0, 1000.0, 1e5] {
         assert!((whole.share_below(value) - below(value)).abs() < 1e-9, "{value}");
     }
-    // Cut off, and with another location.
+    // The same law, cut off and with another location.
     let form = Form::Pareto { location: 15.0, scale, shape };
     let part = Curve::new(form, 64.0, 1024.0).unwrap();
     let of = |value: f64| below(value - 15.0);
@@ -85,14 +85,14 @@ fn shapes_of_zero_and_below_are_taken() {
 fn sizes(text: &str) -> (Vec<u32>, f64, impl Fn(f64) -> u32 + use<>) {
     let usage = if text.starts_with("gev") { KEY_SIZE } else { VALUE_SIZE };
     let law = Law::parse(text, &usage, Path::new("")).unwrap();
-    let whole = Whole::new(&law).unwrap();
+    let whole = IntegerSampler::new(&law).unwrap();
     let samples: Vec<u32> = (0..DRAWS).map(|n| whole.draw(random::hash(12, n))).collect();
     let mean = samples.iter().map(|bytes| f64::from(*bytes)).sum::<f64>() / samples.len() as f64;
     let exact = draw::mean(&law);
     assert!((mean / exact - 1.0).abs() < 0.01, "{text}: {mean} drawn, {exact} expected");
     let mut sorted = samples.clone();
     sorted.sort_unstable();
-    // In thousandths, because a float is no index.
+    // The share is rounded down to thousandths, because a float cannot be an index.
     let at = move |share: f64| {
         let place = (0..1000).rfind(|n| f64::from(*n) <= share * 1000.0 + 1e-6).unwrap();
         sorted[usize::try_from(place).unwrap() * sorted.len() / 1000]

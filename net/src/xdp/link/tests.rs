@@ -1,7 +1,8 @@
-//! Tests of opening: who is in the way, what is left behind, and the state of the interface.
+//! Tests of opening: the reasons of refusals, the interface's state, and closing.
 //!
 //! Where: in network namespaces of their own, which need root.
-//! Invariant: a refused opening leaves nothing behind, and programs that were there first stay.
+//! Invariant: a refused opening leaves no program and no socket behind, and programs that were
+//! attached before stay attached.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -11,14 +12,14 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 use super::*;
 use crate::xdp::tests::{answer, assert_all_chunks, await_that, client, serve, wanted};
 
-fn open_on(end: &Namespace) -> Result<Opened, Refused> {
+fn open_on(end: &Namespace) -> Result<Opened, OpenError> {
     end.on(|| open(&wanted(Mode::Any)))
 }
 
 /// Returns the XDP program that `ip` shows on the interface.
 fn program_on(end: &Namespace) -> Option<String> {
-    let told = end.ip("link show wire");
-    told.split("prog/xdp").nth(1).map(|told| told.trim().to_owned())
+    let shown = end.ip("link show wire");
+    shown.split("prog/xdp").nth(1).map(|shown| shown.trim().to_owned())
 }
 
 #[test]
@@ -27,8 +28,8 @@ fn a_second_server_is_told_of_the_first_which_goes_on() {
     let first = open_on(&far).unwrap();
     let begun = Instant::now();
     let refused = open_on(&far).unwrap_err();
-    assert!(begun.elapsed() >= RELEASE_WAIT, "the first might have been about to leave");
-    assert!(matches!(&refused, Refused::Program { name, .. } if bpf::is_ours(name)));
+    assert!(begun.elapsed() >= RELEASE_WAIT, "the first server might have been about to end");
+    assert!(matches!(&refused, OpenError::Program { name, .. } if bpf::is_ours(name)));
     assert!(refused.to_string().starts_with("another server has its program there"), "{refused}");
     assert_eq!(first.watch.health(), Some(Health::Up { mtu: 1500 }));
     drop(first);
@@ -39,9 +40,9 @@ fn a_second_server_is_told_of_the_first_which_goes_on() {
 #[test]
 fn somebody_elses_program_is_named_and_left_alone() {
     let Some([_near, far]) = pair(Veth::default()) else { return };
-    let taken = Taken { addresses: vec![far.v4.into()], ports: 1..=1, allow: Vec::new() };
+    let filter = Filter { addresses: vec![far.v4.into()], ports: 1..=1, allow: Vec::new() };
     let map = bpf::create_map(1).unwrap();
-    let code = program(&taken, map.as_raw_fd().unsigned_abs());
+    let code = program(&filter, map.as_raw_fd().unsigned_abs());
     let foreign = bpf::load(&code, false, *b"somebody_else\0\0\0").unwrap();
     for place in [Place::Native, Place::Generic] {
         let link = far.on(|| {
@@ -51,8 +52,8 @@ fn somebody_elses_program_is_named_and_left_alone() {
         let before = program_on(&far);
         let id = bpf::id_of(foreign.as_fd()).unwrap();
         let refused = open_on(&far).unwrap_err();
-        let told = format!("the XDP program somebody_else is there (number {id})");
-        assert_eq!(refused.to_string(), told, "{place:?}");
+        let expected = format!("the XDP program somebody_else is there (number {id})");
+        assert_eq!(refused.to_string(), expected, "{place:?}");
         assert!(before.is_some() && program_on(&far) == before);
         drop(link);
         await_that(|| program_on(&far).is_none());
@@ -82,7 +83,7 @@ fn a_queue_that_somebody_has_is_named_and_no_program_is_left() {
     let refused = open_on(&far).unwrap_err();
     assert_eq!(refused.to_string(), "another AF_XDP socket has queue 1");
     await_that(|| program_on(&far).is_none());
-    let wanted = Wanted { queues: Some(0..1), ..wanted(Mode::Any) };
+    let wanted = OpenOptions { queues: Some(0..1), ..wanted(Mode::Any) };
     let beside = far.on(|| open(&wanted)).unwrap();
     assert_eq!(beside.ports.len(), 1);
     drop((beside, somebody));
@@ -96,34 +97,39 @@ fn what_is_not_there_is_told() {
     let networks: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(); NETWORKS_MAX + 1];
     let (other, v6) = (here("10.77.0.9"), here("::"));
     let cases = [
-        (Wanted { interface: "nowire", ..wanted(Mode::Any) }, "there is no interface nowire"),
-        (Wanted { interface: "lo", ..wanted(Mode::Any) }, "lo is no Ethernet interface"),
+        (OpenOptions { interface: "nowire", ..wanted(Mode::Any) }, "there is no interface nowire"),
+        (OpenOptions { interface: "lo", ..wanted(Mode::Any) }, "lo is no Ethernet interface"),
         (
-            Wanted { queues: Some(1..3), ..wanted(Mode::Any) },
-            "queues 1 to 2 are wanted, of 2 from 0 on",
+            OpenOptions { queues: Some(1..3), ..wanted(Mode::Any) },
+            "queues 1 to 2 are requested, of 2 queues",
         ),
         (
-            Wanted { addresses: &other, ..wanted(Mode::Any) },
+            OpenOptions { addresses: &other, ..wanted(Mode::Any) },
             "wire does not have the address 10.77.0.9",
         ),
-        (Wanted { addresses: &[], ..wanted(Mode::Any) }, "wire has no IP address"),
-        (Wanted { ports: RangeInclusive::new(7, 6), ..wanted(Mode::Any) }, "no port is wanted"),
-        (Wanted { allow: &networks, ..wanted(Mode::Any) }, "65 networks are more than 64"),
+        (OpenOptions { addresses: &[], ..wanted(Mode::Any) }, "wire has no IP address"),
         (
-            Wanted { memory_bytes_max: (1 << 20) - 1, ..wanted(Mode::Any) },
-            "its packets take 1048576 bytes at least",
+            OpenOptions { ports: RangeInclusive::new(7, 6), ..wanted(Mode::Any) },
+            "no port is requested",
+        ),
+        (OpenOptions { allow: &networks, ..wanted(Mode::Any) }, "65 networks are more than 64"),
+        (
+            OpenOptions { memory_bytes_max: (1 << 20) - 1, ..wanted(Mode::Any) },
+            "its packets need 1048576 bytes at least",
         ),
     ];
     for (wanted, expected) in cases {
         assert_eq!(far.on(|| open(&wanted)).unwrap_err().to_string(), expected);
         assert_eq!(program_on(&far), None);
     }
-    let one = Wanted { ports_max: 1, memory_bytes_max: 1 << 20, chunks: 4096, ..wanted(Mode::Any) };
+    let one =
+        OpenOptions { ports_max: 1, memory_bytes_max: 1 << 20, chunks: 4096, ..wanted(Mode::Any) };
     let opened = far.on(|| open(&one)).unwrap();
     assert_eq!((opened.ports.len(), opened.watch.facts().memory_bytes), (1, 1 << 20));
     drop(opened);
     far.ip("address flush dev wire");
-    let refused = far.on(|| open(&Wanted { addresses: &v6, ..wanted(Mode::Any) })).unwrap_err();
+    let refused =
+        far.on(|| open(&OpenOptions { addresses: &v6, ..wanted(Mode::Any) })).unwrap_err();
     assert_eq!(refused.to_string(), "wire has no IP address");
 }
 
@@ -140,7 +146,7 @@ fn privilege_is_needed_to_open_and_never_again() {
         give_away();
         open(&wanted(Mode::Any)).unwrap_err()
     });
-    assert!(matches!(refused, Refused::Privilege), "{refused:?}");
+    assert!(matches!(refused, OpenError::Privilege), "{refused:?}");
     let Opened { mut ports, watch, .. } = open_on(&far).unwrap();
     let client = client(&near, far.v4);
     client.send(b"hello").unwrap();
@@ -164,10 +170,10 @@ fn letters_wait_while_the_link_is_down_and_leave_with_the_next_post() {
     far.ip("link set wire down");
     assert_eq!(watch.health(), Some(Health::Down));
     let outbox = &mut ports[0].outbox;
-    for letters in 1..=128 {
+    for datagrams in 1..=128 {
         assert!(outbox.add(&peer, b"", [&b"late"[..]]));
         assert_eq!(outbox.post_or_drop(&calls).sent, 1);
-        assert_eq!((outbox.waiting(), outbox.in_transmission()), (letters, letters));
+        assert_eq!((outbox.waiting(), outbox.in_transmission()), (datagrams, datagrams));
     }
     assert!(!outbox.add(&peer, b"", [&b"too late"[..]]));
     far.ip("link set wire up");
@@ -188,7 +194,7 @@ fn how_the_interface_is_can_be_asked() {
     assert_eq!(watch.health(), Some(Health::Up { mtu: 1500 }));
     let nobody = Netlink(std::fs::File::open("/dev/null").unwrap().into());
     let netlink = std::mem::replace(&mut watch.netlink, nobody);
-    assert_eq!(watch.health(), None, "a system that does not tell says nothing of the interface");
+    assert_eq!(watch.health(), None, "the kernel gave no answer");
     watch.netlink = netlink;
     far.ip("link set wire mtu 1400");
     assert_eq!(watch.health(), Some(Health::Up { mtu: 1400 }));
@@ -201,7 +207,7 @@ fn how_the_interface_is_can_be_asked() {
     far.ip("link set wire up");
     far.ip("link del wire");
     assert_eq!(watch.health(), Some(Health::Gone));
-    // Another interface of the same name is not the watched one.
+    // Another interface with the same name is not the watched interface.
     far.ip("link add wire type veth peer name other");
     assert_eq!(watch.health(), Some(Health::Gone));
     let calls = crate::Calls::default();
@@ -209,8 +215,8 @@ fn how_the_interface_is_can_be_asked() {
     assert_eq!(ports[0].outbox.post_or_drop(&calls), crate::Tally::default());
 }
 
-/// The server runs in a process that is killed, so that nothing is closed in order. That process
-/// runs this test's own program; the test does nothing there unless another test has started it.
+/// The server runs in a process that is killed, so that nothing is closed in order. The process
+/// runs this test program with an environment variable; with the variable, the test is the server.
 #[test]
 fn a_process_that_is_killed_leaves_nothing_and_another_starts_at_once() {
     const CHILD: &str = "HYPOSTYLE_TEST_HOLDS_A_PORT";
@@ -233,8 +239,8 @@ fn a_process_that_is_killed_leaves_nothing_and_another_starts_at_once() {
                 .spawn()
                 .unwrap()
         });
-        let told = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
-        assert!(told.into_iter().any(|line| line == "opened"));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        assert!(lines.into_iter().any(|line| line == "opened"));
         assert!(program_on(&far).is_some());
         child.kill().unwrap();
         child.wait().unwrap();

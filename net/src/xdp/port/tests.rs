@@ -1,8 +1,9 @@
-//! Tests of a port whose kernel is the test, which also names chunks that it was never lent.
+//! Tests of a port in which the test acts as the kernel, and also names chunks that it was never
+//! lent.
 //!
-//! Where: rings in memory, without a socket behind them; no privilege.
-//! Invariant: whatever the kernel says, only memory that it was lent is touched, and every chunk
-//! stays accounted for.
+//! Where: rings in memory, without an AF_XDP socket; no privilege.
+//! Invariant: whatever the kernel writes to the rings, only memory that it was lent is accessed,
+//! and every chunk is accounted for.
 #![allow(unsafe_code, reason = "slices of chunks")]
 
 mod kept;
@@ -17,10 +18,10 @@ use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
 use super::*;
 use crate::Calls;
-use crate::wire::{Ends, Ips, Mac, Macs, NotOurs, Ports};
+use crate::wire::{Ends, Ips, Mac, Macs, Ports, Rejected};
 use crate::xdp::ring::tests::Kernel;
 use crate::xdp::umem::Span;
-use crate::xdp::{Letters, Peer, Queue, Stolen};
+use crate::xdp::{Peer, Queue, SendBatch, StolenBatch};
 use memory::arena::Arena;
 
 const CHUNK_BYTES: u64 = 2048;
@@ -36,8 +37,8 @@ struct Rig {
     completion: Producing<u64>,
 }
 
-/// Makes a rig with four chunks to receive into and four to send from. If `is_long`, frames may lie
-/// in several chunks.
+/// Makes a rig with four chunks for receiving and four for sending. With `is_long`, frames may have
+/// several chunks.
 fn rig(frame_bytes_max: usize, is_long: bool) -> Rig {
     rig_of(8, frame_bytes_max, is_long)
 }
@@ -50,32 +51,32 @@ fn no_socket() -> OwnedFd {
     std::fs::File::open("/dev/null").unwrap().into()
 }
 
-/// Makes a rig whose system calls `fd` answers. Before the port's chunks are `before` others, and
-/// behind them `values` for values, which are then sent in place.
+/// Makes a rig whose system calls go to `fd`. The port's chunks come after `before` other chunks,
+/// and are followed by `values` chunks for values, which are sent in place.
 fn rig_by(fd: OwnedFd, (before, chunks, values): (u32, u32, u32), frame: (usize, bool)) -> Rig {
     let umem = Umem::new(Arc::new(Arena::new(before + chunks, values, 2048).unwrap()));
     rig_in(fd, umem, before..before + chunks, frame)
 }
 
-/// Like `rig_by`, but with these chunks.
+/// Like `rig_by`, but in the memory `umem`, with the chunks `its`.
 fn rig_in(fd: OwnedFd, umem: Umem, its: std::ops::Range<u32>, frame: (usize, bool)) -> Rig {
     let arena = Arc::clone(umem.arena());
     let (chunks, values) = (its.end - its.start, arena.chunks() - arena.ring_chunks());
     let rings = [(); 4].map(|()| Kernel::new());
     let (half, has_values) = (chunks / 2, values > 0);
-    let leaving = if has_values { half * PARTS_PER_CHUNK } else { half };
+    let send_entries = if has_values { half * PARTS_PER_CHUNK } else { half };
     let (fill_end, fill) = rings[0].ends(half);
     let (receive, receive_end) = rings[1].ends(half);
-    let (transmit_end, transmit) = rings[2].ends(leaving);
-    let (completion, completion_end) = rings[3].ends(leaving);
+    let (transmit_end, transmit) = rings[2].ends(send_entries);
+    let (completion, completion_end) = rings[3].ends(send_entries);
     let link = Arc::new(fd.try_clone().unwrap());
-    let socket = Arc::new(Socket { fd, umem, flying: Flying::new(&arena, has_values) });
+    let socket = Arc::new(Socket { fd, umem, flying: InFlight::new(&arena, has_values) });
     let (bytes_max, are_long) = frame;
     let frames = Frames { bytes_max, are_long, sums: Sums::Whole };
-    let (arriving, leaving) = ((receive_end, fill_end), (transmit_end, completion_end));
-    let queue = Arc::new(Queue::new(Arc::clone(&socket), arriving, leaving, its, frames));
+    let (incoming, outgoing) = ((receive_end, fill_end), (transmit_end, completion_end));
+    let queue = Arc::new(Queue::new(Arc::clone(&socket), incoming, outgoing, its, frames));
     if has_values {
-        queue.leaving().send_in_place(IN_PLACE_MIN);
+        queue.send_half().send_in_place(IN_PLACE_MIN);
     }
     let port = Port {
         inbox: Inbox::new(Arc::clone(&queue)),
@@ -103,9 +104,9 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 }
 
 impl Rig {
-    /// Writes bytes to a chunk behind its headroom, like the kernel.
+    /// Writes bytes to a chunk after its headroom, like the kernel.
     fn put(&self, chunk: u32, bytes: &[u8]) -> XdpDesc {
-        // SAFETY: the chunk is lent to the kernel, which is this test.
+        // SAFETY: the chunk is lent to the kernel, whose part this test plays.
         let room = unsafe { self.port.socket.umem.write(chunk) };
         room[256..256 + bytes.len()].copy_from_slice(bytes);
         let len = u32::try_from(bytes.len()).unwrap();
@@ -123,7 +124,7 @@ impl Rig {
         self.port.inbox.datagrams().map(|one| one.bytes.to_vec()).collect()
     }
 
-    /// Returns the addresses that the inbox has lent since the last look.
+    /// Returns the addresses of the chunks that the inbox has lent since the last call.
     fn lent(&mut self) -> Vec<u64> {
         let count = self.fill.look();
         let mut lent: Vec<u64> = (0..count).map(|ahead| self.fill.peek(ahead)).collect();
@@ -162,10 +163,10 @@ fn descriptors_that_name_what_was_not_lent_are_strays() {
     assert_eq!(rig.port.inbox.strays(), 7);
     rig.port.inbox.release();
     assert!(rig.is_accounted_for());
-    assert_eq!(rig.lent(), [2048, 2048], "lent again each time, and nothing else is");
+    assert_eq!(rig.lent(), [2048, 2048], "only the released chunk is lent again");
     let short = rig.put(0, &frame(b"short")[..20]);
     rig.send(&[short]);
-    assert!(rig.got().is_empty() && rig.port.inbox.refused(NotOurs::Short) == 1);
+    assert!(rig.got().is_empty() && rig.port.inbox.refused(Rejected::Short) == 1);
     assert!(rig.is_accounted_for());
 }
 
@@ -186,8 +187,8 @@ fn frames_in_pieces_are_joined_if_they_come_whole_and_are_no_longer_than_frames(
     assert_eq!(rig.got(), [text]);
     rig.port.inbox.release();
     assert_eq!(rig.lent(), [0, 2048]);
-    // One frame is a byte too long; one has a piece that is not ours. Both return all chunks to
-    // their owners.
+    // One frame is a byte too long, and another has a piece in a chunk that is not the inbox's.
+    // All chunks of both frames return to their owners.
     let long = XdpDesc { len: 3001 - 1792, ..rest };
     rig.send(&[first, long]);
     let received = rig.port.inbox.receive(&Calls::default());
@@ -225,10 +226,10 @@ fn a_flood_of_what_is_not_ours_keeps_nobody_from_other_work() {
     rig.send(&[last]);
     let received = rig.port.inbox.receive(&calls);
     assert_eq!((received.datagrams, received.is_drained), (0, false));
-    assert_eq!(rig.port.inbox.refused(NotOurs::Short), 256);
+    assert_eq!(rig.port.inbox.refused(Rejected::Short), 256);
     let received = rig.port.inbox.receive(&calls);
     assert_eq!((received.datagrams, received.is_drained), (1, true));
-    assert_eq!(rig.port.inbox.refused(NotOurs::Short), 500);
+    assert_eq!(rig.port.inbox.refused(Rejected::Short), 500);
 }
 
 #[test]
@@ -238,10 +239,10 @@ fn a_driver_that_ran_out_of_chunks_is_woken_when_it_gets_some() {
     let _ = rig.port.inbox.receive(&calls);
     assert_eq!(calls.reads.get(), 0);
     rig.fill.need_wakeup(true);
-    let letters = [0, 1, 2, 3].map(|chunk| rig.put(chunk, &frame(b"last")));
-    rig.send(&letters);
+    let datagrams = [0, 1, 2, 3].map(|chunk| rig.put(chunk, &frame(b"last")));
+    rig.send(&datagrams);
     assert_eq!(rig.port.inbox.receive(&calls).datagrams, 4);
-    assert_eq!(calls.reads.get(), 0, "there is nothing to wake it for");
+    assert_eq!(calls.reads.get(), 0, "the driver has chunks and is not woken");
     rig.port.inbox.release();
     rig.fill.need_wakeup(false);
     let _ = rig.port.inbox.receive(&calls);
@@ -268,7 +269,8 @@ fn the_driver_is_asked_for_copies_unless_it_may_use_our_memory_itself() {
     }
 }
 
-/// Takes 32 datagrams and returns `EAGAIN`, like a kernel before 6.17, which shows that later.
+/// The test acts like a kernel before 6.17: it takes 32 datagrams and returns `EAGAIN`, and updates
+/// the consumer only in the next call.
 #[test]
 fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
     let (full, _peer) = UnixDatagram::pair().unwrap();
@@ -276,13 +278,13 @@ fn a_kernel_that_does_not_tell_what_it_took_is_called_until_it_has_taken_all() {
     while full.send(b"").is_ok() {}
     let mut rig = rig_by(full.into(), (0, 256, 0), (1514, false));
     let calls = Calls::default();
-    let mut post = |letters: usize| {
+    let mut post = |datagrams: usize| {
         let peer = Peer::at(ends());
-        (0..letters).for_each(|_| assert!(rig.port.outbox.add(&peer, b"", [])));
+        (0..datagrams).for_each(|_| assert!(rig.port.outbox.add(&peer, b"", [])));
         rig.transmit.need_wakeup(true);
         let before = calls.writes.get();
-        assert_eq!(rig.port.outbox.post_or_drop(&calls).sent, letters);
-        rig.transmit.release(u32::try_from(letters).unwrap());
+        assert_eq!(rig.port.outbox.post_or_drop(&calls).sent, datagrams);
+        rig.transmit.release(u32::try_from(datagrams).unwrap());
         calls.writes.get() - before
     };
     assert_eq!([0, 1, 31, 32, 64].map(&mut post), [0, 1, 1, 2, 3]);
@@ -302,7 +304,7 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
     for text in [&b"a"[..], b"bc", b"def", b""] {
         assert!(rig.port.outbox.add(&peer, b"head", [text]));
     }
-    assert!(!rig.port.outbox.add(&peer, b"", []), "five letters in four chunks");
+    assert!(!rig.port.outbox.add(&peer, b"", []), "five datagrams in four chunks");
     assert_eq!(rig.transmit.look(), 0, "nothing leaves before it is posted");
     rig.port.outbox.post_or_drop(&Calls::default());
     assert_eq!(rig.transmit.look(), 4);
@@ -312,7 +314,8 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         assert!(descriptor.options.is_empty());
         let span = rig.port.socket.umem.span(descriptor.addr, descriptor.len).unwrap();
         assert_eq!((span.chunk, span.at), (4 + ahead, 0));
-        // SAFETY: the chunk is in transmission, and so the kernel's, which is this test.
+        // SAFETY: the chunk is in transmission, and therefore the kernel's, whose part this test
+        // plays.
         let bytes = unsafe { rig.port.socket.umem.read(span) };
         let packet = crate::wire::read(bytes, Sums::Whole).unwrap();
         assert_eq!(packet.ends, ends());
@@ -327,7 +330,8 @@ fn completions_of_what_was_not_sent_are_strays_and_what_was_sent_is_valid() {
         rig.completion.publish();
         rig.port.outbox.reap();
     };
-    // The inbox's chunk; no chunk at all; and one of ours twice, at an address inside the chunk.
+    // Completions of an inbox's chunk and of no chunk are strays. Then one of our chunks completes
+    // twice, and another with an address inside the chunk.
     complete(&mut rig, &[0, CHUNK_BYTES * 8, u64::MAX]);
     assert_eq!((rig.port.outbox.strays(), rig.port.outbox.in_transmission()), (3, 4));
     complete(&mut rig, &[CHUNK_BYTES * 5, CHUNK_BYTES * 5, CHUNK_BYTES * 7 + 9]);
@@ -350,31 +354,31 @@ fn what_another_column_steals_is_copied_and_its_chunks_stay_at_home() {
         rig.send(&all);
     };
     let (calls, queue) = (Calls::default(), Arc::clone(victim.port.inbox.queue()));
-    let mut thief = Stolen::new(&queue);
+    let mut thief = StolenBatch::new(&queue);
     assert!(thief.halves().is_none());
     put(&mut victim, 0..32, 0);
     let received = thief.steal(Arc::clone(&queue), &calls);
     assert_eq!((received.datagrams, received.is_drained), (32, true));
-    let stolen = |thief: &Stolen| -> Vec<Vec<u8>> {
+    let stolen = |thief: &StolenBatch| -> Vec<Vec<u8>> {
         thief.halves().unwrap().0.map(|one| one.bytes.to_vec()).collect()
     };
     let first = stolen(&thief);
     assert!(first.iter().zip(&texts).all(|(bytes, text)| *bytes == text.as_bytes()));
-    assert!(thief.halves().unwrap().0.all(|one| *one.peer == Peer::at(ends().turned())));
-    // The kernel has each chunk once, and writes to it, while the thief shows the old contents.
+    assert!(thief.halves().unwrap().0.all(|one| *one.peer == Peer::at(ends().reversed())));
+    // The kernel has each chunk once. It writes to the chunks while the thief shows the old frames.
     assert_eq!(victim.lent().len(), 32);
     put(&mut victim, 0..8, 32);
     assert_eq!(stolen(&thief), first);
     let Chunks { lent, held, .. } = victim.port.chunks();
     assert_eq!((lent, held), (32, 0));
-    assert_eq!(victim.got().len(), 8, "the others");
+    assert_eq!(victim.got().len(), 8, "the datagrams that were not stolen");
     assert!(thief.release().is_some() && thief.halves().is_none());
     // While the owner has the queue locked, a thief does not wait.
-    let arriving = queue.arriving();
+    let receive_half = queue.receive_half();
     assert_eq!(thief.steal(Arc::clone(&queue), &calls).datagrams, 0);
     assert!(thief.halves().is_none());
-    drop(arriving);
-    assert_eq!(thief.steal(Arc::clone(&queue), &calls).datagrams, 0, "nothing is there");
+    drop(receive_half);
+    assert_eq!(thief.steal(Arc::clone(&queue), &calls).datagrams, 0, "no datagram waits");
     assert_eq!(victim.port.inbox.strays(), 0);
 }
 
@@ -383,17 +387,17 @@ fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
     let mut rig = rig(1514, false);
     let (peer, calls) = (Peer::at(ends()), Calls::default());
     let queue = Arc::clone(rig.port.inbox.queue());
-    let mut letters = Letters::of(&queue);
+    let mut batch = SendBatch::of(&queue);
     assert!(rig.port.outbox.add(&peer, b"owner", []));
-    assert!(letters.add(&peer, b"", [&b"thief"[..]]) && letters.add(&peer, b"thief", []));
-    assert_eq!(letters.post_or_drop(&calls).sent, 2);
-    assert_eq!(rig.transmit.look(), 3, "whoever posts posts all");
-    assert_eq!(rig.port.outbox.post_or_drop(&calls).sent, 1, "and has counted its own");
-    assert!(letters.add(&peer, b"last", []) && !letters.add(&peer, b"too many", []));
-    assert_eq!(letters.post_or_drop(&calls).sent, 1);
+    assert!(batch.add(&peer, b"", [&b"thief"[..]]) && batch.add(&peer, b"thief", []));
+    assert_eq!(batch.post_or_drop(&calls).sent, 2);
+    assert_eq!(rig.transmit.look(), 3, "a post sends all datagrams");
+    assert_eq!(rig.port.outbox.post_or_drop(&calls).sent, 1, "each post counts its own datagrams");
+    assert!(batch.add(&peer, b"last", []) && !batch.add(&peer, b"too many", []));
+    assert_eq!(batch.post_or_drop(&calls).sent, 1);
     assert_eq!((rig.transmit.look(), queue.waiting()), (4, 4));
-    drop(letters);
-    // The owner finds the chunks of the thief's datagrams free after they have left.
+    drop(batch);
+    // Once the thief's datagrams have left, the owner can use their chunks.
     rig.transmit.release(4);
     for chunk in 4..8 {
         assert!(rig.completion.push(CHUNK_BYTES * chunk));
@@ -404,8 +408,8 @@ fn what_a_thief_answers_leaves_by_the_queue_beside_what_its_owner_does() {
     assert!(rig.is_accounted_for());
 }
 
-/// The kernel of the test below: sends `FRAMES` frames and takes the datagrams that answer them,
-/// whose number it stores in `done`. Returns the numbers in them.
+/// Acts as the kernel in the test below: sends `FRAMES` frames, takes the datagrams that answer
+/// them, and stores their number in `done`. Returns the numbers in the datagrams.
 fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
     let Kernels { receive, fill, transmit, completion } = rig;
     let (mut sent, mut answered) = (0, Vec::new());
@@ -413,7 +417,7 @@ fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
         let free = u64::from(fill.look()).min(FRAMES - sent);
         for ahead in 0..u32::try_from(free).unwrap() {
             let chunk = u32::try_from(fill.peek(ahead) / CHUNK_BYTES).unwrap();
-            // SAFETY: the chunk is lent to the kernel, which is this test.
+            // SAFETY: the chunk is lent to the kernel, whose part this test plays.
             let room = unsafe { socket.umem.write(chunk) };
             let frame = frame(&sent.to_be_bytes());
             room[256..256 + frame.len()].copy_from_slice(&frame);
@@ -424,18 +428,18 @@ fn exchange(rig: Kernels<'_>, socket: &Socket, done: &AtomicU64) -> Vec<u64> {
         }
         fill.release(u32::try_from(free).unwrap());
         receive.publish();
-        let letters = transmit.look();
-        for ahead in 0..letters {
+        let count = transmit.look();
+        for ahead in 0..count {
             let descriptor = transmit.peek(ahead);
             let span = socket.umem.span(descriptor.addr, descriptor.len).unwrap();
-            // SAFETY: the chunk is in transmission, and so the kernel's.
+            // SAFETY: the chunk is in transmission, and therefore the kernel's.
             let frame = unsafe { socket.umem.read(span) };
             answered.push(number(&frame[crate::wire::HEADERS_BYTES_V4..]));
             assert!(completion.push(descriptor.addr));
         }
-        transmit.release(letters);
+        transmit.release(count);
         completion.publish();
-        done.store(answered.len() as u64, Ordering::Relaxed); // a count, which orders nothing
+        done.store(answered.len() as u64, Ordering::Relaxed); // the count orders no other memory
         std::thread::yield_now();
     }
     answered
@@ -450,7 +454,8 @@ struct Kernels<'r> {
 }
 
 const FRAMES: u64 = 30_000;
-/// Neither the owner nor the thief takes more, so that each has to take some.
+/// Most datagrams that the owner takes, and that the thief takes, fewer than `FRAMES`, so that both
+/// have to take some.
 const OWN_MAX: usize = 22_500;
 const STOLEN_MAX: usize = 15_000;
 
@@ -460,22 +465,22 @@ fn number(bytes: &[u8]) -> u64 {
 
 /// Steals, and answers with the same payload, until all are `done`. Returns the stolen numbers.
 fn steal(queue: &Arc<Queue>, done: &AtomicU64) -> Vec<u64> {
-    let (calls, mut all, mut thief) = (Calls::default(), Vec::new(), Stolen::new(queue));
-    // Relaxed: a count, which orders nothing.
+    let (calls, mut all, mut thief) = (Calls::default(), Vec::new(), StolenBatch::new(queue));
+    // Relaxed: the count orders no other memory.
     while done.load(Ordering::Relaxed) < FRAMES {
         if all.len() < STOLEN_MAX {
             let _ = thief.steal(Arc::clone(queue), &calls);
         }
         if let Some((datagrams, from)) = thief.halves() {
-            let mut letters = Letters::of(from);
+            let mut batch = SendBatch::of(from);
             for one in datagrams {
                 all.push(number(one.bytes));
-                while !letters.add(one.peer, one.bytes, []) {
-                    letters.post_or_drop(&calls);
+                while !batch.add(one.peer, one.bytes, []) {
+                    batch.post_or_drop(&calls);
                     std::thread::yield_now();
                 }
             }
-            letters.post_or_drop(&calls);
+            batch.post_or_drop(&calls);
         }
         thief.release();
         std::thread::yield_now();
@@ -500,7 +505,7 @@ fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
         let (calls, mut own) = (Calls::default(), Vec::new());
         while done.load(Ordering::Relaxed) < FRAMES {
             if own.len() >= OWN_MAX {
-                inbox.release(); // what it held of the last batch
+                inbox.release(); // the chunks of the last datagrams
                 std::thread::yield_now();
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Runs the program on packets, as the kernel does.
 //!
-//! Where: BPF_PROG_TEST_RUN, which needs privilege.
-//! Invariant: the expected verdict stands beside each packet.
+//! Where: in the kernel, by BPF_PROG_TEST_RUN, which needs privilege.
+//! Invariant: each packet gets the expected verdict.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ use crate::xdp::tests::await_that;
 
 const XDP_REDIRECT: u32 = 4;
 
-fn taken() -> Taken {
-    Taken {
+fn filter() -> Filter {
+    Filter {
         addresses: ["192.0.2.2", "198.51.100.7", "2001:db8::2", "2001:db8::7"]
             .map(|ip| ip.parse().unwrap())
             .to_vec(),
@@ -27,7 +27,7 @@ fn taken() -> Taken {
 }
 
 /// Loads the program, with a socket for queue 0; `None` without privilege.
-fn load(taken: &Taken) -> Option<(OwnedFd, Vec<OwnedFd>)> {
+fn load(filter: &Filter) -> Option<(OwnedFd, Vec<OwnedFd>)> {
     let is_denied = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
     let map = match bpf::create_map(4) {
         Err(error) if is_denied(&error) => {
@@ -39,7 +39,7 @@ fn load(taken: &Taken) -> Option<(OwnedFd, Vec<OwnedFd>)> {
     let socket =
         socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
     bpf::enter(map.as_fd(), 0, socket.as_fd()).unwrap();
-    let program = program(taken, map.as_raw_fd().unsigned_abs());
+    let program = program(filter, map.as_raw_fd().unsigned_abs());
     let loaded = bpf::load(&program, false, bpf::NAME).unwrap();
     Some((loaded, vec![map, socket]))
 }
@@ -78,7 +78,7 @@ fn tagged(packet: &[u8]) -> Vec<u8> {
 
 #[test]
 fn udp_to_us_is_taken_and_everything_else_passes() {
-    let Some((program, _sockets)) = load(&taken()) else { return };
+    let Some((program, _sockets)) = load(&filter()) else { return };
     let to = |to: &str| match to.starts_with('[') {
         true => packet("[2001:db8::1]:40000", to),
         false => packet("192.0.2.1:40000", to),
@@ -128,10 +128,11 @@ fn udp_to_us_is_taken_and_everything_else_passes() {
 
 #[test]
 fn a_queue_without_a_socket_passes_everything() {
-    let Some((program, sockets)) = load(&taken()) else { return };
+    let Some((program, sockets)) = load(&filter()) else { return };
     assert_eq!(bpf::run(program.as_fd(), &v4()).unwrap(), XDP_REDIRECT);
     drop(sockets);
-    // Another test's process has all descriptors for a moment, until it runs another program.
+    // A child process of another test may have a copy of the socket's descriptor for a moment,
+    // until it executes its program.
     await_that(|| bpf::run(program.as_fd(), &v4()).unwrap() == XDP_PASS);
 }
 
@@ -139,8 +140,8 @@ fn a_queue_without_a_socket_passes_everything() {
 fn only_allowed_networks_are_taken() {
     let networks = |all: &[&str]| all.iter().map(|one| one.parse().unwrap()).collect();
     let verdicts = |allow: &[&str], from: &[&str]| {
-        let taken = Taken { allow: networks(allow), ..taken() };
-        let (program, _sockets) = load(&taken)?;
+        let filter = Filter { allow: networks(allow), ..filter() };
+        let (program, _sockets) = load(&filter)?;
         let is_taken = |from: &&str| {
             let to = if from.starts_with('[') { "[2001:db8::2]:11211" } else { "192.0.2.2:11211" };
             bpf::run(program.as_fd(), &packet(from, to)).unwrap() == XDP_REDIRECT
@@ -180,9 +181,9 @@ fn programs_of_every_size_are_accepted() {
         let networks: Vec<IpNet> =
             addresses(NETWORKS_MAX, v6 > 0).map(|ip| IpNet::new(ip, 17).unwrap()).collect();
         for allow in [Vec::new(), networks] {
-            let taken = Taken { addresses: all.clone(), allow, ..taken() };
-            assert!(super::program(&taken, 0).len() < 2048);
-            if load(&taken).is_none() {
+            let filter = Filter { addresses: all.clone(), allow, ..filter() };
+            assert!(super::program(&filter, 0).len() < 2048);
+            if load(&filter).is_none() {
                 return;
             }
         }

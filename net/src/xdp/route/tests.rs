@@ -1,4 +1,4 @@
-//! Tests of clients: the peers that they reach, and the answers that they get.
+//! Tests of clients: the peers that they can reach, and the answers that they receive.
 //!
 //! Where: in network namespaces of their own, which need root.
 //! Invariant: a datagram to a neighbour that the kernel knows reaches the kernel's own sockets.
@@ -9,9 +9,9 @@ use testing::namespace::{Namespace, Veth, WIRE, pair};
 
 use super::*;
 use crate::Calls;
-use crate::wire::NotOurs;
+use crate::wire::Rejected;
 use crate::xdp::tests::{LIMIT, assert_all_chunks, await_that, echo, wanted};
-use crate::xdp::{Mode, Opened, Peer, Wanted, open};
+use crate::xdp::{Mode, OpenOptions, Opened, Peer, open};
 
 const SERVER: u16 = 11_211;
 const OWN: u16 = 30_000;
@@ -33,7 +33,7 @@ fn a_client_finds_its_way_and_the_kernels_sockets_answer_it() {
             assert_eq!(ends.macs, Macs { from: Mac(near.mac), to: Mac(far.mac) });
             let server = far.on(|| UdpSocket::bind((to, SERVER))).unwrap();
             server.set_nonblocking(true).unwrap();
-            let wanted = Wanted { addresses: &[own], ports: OWN..=OWN, ..wanted(mode) };
+            let wanted = OpenOptions { addresses: &[own], ports: OWN..=OWN, ..wanted(mode) };
             let Opened { mut ports, watch, .. } = near.on(|| open(&wanted)).unwrap();
             let (port, peer, calls) = (&mut ports[0], Peer::at(ends), Calls::default());
             assert_eq!(peer.address(), Some((to, SERVER).into()));
@@ -69,13 +69,13 @@ fn ports_at_both_ends_understand_each_other() {
             (IpAddr::from(near.v6), IpAddr::from(far.v6)),
         ] {
             let wanted = wanted(mode);
-            let client = Wanted { addresses: &[own], ports: OWN..=OWN, ..wanted.clone() };
+            let client = OpenOptions { addresses: &[own], ports: OWN..=OWN, ..wanted.clone() };
             let Opened { ports: mut servers, .. } = far.on(|| open(&wanted)).unwrap();
             let peer = Peer::at(reach_from(&near, to).unwrap());
             let Opened { ports: mut clients, .. } = near.on(|| open(&client)).unwrap();
             let (server, client, calls) = (&mut servers[0], &mut clients[0], Calls::default());
             let (mut sent, mut seen, mut answered) = (0_u32, 0, 0);
-            let most = client.outbox.letter_bytes_max(&peer);
+            let most = client.outbox.payload_bytes_max(&peer);
             let text = |number: u32| -> Vec<u8> {
                 let bytes = number as usize * 7 % (most - 4);
                 let rest = (number.to_le_bytes()[0]..=255).cycle().take(bytes);
@@ -85,8 +85,8 @@ fn ports_at_both_ends_understand_each_other() {
             await_that(|| {
                 while sent < 1000 && sent - answered < 32 {
                     texts.push(text(sent));
-                    let letter = texts.last().unwrap();
-                    assert!(client.outbox.add(&peer, b"", [&letter[..]]));
+                    let payload = texts.last().unwrap();
+                    assert!(client.outbox.add(&peer, b"", [&payload[..]]));
                     sent += 1;
                 }
                 assert_eq!(client.outbox.post_or_drop(&calls).refused, 0);
@@ -101,7 +101,7 @@ fn ports_at_both_ends_understand_each_other() {
             assert_eq!(seen, 1000);
             for port in [client, server] {
                 port.inbox.release();
-                assert!(NotOurs::ALL.iter().all(|reason| port.inbox.refused(*reason) == 0));
+                assert!(Rejected::ALL.iter().all(|reason| port.inbox.refused(*reason) == 0));
                 assert_eq!(port.meter().read(), Some(crate::xdp::Statistics::default()));
                 await_that(|| {
                     port.outbox.reap();
@@ -128,19 +128,19 @@ fn who_is_behind_a_router_is_reached_by_it() {
 #[test]
 fn who_cannot_be_reached_is_told() {
     let Some([near, _far]) = pair(Veth::default()) else { return };
-    let told = |ip: &str| {
+    let error_of = |ip: &str| {
         let started = Instant::now();
         let refused = reach_from(&near, ip.parse::<IpAddr>().unwrap()).unwrap_err();
         assert!(started.elapsed() < LIMIT);
         refused.to_string()
     };
-    assert_eq!(told("192.0.2.7"), "no route to 192.0.2.7 leads over this interface");
-    assert_eq!(told("2001:db8::7"), "no route to 2001:db8::7 leads over this interface");
+    assert_eq!(error_of("192.0.2.7"), "no route to 192.0.2.7 leads over this interface");
+    assert_eq!(error_of("2001:db8::7"), "no route to 2001:db8::7 leads over this interface");
     near.set("ipv4/neigh/wire/mcast_solicit", 1);
     near.set("ipv4/neigh/wire/retrans_time_ms", 10);
-    assert_eq!(told("10.77.0.99"), "10.77.0.99 does not answer on this interface");
-    // A neighbour that did not answer is asked again.
-    assert_eq!(told("10.77.0.99"), "10.77.0.99 does not answer on this interface");
+    assert_eq!(error_of("10.77.0.99"), "10.77.0.99 does not answer on this interface");
+    // A request is sent again to a neighbour that did not answer.
+    assert_eq!(error_of("10.77.0.99"), "10.77.0.99 does not answer on this interface");
     let to = SocketAddr::new(near.v4.into(), SERVER);
     for interface in ["lo", "nowire"] {
         let refused = near.on(|| reach(interface, to, OWN)).unwrap_err();

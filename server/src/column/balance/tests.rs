@@ -1,7 +1,7 @@
-//! Columns and connections of made-up loads, by a virtual clock.
+//! Tests of balancing with simulated columns, connections and clock.
 //!
-//! Where: the decision alone; no socket, no thread.
-//! Invariant: see each test; in all, no connection moves again while it rests.
+//! Where: `Balance` by itself, without sockets and threads.
+//! Invariant: see each test. In all tests, no connection moves again within `MIGRATION_REST_MS`.
 
 use super::*;
 use crate::limits::MIGRATION_REST_MS;
@@ -40,12 +40,13 @@ impl Machine {
         self.clients.iter().filter(|it| it.column == column).map(|it| it.wants).sum()
     }
 
-    /// A client's thousandths: a saturated column gives all the same part of what they want.
+    /// The thousandths of a core that a client gets: a saturated column gives each client the same
+    /// share of the thousandths that it wants.
     fn got(&self, client: &Client) -> u64 {
         client.wants * 1000 / self.wanted(client.column).max(u64::from(LOAD_MAX))
     }
 
-    /// Lets a period pass, at whose end each busy column decides. Returns how many clients moved.
+    /// Lets a period pass. At its end each busy column decides. Returns how many clients moved.
     fn period(&mut self) -> usize {
         self.now_ms += MIGRATION_PERIOD_MS;
         // Costs are measured before any client moves.
@@ -55,7 +56,7 @@ impl Machine {
         for (own, wanted) in wanted.into_iter().enumerate() {
             let load = u32::try_from(wanted).unwrap_or(LOAD_MAX).min(LOAD_MAX);
             if load == 0 || self.columns[own].end_period(self.now_ms, load) != Verdict::Give {
-                continue; // one with nothing to do sleeps
+                continue; // an idle column sleeps
             }
             let mine = before.iter().enumerate().filter(|(_, it)| it.column == own);
             let connections = mine.map(|(token, it)| Connection {
@@ -90,8 +91,8 @@ impl Machine {
     }
 }
 
-/// Checks that, by the published loads and measured costs, no column now has as much as the giver
-/// had, and the loads are more alike than before.
+/// Checks that, by the published loads and measured costs, no column now has as much load as the
+/// giver had, and the loads differ less than before.
 fn check(own: usize, moves: &[Move], told: &[Option<u32>], got: &[u64]) {
     let (mut after, mut before) = (vec![0; told.len()], vec![0; told.len()]);
     for (column, told) in told.iter().enumerate() {
@@ -113,7 +114,7 @@ fn check(own: usize, moves: &[Move], told: &[Option<u32>], got: &[u64]) {
 fn what_one_column_has_is_spread_over_all_at_once_and_then_stays() {
     for columns in [2, 3, 16] {
         let clients = 20 * columns as u64;
-        // Together the clients want a little less than all columns have.
+        // The sum of what the clients want is a little less than the capacity of all columns.
         let mut machine = Machine::new(columns, (0..clients).map(|_| (0, 45)));
         assert_eq!(machine.period(), 0, "one period says nothing");
         machine.period();
@@ -130,10 +131,10 @@ fn a_burst_moves_nothing_nor_do_bursts_that_alternate() {
         machine.clients.iter_mut().for_each(|it| it.wants = if period % 2 == 0 { 200 } else { 80 });
         assert_eq!(machine.period(), 0, "period {period}");
     }
-    // Load on both columns moves nothing either.
+    // No connection moves while both columns are loaded.
     let mut machine = Machine::new(2, (0..20).map(|at| (at % 2, 200)));
     assert_eq!(machine.seconds(60), 0);
-    // Nor does load that leaves the column time to spare.
+    // No connection moves while the column has time to spare.
     let mut machine = Machine::new(2, (0..10).map(|_| (0, 80)));
     assert_eq!(machine.seconds(60), 0);
 }
@@ -142,13 +143,13 @@ fn a_burst_moves_nothing_nor_do_bursts_that_alternate() {
 fn a_connection_that_is_all_of_the_work_stays() {
     let mut machine = Machine::new(4, [(0, 2000)]);
     assert_eq!(machine.seconds(60), 0);
-    // The connections beside it go, once.
+    // The other connections of the column move, once.
     let small = (0..10).map(|_| (0, 30));
     let mut machine = Machine::new(4, [(0, 2000)].into_iter().chain(small));
     machine.seconds(60);
     assert!(machine.clients.iter().all(|it| it.moved <= 1), "{:?}", machine.clients);
     assert_eq!((machine.clients[0].column, machine.wanted(0)), (0, 2000));
-    // One of two connections goes.
+    // One of two connections moves.
     let mut machine = Machine::new(4, [(0, 800), (0, 700)]);
     assert_eq!(machine.seconds(60), 1);
     assert_eq!(machine.wanted(0), 800);
@@ -212,7 +213,7 @@ fn only_a_share_of_very_many_connections_is_compared_and_moves_at_a_time() {
     let mut balance = Balance::new(Loads::new(2), 0);
     let mut moves = Vec::new();
     let connection = |token: usize| {
-        // The last ones cost most.
+        // The last connections cost most.
         Connection { token: token as u64, work: token as u64, may_go: true }
     };
     assert_eq!(balance.end_period(500, LOAD_MAX), Verdict::Count);
@@ -222,7 +223,7 @@ fn only_a_share_of_very_many_connections_is_compared_and_moves_at_a_time() {
     tokens.sort_unstable();
     let expected: Vec<u64> = (busy - MIGRATIONS_MAX..busy).map(|it| it as u64).collect();
     assert_eq!(tokens, expected);
-    // The other one takes nothing more until it has been measured.
+    // The other column takes no further connection until its load has been measured again.
     assert_eq!(balance.end_period(1500, LOAD_MAX), Verdict::Even);
     assert_eq!(balance.end_period(2000, LOAD_MAX), Verdict::Count);
 }
@@ -232,7 +233,7 @@ fn who_has_told_nothing_for_two_periods_sleeps_and_takes_from_one_at_a_time() {
     let loads = Loads::new(2);
     Balance::new(Arc::clone(&loads), 1).end_period(1000, LOAD_MAX);
     assert_eq!([2000, 2001].map(|now_ms| loads.of_taker(1, now_ms)), [None, Some(0)]);
-    // Only one of two columns that saw this gets the claim.
+    // Two columns want to give to the same taker: only one of them gets the claim.
     assert_eq!([2001, 2001].map(|now_ms| loads.claim(1, now_ms)), [true, false]);
     assert_eq!([3000, 3001].map(|now_ms| loads.of_taker(1, now_ms)), [None, Some(0)]);
     assert!(loads.claim(1, 3001));

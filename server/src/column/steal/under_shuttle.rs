@@ -1,9 +1,9 @@
-//! Tests of posts under schedules drawn at random.
+//! Tests of statuses under schedules drawn at random.
 //!
 //! Where: `make explore`.
 //! Invariant: the code under test is the shipped source.
 
-use super::tests::{came, columns};
+use super::tests::{columns, input};
 use super::*;
 use crate::under_shuttle::wakes;
 use shuttle::thread;
@@ -16,13 +16,13 @@ fn each_sleeper_that_is_taken_for_awake_is_woken_once() {
     explore_drawn(SECONDS, |random| {
         let mut all = columns(4);
         let mut sleepers = all.split_off(2);
-        let posts = Arc::clone(&sleepers[0].posts);
+        let statuses = Arc::clone(&sleepers[0].statuses);
         let busy: Vec<_> = all
             .into_iter()
             .map(|mut column| {
                 let (loops, step_ns) = (1 + random.below(5), random.pick(&[1, STEAL_WAKE_NS]));
                 thread::spawn(move || {
-                    (0..loops).for_each(|at| column.note_loop(came(64), || at * step_ns));
+                    (0..loops).for_each(|at| column.note_loop(input(64), || at * step_ns));
                     (column.own, column.word != 0)
                 })
             })
@@ -36,9 +36,9 @@ fn each_sleeper_that_is_taken_for_awake_is_woken_once() {
         assert_eq!(last.is_some(), behind.iter().any(|(_, is_behind)| *is_behind));
         assert!(last.is_none_or(|it| is_behind(it) && it.socket == 1), "{last:?}");
         for sleeper in &sleepers {
-            let post = &posts.0[sleeper.own];
-            let is_asleep = post.is_asleep.load(Ordering::Relaxed); // the only thread left
-            assert_eq!(wakes(&post.waker), u64::from(!is_asleep), "column {}", sleeper.own);
+            let status = &statuses.0[sleeper.own];
+            let is_asleep = status.is_asleep.load(Ordering::Relaxed); // the only thread left
+            assert_eq!(wakes(&status.waker), u64::from(!is_asleep), "column {}", sleeper.own);
         }
     });
 }

@@ -20,12 +20,12 @@ fn text(id: u16, number: u16) -> String {
 fn receive(gather: &Gather, parts: &[(u16, u16)]) -> Vec<(u16, Vec<u8>)> {
     let (mut whole, mut wholes) = (Whole::default(), Vec::new());
     for &(id, number) in parts {
-        let whose = Whose { from: SocketAddr::from(([10, 0, 0, 1], 4000)), id };
+        let whose = RequestId { from: SocketAddr::from(([10, 0, 0, 1], 4000)), id };
         let header = Header { id, number, total: TOTAL, flow: 0 };
         let text = text(id, number);
         let (added, gone) = gather.add(whose, header, (text.as_bytes(), None), 1, &mut whole);
         assert_eq!(gone, 0);
-        if added == Added::Whole {
+        if added == AddResult::Whole {
             wholes.push((id, whole.bytes().to_vec()));
         }
     }
@@ -36,7 +36,7 @@ fn receive(gather: &Gather, parts: &[(u16, u16)]) -> Vec<(u16, Vec<u8>)> {
 fn each_request_becomes_whole_once_whoever_receives_its_parts() {
     explore_drawn(SECONDS, |random| {
         let requests = u16::try_from(1 + random.below(3)).unwrap();
-        // One part of each request comes twice.
+        // One part of each request arrives twice.
         let mut parts: Vec<(u16, u16)> =
             (0..requests).flat_map(|id| (0..TOTAL).map(move |number| (id, number))).collect();
         parts.extend((0..requests).map(|id| (id, u16::try_from(random.below(3)).unwrap())));
@@ -61,7 +61,8 @@ fn each_request_becomes_whole_once_whoever_receives_its_parts() {
         let all = |id: u16| (0..TOTAL).map(|number| text(id, number)).collect::<String>();
         let expected: Vec<_> = (0..requests).map(|id| (id, all(id).into_bytes())).collect();
         assert_eq!(wholes, expected);
-        // A part that comes again after its request was executed waits for other parts.
+        // A part that arrives again after its request was executed begins a new request, which
+        // waits for other parts.
         assert_eq!(gather.any(), gather.drop_late(1 + PARTS_WAIT_MS_MAX) > 0);
         assert!(!gather.any());
     });

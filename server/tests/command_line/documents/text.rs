@@ -1,7 +1,7 @@
-//! Documents as text: the commands of their code blocks, and their code spans.
+//! Parses documents: the commands of their code blocks, and their code spans.
 //!
-//! Where: the tests of documents.
-//! Invariant: a line is of a code block or of prose, never of both.
+//! Where: used by the tests of documents.
+//! Invariant: a line belongs to a code block or to prose, never to both.
 
 /// Commands that start another command.
 const STARTERS: [&str; 3] = ["ip", "taskset", "sudo"];
@@ -13,7 +13,8 @@ pub(super) enum Program {
     Kvblaster,
 }
 
-/// The lines of a text, each with its number and whether it is of a code block, fenced or indented.
+/// Returns each line of a text with its number, and true if it belongs to a code block, fenced or
+/// indented.
 pub(super) fn lines(text: &str) -> Vec<(usize, &str, bool)> {
     let mut found = Vec::new();
     let (mut is_fenced, mut is_indented, mut is_behind_blank) = (false, false, true);
@@ -29,7 +30,8 @@ pub(super) fn lines(text: &str) -> Vec<(usize, &str, bool)> {
     found
 }
 
-/// The commands of a line of a shell, in words. What quotes enclose is a word without them.
+/// Splits a shell line into commands, and each command into words. A quoted text is one word,
+/// without its quotes.
 pub(super) fn shell(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -63,7 +65,7 @@ pub(super) fn program(word: &str) -> Option<Program> {
     }
 }
 
-/// The program that a command starts, and the words for it.
+/// Returns the program that a command starts, and the program's arguments.
 pub(super) fn started(command: &[String]) -> Option<(Program, &[String])> {
     let first = command.first()?.as_str();
     if first == "cargo" {
@@ -79,7 +81,7 @@ pub(super) fn started(command: &[String]) -> Option<(Program, &[String])> {
     (at == 0 || STARTERS.contains(&first)).then(|| (which, &command[at + 1..]))
 }
 
-/// The code spans outside code blocks, each with the number of its line.
+/// Returns the code spans outside code blocks, each with the number of its first line.
 pub(super) fn spans(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;

@@ -1,7 +1,7 @@
 //! The index under every interleaving that loom can tell apart.
 //!
 //! Where: `RUSTFLAGS="--cfg loom" cargo test --release -p hypostyle-store --lib`.
-//! Invariant: the shipped source runs.
+//! Invariant: the tests run the shipped source.
 
 use super::super::width::LINES_MAX;
 use super::*;
@@ -10,7 +10,7 @@ use loom::{sync::Arc, thread};
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // Operations before the threads start count too.
+    // Operations before the threads start count as branches too.
     builder.max_branches = 20_000;
     // All of a step's moves against all of a reader's probes would take hours; faults show early.
     builder.max_duration = Some(std::time::Duration::from_secs(20));
@@ -23,7 +23,7 @@ fn small() -> Arc<Index> {
     Arc::new(index)
 }
 
-/// Inserts nine keys of one home line; one is in its other line, so that a lookup looks twice.
+/// Inserts nine keys of one home line; one is in its other line, so its lookup probes two lines.
 fn crowd(index: &Index) -> Vec<u64> {
     let home = |loc: &u64| hash_of(*loc) >> 61 == 0;
     let crowd: Vec<u64> = (0..).filter(home).take(9).collect();
@@ -31,8 +31,8 @@ fn crowd(index: &Index) -> Vec<u64> {
     crowd
 }
 
-/// Fills two lines of `index` with keys that have no others, and puts one more in an overflow line.
-/// Removing the first key returned makes room for the second.
+/// Fills two lines of `index` with keys that may be in these lines only, and puts one more key in
+/// an overflow line. Removing the first key returned makes room for the second.
 fn spilled(index: &Index) -> (u64, u64) {
     let pair = |home: u64| (0..).filter(move |loc| lines_of(*loc, 8) == [home, 1 - home]).take(9);
     let full: Vec<u64> = pair(0).take(8).chain(pair(1).take(8)).collect();
@@ -48,14 +48,14 @@ fn lines_of(loc: u64, lines: u64) -> [u64; 2] {
     [homes.home(tag), homes.other(tag)]
 }
 
-/// A key that is there throughout is found, whatever a step moves meanwhile. Fails if
-/// `find_validated` does not compare versions; the next tests do too, down to the removal's.
+/// A key that is there throughout is found, whatever a step moves meanwhile. This test and those up
+/// to `a_removal_hides_no_other_key` fail if `find_validated` does not compare versions.
 #[test]
 fn a_step_hides_no_key() {
     model(2, || {
         let index = small();
         let crowd = crowd(&index);
-        // The key is in its other line, and then in the new line.
+        // The key is in its other line before the step, and in the new line after it.
         let goes = |loc: &u64| lines_of(*loc, 8)[0] == 0 && lines_of(*loc, 9)[0] == 8;
         let goes = (0..).filter(goes).find(|loc| !crowd.contains(loc)).expect("some");
         insert(&index, goes).expect("room");
@@ -81,12 +81,12 @@ fn a_line_that_is_folded_hides_no_key() {
     contracts(2);
 }
 
-/// Contracts the index with `count` keys at home in the line that goes.
+/// Contracts the index with `count` keys at home in the line that is removed.
 fn contracts(count: usize) {
     model(2, move || {
         let index = small();
         assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
-        // Keys at home in the line that goes; the last is in its other line, not its later home.
+        // Keys at home in the removed line. The ninth is in its other line, not its later home.
         let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
         let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
         let crowd: Vec<u64> = (0..).filter(ninth).filter(moves).take(count).collect();
@@ -101,7 +101,7 @@ fn contracts(count: usize) {
     });
 }
 
-/// One of two writers goes to a group that is merged away, and to its word once it is back.
+/// One of two writers locks a group that is merged away meanwhile, or its word after a new split.
 #[test]
 fn a_group_that_went_and_came_back_is_locked_by_one() {
     let upper = |loc: &u64| hash_of(*loc) & 1 == 1;
@@ -129,7 +129,7 @@ fn a_group_that_went_and_came_back_is_locked_by_one() {
 fn an_insertion_hides_no_key_that_makes_place() {
     model(2, || {
         let index = small();
-        // The ninth key's other line is full, that of the others is not.
+        // The ninth key's other line is full; the other line of the first eight keys is empty.
         let keys = |home: u64, other: u64| {
             (0..).filter(move |loc| lines_of(*loc, 8) == [home, other]).take(8)
         };
@@ -167,7 +167,7 @@ fn a_removal_hides_no_other_key() {
     });
 }
 
-/// Marks of a single segment, dead, that has all keys.
+/// Marks of a single dead segment, which has all keys.
 fn all_dead() -> super::super::pass::Marks {
     let mut marks = super::super::pass::Marks::new(1, 39);
     marks.set(0, true);
@@ -203,7 +203,7 @@ fn a_pass_misses_nothing_that_a_split_moves() {
     });
 }
 
-/// The index does not contract under a pass, which would send a slot back to a group that the pass
+/// The index does not contract during a pass: that would send a slot back to a group that the pass
 /// has left. Fails if `step_back` does not check.
 #[test]
 fn a_pass_misses_nothing_that_would_come_back() {
@@ -227,8 +227,8 @@ fn a_pass_misses_nothing_that_would_come_back() {
     });
 }
 
-/// A key is found throughout that moves from an overflow line because a pass empties a slot of its
-/// own line. Fails if the pass does not announce that slots move.
+/// A key is found throughout although a pass moves it from an overflow line to an emptied slot of
+/// its own line. Fails if the pass does not make the version odd.
 #[test]
 fn a_pass_hides_no_key() {
     model(3, || {
@@ -269,7 +269,7 @@ fn a_split_forgets_no_key() {
     });
 }
 
-/// Two words that are always written the same, under the slot of `loc`.
+/// An item of two words, always written with the same value, under the slot of `loc`.
 struct Item {
     index: Arc<Index>,
     loc: u64,
@@ -282,7 +282,7 @@ impl Item {
         Arc::new(Self { index, loc, words: [word(), word()] })
     }
 
-    /// Like `View::rewrite`; each version writes its number.
+    /// Like `View::rewrite`: writes the version's number to both words.
     fn rewrite(&self) {
         let locked = self.index.lock(hash_of(self.loc));
         let at = locked.find_loc(self.loc).expect("there");
@@ -309,7 +309,7 @@ impl Item {
 }
 
 /// A copy is whole and of the version that the slot named, or is refused. Fails without either
-/// fence, without `busy`, or without the look at the slot afterwards.
+/// fence, without `busy`, or without the check of the slot afterwards.
 #[test]
 fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
     model(3, || {
@@ -327,7 +327,7 @@ fn a_copy_of_what_is_rewritten_is_whole_or_refused() {
     });
 }
 
-/// Like the test before, but the slot moves between two rewritings.
+/// Like `a_copy_of_what_is_rewritten_is_whole_or_refused`, but the slot moves between rewrites.
 #[test]
 fn nor_is_it_taken_for_whole_when_its_slot_moves() {
     model(2, || {
@@ -355,7 +355,7 @@ fn nor_is_it_taken_for_whole_when_its_slot_moves() {
     });
 }
 
-/// Two writers of one key each find it or not, and one slot is left.
+/// Two writers insert one key if they do not find it. Only one of them inserts it.
 #[test]
 fn writers_of_a_key_exclude_each_other() {
     model(3, || {

@@ -1,23 +1,24 @@
-//! Tests of received values that are kept in their chunks; the kernel is the test.
+//! Tests of received values that are kept in their chunks; the test acts as the kernel.
 //!
-//! Where: under the tests of a port, with its rings in memory.
-//! Invariant: a kept value stays as it arrived, though the kernel writes to every chunk that it
-//! has; and the kernel always has the same number of chunks, none of which is kept.
+//! Where: below the tests of a port, with its rings in memory.
+//! Invariant: a kept value does not change although the kernel writes to every chunk that it has;
+//! and the kernel always has the same number of chunks, none of which holds a kept value.
 
 use std::collections::BTreeSet;
 
-use memory::arena::Kept;
+use memory::arena::KeptBytes;
 
 use super::*;
 
-/// Makes a rig with four chunks to receive into, behind another port's, and `values` for values.
+/// Makes a rig with four chunks for receiving, after the chunks of another port, and with `values`
+/// chunks for values.
 fn keeping(values: u32) -> Rig {
     keeping_frames(values, (1514, false))
 }
 
 fn keeping_frames(values: u32, frames: (usize, bool)) -> Rig {
     let arena = Arena::new(16, values, 2048).unwrap().keeping(true);
-    rig_in(no_socket(), Umem::telling(&Arc::new(arena)), 8..16, frames)
+    rig_in(no_socket(), Umem::with_metadata(&Arc::new(arena)), 8..16, frames)
 }
 
 impl Rig {
@@ -32,7 +33,7 @@ impl Rig {
         lent.len()
     }
 
-    fn keep(&self, bytes: &[u8]) -> Option<Kept> {
+    fn keep(&self, bytes: &[u8]) -> Option<KeptBytes> {
         self.port.socket.umem.arena().keep(bytes)
     }
 }
@@ -40,23 +41,26 @@ impl Rig {
 #[test]
 fn what_is_kept_stays_as_it_came_and_the_kernel_has_as_many_chunks() {
     let mut rig = keeping(20);
-    let mut all: Vec<(Kept, Vec<u8>)> = Vec::new();
+    let mut all: Vec<(KeptBytes, Vec<u8>)> = Vec::new();
     for round in 0..12_u8 {
         let text: Vec<u8> = (round..=255).step_by(3).cycle().take(1400).collect();
         assert_eq!(rig.fill_all(&text), 4);
         assert_eq!(rig.port.inbox.receive(&Calls::default()).datagrams, 4);
-        // Keeps two of four datagrams: one whole, and a part of the other.
+        // Keeps two of the four datagrams: one whole, and a part of another.
         let shown: Vec<&[u8]> = rig.port.inbox.datagrams().map(|one| one.bytes).collect();
         let kept = [shown[1], &shown[3][100..1234]].map(|it| (rig.keep(it), it));
         let kept = kept.map(|(kept, it)| (kept.map(|kept| (kept, it.to_vec())), it.as_ptr()));
         for (kept, at) in kept {
-            assert_eq!(kept.is_some(), round < 10, "as long as chunks are free");
-            assert!(kept.as_ref().is_none_or(|(kept, _)| kept.as_ptr() == at), "where it came");
+            assert_eq!(kept.is_some(), round < 10, "kept as long as chunks are free");
+            assert!(
+                kept.as_ref().is_none_or(|(kept, _)| kept.as_ptr() == at),
+                "the value is in its chunk"
+            );
             all.extend(kept);
         }
         let Chunks { lent, held, .. } = rig.port.chunks();
         assert_eq!((lent, held), (0, 4));
-        // The inbox lets go before the next receive, or in it.
+        // The inbox gives up its chunks before the next receive, or in the next receive.
         if round % 2 == 0 {
             rig.port.inbox.release();
             assert!(rig.is_accounted_for() && rig.port.chunks().lent == 4);
@@ -82,7 +86,7 @@ fn a_chunk_that_was_lent_in_place_of_another_is_known_and_the_kept_one_is_a_stra
     let kept = rig.keep(shown).unwrap();
     rig.port.inbox.release();
     let lent = rig.lent();
-    assert_eq!(lent, [16 * CHUNK_BYTES], "the one that was free");
+    assert_eq!(lent, [16 * CHUNK_BYTES], "the chunk that was free");
     rig.send(&[first]);
     assert!(rig.got().is_empty());
     assert_eq!((rig.port.inbox.strays(), &kept[..]), (1, &b"kept"[..]));
@@ -105,15 +109,15 @@ fn what_is_kept_is_sent_from_where_it_came_though_it_is_gone_by_then() {
         assert!(rig.port.outbox.add(one.peer, b"answer", [&kept[..]]));
     }
     rig.port.inbox.release();
-    let letters = rig.posted();
-    // Only the descriptors hold the chunks now: none is free.
+    let datagrams = rig.posted();
+    // Only the descriptors have references to the chunks now; no chunk is free.
     assert_eq!((rig.free_values(), rig.port.chunks().values), (0, 4));
     rig.fill_all(b"over what came before");
-    for letter in &letters {
-        assert_eq!(letter.len(), 2);
-        assert!(rig.payload(letter) == [b"answer", &text[100..]].concat());
+    for datagram in &datagrams {
+        assert_eq!(datagram.len(), 2);
+        assert!(rig.payload(datagram) == [b"answer", &text[100..]].concat());
     }
-    rig.complete(letters.iter().flatten());
+    rig.complete(datagrams.iter().flatten());
     assert_eq!((rig.free_values(), rig.port.outbox.strays()), (4, 0));
     assert!(rig.got().iter().all(|got| got == b"over what came before"));
 }
@@ -124,13 +128,13 @@ fn an_inbox_that_goes_leaves_what_is_kept() {
     rig.fill_all(b"some are kept");
     let _ = rig.port.inbox.receive(&Calls::default());
     let arena = Arc::clone(rig.port.socket.umem.arena());
-    let kept: Vec<Kept> =
+    let kept: Vec<KeptBytes> =
         rig.port.inbox.datagrams().filter_map(|one| arena.keep(one.bytes)).collect();
     assert_eq!((kept.len(), arena.free()), (3, 0));
     drop(rig);
     assert!(kept.iter().all(|kept| kept[..] == *b"some are kept"));
     drop(kept);
-    assert_eq!(arena.free(), 3, "those that it held are free, its own four are lost with it");
+    assert_eq!(arena.free(), 3, "kept chunks are free, the port's are not");
 }
 
 #[test]
@@ -138,7 +142,7 @@ fn what_a_thief_takes_is_not_kept() {
     let mut rig = keeping(3);
     rig.fill_all(b"stolen");
     let queue = Arc::clone(rig.port.inbox.queue());
-    let mut thief = Stolen::new(&queue);
+    let mut thief = StolenBatch::new(&queue);
     assert_eq!(thief.steal(queue, &Calls::default()).datagrams, 4);
     let (mut datagrams, _) = thief.halves().unwrap();
     assert!(datagrams.all(|one| rig.keep(one.bytes).is_none() && one.bytes == b"stolen"));
@@ -158,8 +162,8 @@ fn pieces(rig: &Rig) -> Vec<&[u8]> {
 fn a_frame_in_several_chunks_stays_there_and_what_is_kept_of_it_stays_as_it_came() {
     let mut rig = keeping_frames(6, (5000, true));
     let text: Vec<u8> = (0..=255).cycle().take(4000).collect();
-    let (mut kept, mut lent) = (Vec::<Kept>::new(), rig.lent());
-    // The frame is cut at odd bytes too, and has bytes behind the packet that do not belong to it.
+    let (mut kept, mut lent) = (Vec::<KeptBytes>::new(), rig.lent());
+    // In some cases the frame is cut at an odd byte, or has padding after the packet.
     for (cuts, behind) in
         [([1792, 3584], 0), ([1501, 3002], 0), ([1001, 2300], 7), ([1792, 3584], 9)]
     {
@@ -179,11 +183,11 @@ fn a_frame_in_several_chunks_stays_there_and_what_is_kept_of_it_stays_as_it_came
         let shown = pieces(&rig);
         assert_eq!(shown.concat(), text);
         let at: Vec<usize> = shown.iter().map(|piece| piece.as_ptr().addr() & 2047).collect();
-        assert_eq!(at, [256 + 42, 256, 256], "where they came");
+        assert_eq!(at, [256 + 42, 256, 256], "the pieces are in their chunks");
         assert_eq!((rig.port.chunks().held, rig.is_accounted_for()), (3, true));
-        // Keeps all of the first frame, and the middle piece of the others.
+        // Keeps all pieces of the first frame, and the middle piece of the other frames.
         let its = if kept.is_empty() { 0..3 } else { 1..2 };
-        let more: Vec<Kept> = shown[its].iter().filter_map(|piece| rig.keep(piece)).collect();
+        let more: Vec<KeptBytes> = shown[its].iter().filter_map(|piece| rig.keep(piece)).collect();
         kept.extend(more);
         rig.port.inbox.release();
         lent.extend(rig.lent());
@@ -214,13 +218,13 @@ fn of_a_frame_in_several_chunks_that_is_not_taken_nothing_is_held() {
     assert_eq!((received.datagrams, received.cut), (0, 1));
     rig.send(&[first, XdpDesc { addr: u64::MAX, ..rest }]);
     assert!(rig.got().is_empty() && rig.port.inbox.strays() == 1);
-    assert_eq!(rig.lent().len(), 3, "lent again, and the one that was not named is the kernel's");
+    assert_eq!(rig.lent().len(), 3, "lent again; the kernel has the fourth");
     let wrong = rig.put(11, &vec![7; whole.len() - 1792]);
     rig.send(&[first, wrong]);
-    assert!(rig.got().is_empty() && rig.port.inbox.refused(NotOurs::Checksum) == 1);
+    assert!(rig.got().is_empty() && rig.port.inbox.refused(Rejected::Checksum) == 1);
     assert_eq!((rig.port.chunks().lent, rig.port.chunks().held), (4, 0));
     assert_eq!(rig.lent().len(), 2);
-    // The frame is held, with short ones behind it; its chunks are then lent again.
+    // The frame is held, followed by a short one; afterwards its chunks are lent again.
     let good = rig.put(11, &whole[1792..]);
     let short = rig.put(10, &frame(b"short"));
     rig.send(&[first, good, short]);

@@ -1,9 +1,9 @@
-//! Tests of a queue under random schedules: its owner, a thief and the kernel, which is the test,
-//! use its rings at the same time.
+//! Tests of a queue under random schedules: its owner, a thief, and a thread that acts as the
+//! kernel use its rings at the same time.
 //!
 //! Where: `make explore`, with the rings in memory.
-//! Invariant: the tests run the shipped source. A chunk that the kernel has been shown stays
-//! unchanged until its descriptor completes.
+//! Invariant: the tests run the shipped source. A chunk does not change from the publication of its
+//! descriptor until the descriptor completes.
 
 use super::*;
 use memory::arena::VALUE_AT;
@@ -11,10 +11,11 @@ use shuttle::thread;
 use testing::Random;
 use testing::schedules::explore_drawn;
 
-/// Seconds of each test, unless `EXPLORE_SECONDS` or `EXPLORE_SCHEDULES` is set.
+/// Duration of each test in seconds, unless `EXPLORE_SECONDS` or `EXPLORE_SCHEDULES` is set.
 const SECONDS: u64 = 10;
 
-/// The kernel's ends of the rings, and the datagrams that it is about to send.
+/// The state of the thread that acts as the kernel: its ends of the rings, and the datagrams that
+/// it has taken and not sent yet.
 struct Other {
     receive: Producing<XdpDesc>,
     fill: Consuming<u64>,
@@ -22,12 +23,12 @@ struct Other {
     completion: Producing<u64>,
     socket: Arc<Socket>,
     random: Random,
-    /// Descriptors taken, datagram by datagram, with the bytes that they named.
+    /// For each datagram taken, its descriptors and the bytes that they named at that time.
     taken: Vec<(Vec<XdpDesc>, Vec<u8>)>,
 }
 
 impl Other {
-    /// Receives numbers below `below`, from `next` on, into chunks lent to the kernel.
+    /// Receives frames with the numbers from `next` to `below` into chunks lent to the kernel.
     fn receive(&mut self, next: &mut u64, below: u64) {
         let lent = self.fill.look();
         let free = u64::from(lent).min(below - *next).min(self.random.below(4));
@@ -35,7 +36,7 @@ impl Other {
         for ahead in 0..free {
             let chunk = u32::try_from(self.fill.peek(ahead) / CHUNK_BYTES).unwrap();
             let frame = frame(&next.to_be_bytes());
-            // SAFETY: the chunk is lent to the kernel, which is this test.
+            // SAFETY: the chunk is lent to the kernel, whose part this test plays.
             let room = unsafe { self.socket.umem.write(chunk) };
             room[256..256 + frame.len()].copy_from_slice(&frame);
             let (addr, len) = (u64::from(chunk) * CHUNK_BYTES + 256, frame.len().try_into());
@@ -47,40 +48,41 @@ impl Other {
         self.receive.publish();
     }
 
-    fn bytes(&self, letter: &[XdpDesc]) -> Vec<u8> {
+    fn bytes(&self, datagram: &[XdpDesc]) -> Vec<u8> {
         let span = |part: &XdpDesc| self.socket.umem.span(part.addr, part.len).unwrap();
-        // SAFETY: the chunks are in transmission, and so the kernel's, which is this test.
-        letter
+        // SAFETY: the chunks are in transmission, and therefore the kernel's, whose part this test
+        // plays.
+        datagram
             .iter()
             .flat_map(|part| unsafe { self.socket.umem.read(span(part)) }.to_vec())
             .collect()
     }
 
-    /// Takes some of the datagrams that were posted.
+    /// Takes a random number of the posted datagrams.
     fn take(&mut self) {
         let count = self.transmit.look();
         let all: Vec<XdpDesc> = (0..count).map(|ahead| self.transmit.peek(ahead)).collect();
         let ends = |it: &XdpDesc| !it.options.contains(XdpDescOptions::XDP_PKT_CONTD);
-        assert!(all.last().is_none_or(ends), "the last letter has its last part");
-        let letters: Vec<&[XdpDesc]> = all.split_inclusive(ends).collect();
-        let some = self.random.index(letters.len() + 1);
+        assert!(all.last().is_none_or(ends), "the last datagram has its last part");
+        let batch: Vec<&[XdpDesc]> = all.split_inclusive(ends).collect();
+        let some = self.random.index(batch.len() + 1);
         let mut parts = 0;
-        for letter in &letters[..some] {
-            parts += u32::try_from(letter.len()).unwrap();
-            let bytes = self.bytes(letter);
-            self.taken.push((letter.to_vec(), bytes));
+        for datagram in &batch[..some] {
+            parts += u32::try_from(datagram.len()).unwrap();
+            let bytes = self.bytes(datagram);
+            self.taken.push((datagram.to_vec(), bytes));
         }
         self.transmit.release(parts);
     }
 
-    /// Sends one of the datagrams taken, and returns its payload.
+    /// Completes a random datagram of those taken, and returns its payload.
     fn send(&mut self) -> Option<Vec<u8>> {
         if self.taken.is_empty() {
             return None;
         }
-        let (letter, bytes) = self.taken.swap_remove(self.random.index(self.taken.len()));
-        assert_eq!(self.bytes(&letter), bytes, "it was written over before it had left");
-        letter.iter().for_each(|part| assert!(self.completion.push(part.addr)));
+        let (datagram, bytes) = self.taken.swap_remove(self.random.index(self.taken.len()));
+        assert_eq!(self.bytes(&datagram), bytes, "the datagram was overwritten before it had left");
+        datagram.iter().for_each(|part| assert!(self.completion.push(part.addr)));
         self.completion.publish();
         Some(bytes[crate::wire::HEADERS_BYTES_V4..].to_vec())
     }
@@ -95,7 +97,7 @@ fn write(mut add: impl FnMut() -> bool, mut post: impl FnMut()) {
     post();
 }
 
-/// Splits a rig into its owner's halves and the kernel's.
+/// Splits a rig into the owner's inbox and outbox, and the kernel's ends.
 fn parts(rig: Rig, random: &mut Random) -> (Inbox, Outbox, Other) {
     let Rig { port, receive, fill, transmit, completion } = rig;
     let Port { inbox, outbox, socket, .. } = port;
@@ -104,14 +106,15 @@ fn parts(rig: Rig, random: &mut Random) -> (Inbox, Outbox, Other) {
     (inbox, outbox, Other { receive, fill, transmit, completion, socket, random, taken })
 }
 
-/// Receives `frames` frames as the kernel, and takes the answers. Returns the numbers answered.
+/// Acts as the kernel: receives `frames` frames, and takes their answers. Returns the numbers in
+/// the answers.
 fn exchange_drawn(mut other: Other, frames: u64, done: &AtomicU64) -> (Vec<u64>, Other) {
     let (mut next, mut answered) = (0, Vec::new());
     while answered.len() < usize::try_from(frames).unwrap() {
         other.receive(&mut next, frames);
         other.take();
         answered.extend(other.send().map(|bytes| number(&bytes)));
-        done.store(answered.len() as u64, Ordering::Relaxed); // the test's own, seen by all at once
+        done.store(answered.len() as u64, Ordering::Relaxed); // the count orders no other memory
         thread::yield_now();
     }
     (answered, other)
@@ -130,17 +133,18 @@ fn of_an_owner_and_a_thief_one_gets_each_frame_and_both_answer() {
         let thief = {
             let (queue, done) = (Arc::clone(&queue), Arc::clone(&done));
             thread::spawn(move || {
-                let (calls, mut all, mut thief) = (Calls::default(), vec![], Stolen::new(&queue));
+                let (calls, mut all, mut thief) =
+                    (Calls::default(), vec![], StolenBatch::new(&queue));
                 while done.load(Ordering::Relaxed) < frames {
                     let _ = thief.steal(Arc::clone(&queue), &calls);
                     for one in thief.halves().into_iter().flat_map(|(datagrams, _)| datagrams) {
                         all.push(number(one.bytes));
-                        let mut letters = Letters::of(&queue);
-                        while !letters.add(one.peer, one.bytes, []) {
-                            letters.post_or_drop(&calls);
+                        let mut batch = SendBatch::of(&queue);
+                        while !batch.add(one.peer, one.bytes, []) {
+                            batch.post_or_drop(&calls);
                             thread::yield_now();
                         }
-                        letters.post_or_drop(&calls);
+                        batch.post_or_drop(&calls);
                     }
                     thief.release();
                     thread::yield_now();
@@ -180,10 +184,11 @@ fn value_of(number: u64) -> Vec<u8> {
     bytes.into_iter().cycle().take(IN_PLACE_MIN + 7).collect()
 }
 
-/// Makes a value for datagram `letter`, in a chunk to which the caller has the only reference.
-fn value(arena: &Arena, letter: u64) -> Option<(u32, &[u8])> {
-    let (chunk, bytes) = (arena.take()?, value_of(letter));
-    // SAFETY: the chunk was taken just now, and has the room; nobody writes to it after it is sent.
+/// Makes a value for datagram `datagram`, in a chunk to which the caller has the only reference.
+fn value(arena: &Arena, datagram: u64) -> Option<(u32, &[u8])> {
+    let (chunk, bytes) = (arena.take()?, value_of(datagram));
+    // SAFETY: the chunk was taken just now, and has room for the bytes. No code writes to it after
+    // it is sent.
     let value = unsafe {
         let start = arena.at(chunk).add(VALUE_AT);
         start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -192,14 +197,14 @@ fn value(arena: &Arena, letter: u64) -> Option<(u32, &[u8])> {
     Some((chunk, value))
 }
 
-/// Posts `letters` datagrams from number `first` on, each with a value that is released at once.
+/// Posts `batch` datagrams from number `first` on, each with a value that is released at once.
 fn send_values(
     arena: &Arena,
-    (first, letters): (u64, u64),
+    (first, batch): (u64, u64),
     mut add: impl FnMut(&[u8], &[u8]) -> bool,
     mut post: impl FnMut(),
 ) {
-    for number in first..first + letters {
+    for number in first..first + batch {
         let (chunk, value) = loop {
             match value(arena, number) {
                 Some(it) => break it,
@@ -221,7 +226,7 @@ fn a_value_that_is_gone_leaves_as_it_was_whoever_sends_it() {
     explore_drawn(SECONDS, |random| {
         let rig = rig_by(no_socket(), (8, 8, 2), (9014, true));
         let arena = Arc::clone(rig.port.socket.umem.arena());
-        let letters = 1 + random.below(4);
+        let batch = 1 + random.below(4);
         // The port may be closed with a datagram in transmission.
         let unsent = random.below(2);
         let (inbox, mut outbox, mut other) = parts(rig, random);
@@ -232,17 +237,17 @@ fn a_value_that_is_gone_leaves_as_it_was_whoever_sends_it() {
                 let (calls, to) = (Calls::default(), Peer::at(ends()));
                 let post = || _ = queue.post(crate::udp::Tally::default(), &calls);
                 let add = |head: &[u8], value: &[u8]| {
-                    let mut its = Letters::of(&queue);
+                    let mut its = SendBatch::of(&queue);
                     let is_added = its.add(&to, head, [value]);
                     its.post_or_drop(&calls);
                     is_added
                 };
-                send_values(&arena, (letters, letters), add, post);
+                send_values(&arena, (batch, batch), add, post);
             })
         };
         let kernel = thread::spawn(move || {
             let mut sent = Vec::new();
-            while (sent.len() as u64) < 2 * letters - unsent {
+            while (sent.len() as u64) < 2 * batch - unsent {
                 other.take();
                 if let Some(bytes) = other.send() {
                     let (head, value) = bytes.split_at(8);
@@ -256,19 +261,19 @@ fn a_value_that_is_gone_leaves_as_it_was_whoever_sends_it() {
         let (calls, to) = (Calls::default(), Peer::at(ends()));
         let out = std::cell::RefCell::new(&mut outbox);
         let add = |head: &[u8], value: &[u8]| out.borrow_mut().add(&to, head, [value]);
-        send_values(&arena, (0, letters), add, || _ = out.borrow_mut().post_or_drop(&calls));
+        send_values(&arena, (0, batch), add, || _ = out.borrow_mut().post_or_drop(&calls));
         thief.join().unwrap();
         let (mut sent, other) = kernel.join().unwrap();
         sent.sort_unstable();
         sent.dedup();
-        assert_eq!(sent.len() as u64, 2 * letters - unsent, "each is sent once");
-        assert!(sent.iter().all(|number| *number < 2 * letters));
+        assert_eq!(sent.len() as u64, 2 * batch - unsent, "each is sent once");
+        assert!(sent.iter().all(|number| *number < 2 * batch));
         outbox.reap();
         assert_eq!(outbox.strays(), 0);
         if unsent == 0 {
             assert_eq!((outbox.free_and_sent(), arena.free()), ((4, 0), 2));
         }
         drop((inbox, outbox, other, queue));
-        assert_eq!(arena.free(), 2, "a port that is closed holds nothing");
+        assert_eq!(arena.free(), 2, "a closed port has no references");
     });
 }

@@ -1,7 +1,7 @@
 //! The memory that the index gives back to the system, with pages of all sizes.
 //!
 //! Where: one column, after most items have gone.
-//! Invariant: no memory goes that a column may still read, nor any beside the part given back.
+//! Invariant: no memory is given back that a column may still read or that is still in use.
 
 #![allow(unsafe_code, reason = "a column that reads nothing")]
 
@@ -17,7 +17,7 @@ fn memory_goes_back_when_all_columns_have_passed_and_not_before() {
     }
 }
 
-/// Gives memory back in lumps of a size that is no smaller than the system's pages.
+/// Gives memory back in lumps of `lump` bytes, which is at least the system's page size.
 fn give_memory_back(lump: usize) {
     let index = Index::new(8 << 20, 1, Remembered::Probation).expect("address space");
     index.grant(2 << 20);
@@ -37,7 +37,7 @@ fn give_memory_back(lump: usize) {
         assert!(!give_back(&index), "the column may still look");
     }
     pass();
-    // The index grows in between: the memory that it needs must not go.
+    // The index grows in between: the memory that it now uses must not be given back.
     assert_eq!(step(&index), Step::Done);
     assert!(!give_back(&index));
     pass();
@@ -46,7 +46,7 @@ fn give_memory_back(lump: usize) {
         lumps += 1;
     }
     assert!(lumps * lump > 20 * (16 << 10), "{lumps}");
-    // Memory counted as given back was: no word of a group has a version there.
+    // The memory was really given back: every group word there is zero, without a version.
     let page_words = index.groups.page_bytes() / 8;
     let left = super::index(index.width().total_groups()).next_multiple_of(page_words);
     let zero = |at: usize| index.groups.word(at).load(Ordering::Relaxed) == 0;

@@ -1,8 +1,8 @@
 //! Keys from a file, one per line.
 //!
-//! Where: in place of made-up names, if a workload names a file of keys.
-//! Invariant: there are 1 to `KEYS_MAX` keys, all different, each one that memcached accepts; an
-//! error comes with its line.
+//! Where: in place of computed names, if a workload names a file of keys.
+//! Invariant: there are 1 to `KEYS_MAX` keys; all differ, and memcached accepts each of them. An
+//! error names its line.
 //! Source: the paper, section 5.2.2: a set of keys made beforehand, in the order of the histogram
 //! of their popularity.
 
@@ -15,31 +15,32 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Most keys of a file: so that even the longest keys have 32-bit offsets.
+/// Most keys of a file: with the longest keys, their offsets still fit 32 bits.
 pub(crate) const KEYS_MAX: usize = 1 << 24;
 /// Most bytes of a line: the longest key and the longest line end.
 const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
 
 /// The keys of a file. The first has number 0.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct KeyFile {
     pub(crate) path: PathBuf,
-    /// All keys, one behind the other; below, the end of each.
+    /// All keys, without anything between them.
     text: Vec<u8>,
+    /// The end of each key in `text`.
     ends: Vec<u32>,
     /// The MD5 sum of the file.
     pub(crate) sum: String,
 }
 
-impl Listed {
-    pub(crate) fn read(path: &Path) -> Result<Listed, WorkloadError> {
+impl KeyFile {
+    pub(crate) fn read(path: &Path) -> Result<KeyFile, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("key-file: {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-        let listed = Listed::parse(path, BufReader::new(file));
-        listed.map_err(|(line, why)| wrong(format!("line {line}: {why}")))
+        let key_file = KeyFile::parse(path, BufReader::new(file));
+        key_file.map_err(|(line, why)| wrong(format!("line {line}: {why}")))
     }
 
-    fn parse(path: &Path, mut source: impl BufRead) -> Result<Listed, (usize, String)> {
+    fn parse(path: &Path, mut source: impl BufRead) -> Result<KeyFile, (usize, String)> {
         let (mut text, mut ends) = (Vec::new(), Vec::new());
         let (mut row, mut sum) = (Vec::new(), Md5::new());
         loop {
@@ -67,11 +68,11 @@ impl Listed {
             return Err((1, "no keys".to_owned()));
         }
         let sum = hex(&sum.finalize());
-        let listed = Listed { path: path.to_owned(), text, ends, sum };
-        listed.all_differ().map(|()| listed)
+        let key_file = KeyFile { path: path.to_owned(), text, ends, sum };
+        key_file.all_differ().map(|()| key_file)
     }
 
-    /// Checks that no key comes twice: else neither values nor shares could be verified.
+    /// Checks that no key occurs twice: such a key would have two values and two shares.
     fn all_differ(&self) -> Result<(), (usize, String)> {
         let mut lines = HashMap::with_capacity(self.ends.len());
         for (line, key) in (1..).zip(0..self.keys()) {
@@ -85,17 +86,15 @@ impl Listed {
         Ok(())
     }
 
-    /// Number of keys.
     pub(crate) fn keys(&self) -> u64 {
         self.ends.len() as u64
     }
 
-    /// Bytes of all keys.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The key of this number, which is below `keys`.
+    /// The key of this number; empty if there is none.
     pub(crate) fn key(&self, key: u64) -> &[u8] {
         let at = usize::try_from(key).unwrap_or(usize::MAX);
         let end = |at: usize| self.ends.get(at).map(|end| *end as usize);
@@ -108,8 +107,8 @@ impl Listed {
 mod tests {
     use super::*;
 
-    fn parse(text: &[u8]) -> Result<Listed, (usize, String)> {
-        Listed::parse(Path::new("keys"), text)
+    fn parse(text: &[u8]) -> Result<KeyFile, (usize, String)> {
+        KeyFile::parse(Path::new("keys"), text)
     }
 
     #[test]
@@ -118,10 +117,10 @@ mod tests {
         for text in
             [format!("a\nuser:7\r\n{long}\r\n\u{e9}\n"), format!("a\nuser:7\n{long}\n\u{e9}")]
         {
-            let listed = parse(text.as_bytes()).unwrap();
-            let keys: Vec<_> = (0..listed.keys()).map(|key| listed.key(key)).collect();
+            let key_file = parse(text.as_bytes()).unwrap();
+            let keys: Vec<_> = (0..key_file.keys()).map(|key| key_file.key(key)).collect();
             assert_eq!(keys, ["a", "user:7", &long, "\u{e9}"].map(str::as_bytes));
-            assert_eq!((listed.bytes(), listed.key(4)), (259, &b""[..]));
+            assert_eq!((key_file.bytes(), key_file.key(4)), (259, &b""[..]));
         }
         // The sum that `printf 'a\nb\n' | md5sum` prints.
         assert_eq!(parse(b"a\nb\n").unwrap().sum, "dd8c6a395b5dd36c56d23275028f526c");

@@ -1,20 +1,20 @@
-//! The driving threads of this process, and the mailbox their tallies arrive in.
+//! The driving threads of this process, and the channel of their tallies.
 //!
-//! Where: behind `Crew`; in an agent, behind its pipe.
-//! Invariant: every started thread is joined, whatever happens; tallies handed over after the order
-//! to stop are still taken. Threads begin together, once all have connected.
+//! Where: `Workers` owns them, or in an agent its `Work`.
+//! Invariant: every started thread is joined, also after an error; tallies that threads hand over
+//! after the order to stop are received too. Threads begin together, once all have connected.
 
 use super::super::RunError;
-use super::{Ground, Handed, Hands, Task};
-use crate::drive::pulse::{Pulse, Sight};
-use crate::drive::{self, Drive, DriveError, Mode, Pace, Signs, Until};
+use super::{EpochTally, RunContext, Task, WorkerGroup};
+use crate::drive::live_counts::{LiveCounts, LiveSnapshot};
+use crate::drive::{self, Drive, DriveError, EndCondition, Mode, Pace, ThreadSignals};
 use crate::measure::Tally;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The driving threads at work.
+/// The running threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<Result<(), DriveError>>>,
@@ -23,64 +23,69 @@ pub(crate) struct Threads {
     over: Arc<AtomicBool>,
     /// True if one of them has failed.
     failed: Arc<AtomicBool>,
-    signs: Arc<Signs>,
-    /// The live counts of each thread; empty if nobody watches.
-    pulses: Vec<[Arc<Pulse>; 2]>,
+    signals: Arc<ThreadSignals>,
+    /// The live counts of each thread; empty if they are not displayed.
+    live_counts: Vec<[Arc<LiveCounts>; 2]>,
     tallies: mpsc::Receiver<(u32, u32, Tally)>,
 }
 
 impl Threads {
-    /// Starts the task's threads at `pace`, which is that of all threads of the run; they connect
-    /// and wait for `go`. If `is_watched`, they show live counts.
+    /// Starts the task's threads; they connect and wait for `go`. `pace` is that of all threads of
+    /// the run together. If `is_watched`, threads publish live counts.
     ///
     /// # Errors
-    /// A thread cannot be started; those already started are gone again.
+    /// A thread cannot be started; those that were started have ended.
     pub(crate) fn start(
         task: &Task,
-        ground: &Ground,
+        context: &RunContext,
         (mode, pace): (Mode, Pace),
         is_watched: bool,
     ) -> std::io::Result<Threads> {
         let (sender, tallies) = mpsc::channel();
-        let mut crew = Threads {
+        let mut threads = Threads {
             threads: Vec::new(),
             reporters: 0,
             epoch: Arc::default(),
             over: Arc::default(),
             failed: Arc::default(),
-            signs: Arc::new(Signs::held()),
-            pulses: Vec::new(),
+            signals: Arc::new(ThreadSignals::new_held()),
+            live_counts: Vec::new(),
             tallies,
         };
         let start = Instant::now();
         for nth in 0..task.count {
-            let mut drive = crew.drive(task, ground, (nth, mode, pace));
+            let mut drive = threads.drive(task, context, (nth, mode, pace));
             if is_watched {
-                let pulses = [Arc::default(), Arc::default()];
-                crew.pulses.push(pulses.clone());
-                drive.pulses = Some(pulses);
+                let live_counts = [Arc::default(), Arc::default()];
+                threads.live_counts.push(live_counts.clone());
+                drive.live_counts = Some(live_counts);
             }
-            crew.reporters += u32::try_from(drive.reporters()).unwrap_or(1);
-            let (epoch, sender) = (Arc::clone(&crew.epoch), sender.clone());
-            let failed = Arc::clone(&crew.failed);
+            threads.reporters += u32::try_from(drive.reporters()).unwrap_or(1);
+            let (epoch, sender) = (Arc::clone(&threads.epoch), sender.clone());
+            let failed = Arc::clone(&threads.failed);
             let run = move || {
                 let done = drive::run(drive, start, &epoch, &sender);
-                failed.fetch_or(done.is_err(), Ordering::Relaxed); // a flag by itself
+                failed.fetch_or(done.is_err(), Ordering::Relaxed); // the flag guards no other data
                 done
             };
             match std::thread::Builder::new().name(format!("drive {nth}")).spawn(run) {
-                Ok(handle) => crew.threads.push(handle),
+                Ok(handle) => threads.threads.push(handle),
                 Err(error) => {
-                    // The errors of the threads that did start do not matter any more.
-                    let _ = crew.end();
+                    // The errors of the threads that did start are of no interest.
+                    let _ = threads.end();
                     return Err(error);
                 }
             }
         }
-        Ok(crew)
+        Ok(threads)
     }
 
-    fn drive(&self, task: &Task, ground: &Ground, (nth, mode, pace): (u32, Mode, Pace)) -> Drive {
+    fn drive(
+        &self,
+        task: &Task,
+        context: &RunContext,
+        (nth, mode, pace): (u32, Mode, Pace),
+    ) -> Drive {
         let of = |cpus: &[usize]| cpus.get(nth as usize % cpus.len().max(1)).copied();
         let thread = task.first + nth;
         let all = pace.connections();
@@ -100,31 +105,31 @@ impl Threads {
             all / threads + u64::from(thread < all % threads)
         };
         Drive {
-            workload: Arc::clone(&ground.workload),
-            names: ground.names.clone(),
+            workload: Arc::clone(&context.workload),
+            names: context.names.clone(),
             seed: task.seed,
             thread,
             threads: task.threads,
             here: (nth, task.count),
             first_connection,
-            targets: Arc::clone(&ground.servers.targets),
-            ring: Arc::clone(&ground.servers.ring),
-            speech: ground.servers.speech,
+            targets: Arc::clone(&context.servers.targets),
+            ring: Arc::clone(&context.servers.ring),
+            protocol: context.servers.protocol,
             cpu: of(&task.cpus),
-            receive_apart: of(&task.receive_cpus),
+            receive_cpu: of(&task.receive_cpus),
             pace,
             timeout: task.timeout,
             churn_requests: task.churn_requests,
             verify: task.verify,
-            fill_on_miss: ground.workload.cache_aside(),
+            fill_on_miss: context.workload.cache_aside(),
             gso: task.gso,
-            steering: ground.servers.steering.clone(),
+            steering: context.servers.steering.clone(),
             spin: task.spin,
             late_limit: task.late,
             mode,
-            pulses: None,
-            signs: Arc::clone(&self.signs),
-            until: Until {
+            live_counts: None,
+            signals: Arc::clone(&self.signals),
+            end: EndCondition {
                 stop: Arc::clone(&self.over),
                 deadline: None,
                 requests: task.requests.filter(|_| mode == Mode::Traffic).map(share),
@@ -132,57 +137,58 @@ impl Threads {
         }
     }
 
-    /// True if all have connected, so that connecting does not count as traffic, or one has ended.
+    /// True if all threads have connected or one has ended. Connecting thus is no part of traffic.
     pub(crate) fn is_ready(&self) -> bool {
-        // Relaxed: a count by itself.
-        self.signs.ready.load(Ordering::Relaxed) as usize >= self.threads.len()
+        // Relaxed: the count guards no other data.
+        self.signals.ready.load(Ordering::Relaxed) as usize >= self.threads.len()
             || self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// True if one has failed: then the others do not do what was asked for.
+    /// True if a thread has failed: the others alone make too few requests.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed) // a flag by itself
+        self.failed.load(Ordering::Relaxed) // the flag guards no other data
     }
 
     /// Lets the threads begin.
     pub(crate) fn go(&self) {
-        self.signs.let_go();
+        self.signals.release();
     }
 
-    /// Tells the threads to end once the requests under way are answered or given up.
+    /// Makes the threads end once the requests under way are answered or given up.
     pub(crate) fn stop(&self) {
-        self.over.store(true, Ordering::Relaxed); // a flag by itself
+        self.over.store(true, Ordering::Relaxed); // the flag guards no other data
         self.go();
     }
 }
 
-impl Hands for Threads {
+impl WorkerGroup for Threads {
     fn reporters(&self) -> u32 {
         self.reporters
     }
 
     fn move_on(&self, epoch: u32) {
-        self.epoch.store(epoch, Ordering::Relaxed); // a number to look at
+        self.epoch.store(epoch, Ordering::Relaxed); // the number guards no other data
     }
 
-    fn next(&self, patience: Duration) -> Option<Handed> {
+    fn next(&self, patience: Duration) -> Option<EpochTally> {
         self.tallies.recv_timeout(patience).ok().map(handed)
     }
 
-    fn sight(&self) -> Sight {
-        Sight::of(self.pulses.iter().flatten().map(Arc::as_ref))
+    fn snapshot(&self) -> LiveSnapshot {
+        LiveSnapshot::of(self.live_counts.iter().flatten().map(Arc::as_ref))
     }
 
     fn is_unheard(&self) -> bool {
-        // Relaxed, both: see `Signs`.
-        self.signs.lost.load(Ordering::Relaxed) && !self.signs.heard.load(Ordering::Relaxed)
+        // Relaxed, both: see `ThreadSignals`.
+        self.signals.has_lost.load(Ordering::Relaxed)
+            && !self.signals.has_answered.load(Ordering::Relaxed)
     }
 
     fn is_over(&self) -> bool {
         self.has_failed() || self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    fn end(&mut self) -> (Vec<Handed>, Option<RunError>) {
+    fn end(&mut self) -> (Vec<EpochTally>, Option<RunError>) {
         self.stop();
         let mut why = None;
         for thread in self.threads.drain(..) {
@@ -196,6 +202,6 @@ impl Hands for Threads {
     }
 }
 
-fn handed((_, epoch, tally): (u32, u32, Tally)) -> Handed {
-    Handed { epoch, tally, part: None }
+fn handed((_, epoch, tally): (u32, u32, Tally)) -> EpochTally {
+    EpochTally { epoch, tally, part: None }
 }

@@ -1,23 +1,23 @@
-//! Reports on demand: SIGUSR1 asks for the figures since the last one, or since the start.
+//! Reports on demand: SIGUSR1 requests the figures since the last such report, or since the start.
 //!
 //! ```text
 //! schedule's epochs   |--- 0 ---|-------- 1 --------|-------- 2 --------|
 //! what threads count  |--- 0 ---|-- 1 --|---- 2 ----|-------- 3 --------|
-//!                                       ^ asked for: a cut
+//!                                       ^ SIGUSR1: a cut
 //! ```
 //!
-//! Where: `course` asks it at each turn.
-//! Invariant: the schedule's reports are the same as without it: their parts are joined again. At
-//! most one report per `SPACING`; an earlier request waits.
-//! Source: the paper's section 5.2.2: counts, throughput, RTT, late responses by type.
+//! Where: `course` checks for a request in each turn of its loop.
+//! Invariant: the schedule's reports are the same as without cuts, because their parts are joined.
+//! There is at most one report per `SPACING`; an earlier request waits.
+//! Source: the KV-Cache paper, section 5.2.2: counts, throughput, RTT, late responses by type.
 
-use super::crew::Ground;
 use super::live::Live;
+use super::workers::RunContext;
 use crate::measure::Interval;
-use crate::measure::schedule::Merged;
+use crate::measure::schedule::MergedTally;
 use crate::measure::watch::{Moment, Watch};
 use crate::result::csv;
-use crate::words::some_time;
+use crate::words::time_or_dash;
 use crate::workload::VERBS;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -27,43 +27,43 @@ use std::time::Duration;
 
 /// Least time between two reports on demand.
 const SPACING: Duration = Duration::from_secs(1);
-/// The file to which they are appended, in the folder of a result.
+/// The file to which reports on demand are appended, in the folder of a result.
 const FILE: &str = "asked.csv";
 
-/// The reports on demand in one stretch of traffic.
+/// The reports on demand in one phase of traffic.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    /// For each report, the threads' number that it ended, and the report without the threads'
-    /// counts.
+pub(crate) struct OnDemandReports {
+    /// For each report, the last of the threads' numbers that it covers, and the report without the
+    /// threads' counts.
     cuts: Vec<(u32, Interval)>,
     asked_per_s: Option<f64>,
     /// The counts since the last report on demand.
-    seen: Merged,
+    seen: MergedTally,
     from: Duration,
     moment: Moment,
 }
 
-impl Asked {
-    /// Begins with no report, for traffic at a rate, if it has one.
-    pub(crate) fn new(watch: &Watch, asked_per_s: Option<f64>) -> Asked {
-        let (seen, from, moment) = (Merged::default(), Duration::ZERO, watch.moment());
-        Asked { asked_per_s, cuts: Vec::new(), seen, from, moment }
+impl OnDemandReports {
+    /// Returns an empty list of reports, for traffic with this target rate.
+    pub(crate) fn new(watch: &Watch, asked_per_s: Option<f64>) -> OnDemandReports {
+        let (seen, from, moment) = (MergedTally::default(), Duration::ZERO, watch.moment());
+        OnDemandReports { asked_per_s, cuts: Vec::new(), seen, from, moment }
     }
 
-    /// The number by which threads know an epoch from now on.
+    /// The threads' number for an epoch, or for its part after the last cut.
     pub(crate) fn number(&self, epoch: u32) -> u32 {
         epoch + u32::try_from(self.cuts.len()).unwrap_or(u32::MAX)
     }
 
-    /// Ends a report now if one is asked for and the last is long enough ago. True if it did: then
-    /// threads must go on to the next number.
-    pub(crate) fn is_cut(
+    /// Ends a report now if one is requested and the last one is long enough ago. Returns true if
+    /// it did: then the caller moves the threads to the next number.
+    pub(crate) fn cut_if_requested(
         &mut self,
-        ground: &Ground,
+        context: &RunContext,
         watch: &Watch,
         (epoch, elapsed): (u32, Duration),
     ) -> bool {
-        let is_cut = elapsed.saturating_sub(self.from) >= SPACING && ground.takes_question();
+        let is_cut = elapsed.saturating_sub(self.from) >= SPACING && context.takes_report_request();
         if is_cut {
             self.cut(watch, (epoch, elapsed));
         }
@@ -74,19 +74,19 @@ impl Asked {
         let now = watch.moment();
         let (start_s, end_s) = (self.from.as_secs_f64(), elapsed.as_secs_f64());
         let usage = now.since(&self.moment);
-        let interval = Interval::new(Merged::default(), start_s, end_s - start_s, usage);
+        let interval = Interval::new(MergedTally::default(), start_s, end_s - start_s, usage);
         let interval = Interval { asked_per_s: self.asked_per_s, ..interval };
         self.cuts.push((self.number(epoch), interval));
         (self.from, self.moment) = (elapsed, now);
     }
 
-    /// Takes all threads' counts under a number. Returns the epoch of which it is a part, and the
-    /// report if one ended there; without one, it is the epoch's last part.
-    pub(crate) fn take(&mut self, number: u32, all: &Merged) -> (u32, Option<Report>) {
+    /// Adds all threads' counts for one of their numbers. Returns the epoch to which the counts
+    /// belong, and the report that ends there; without a report, they are the epoch's last part.
+    pub(crate) fn take(&mut self, number: u32, all: &MergedTally) -> (u32, Option<Report>) {
         self.seen.join(all);
         let before = self.cuts.iter().filter(|(cut, _)| *cut < number).count();
         let report = self.cuts.get(before).filter(|(cut, _)| *cut == number).map(|(_, report)| {
-            let Merged { tally, busiest } = std::mem::take(&mut self.seen);
+            let MergedTally { tally, busiest } = std::mem::take(&mut self.seen);
             Report { nth: before, interval: Interval { tally, busiest, ..report.clone() } }
         });
         (number - u32::try_from(before).unwrap_or(number), report)
@@ -103,7 +103,7 @@ pub(crate) struct Report {
 impl Report {
     /// Shows the report, and appends it to the file in a result's folder, if there is one.
     pub(crate) fn tell(&self, live: &Live, folder: Option<&Path>) {
-        live.note(&told(&self.interval));
+        live.note(&table(&self.interval));
         if let Some(Err(error)) = folder.map(|folder| self.keep(folder)) {
             live.note(&format!("{FILE} cannot be written: {error}"));
         }
@@ -111,16 +111,16 @@ impl Report {
 
     fn keep(&self, folder: &Path) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(folder.join(FILE))?;
-        // A search or a comparison has many stretches of traffic, so the file may exist.
+        // A search or a comparison has many phases of traffic, so the file may exist.
         let head = if file.metadata()?.len() == 0 { csv::REPORTS } else { "" };
         file.write_all((head.to_owned() + &csv::rows(self.nth, &self.interval)).as_bytes())
     }
 }
 
-/// Formats a report for people: a line per type of request, as wide as a terminal.
-fn told(report: &Interval) -> String {
+/// Formats a report for people: a line per type of request, at most as wide as a terminal.
+fn table(report: &Interval) -> String {
     let mut out = format!(
-        "asked for: {:.1} s from {:.1} s on\n{:<8}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>6}",
+        "on demand: {:.1} s from {:.1} s on\n{:<8}{:>9}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>6}",
         report.seconds,
         report.start_s,
         "",
@@ -149,9 +149,9 @@ fn told(report: &Interval) -> String {
             tally.failed(),
             report.per_s(tally.sent),
             report.per_s(tally.answered),
-            some_time(times.min_ns().map(|ns| ns as f64)),
-            some_time(times.mean_ns()),
-            some_time(times.max_ns().map(|ns| ns as f64)),
+            time_or_dash(times.min_ns().map(|ns| ns as f64)),
+            time_or_dash(times.mean_ns()),
+            time_or_dash(times.max_ns().map(|ns| ns as f64)),
             tally.late_or_lost()
         );
     }
@@ -164,23 +164,23 @@ mod tests {
     use crate::measure::Tally;
     use crate::workload::Verb;
 
-    fn merged(gets: u64, busiest: f64, wall_ns: u64) -> Merged {
+    fn merged(gets: u64, busiest: f64, wall_ns: u64) -> MergedTally {
         let mut tally = Tally { wall_ns, ..Tally::new(1) };
         (0..gets).for_each(|_| tally.sent(Verb::Get, 1, 0, 0));
         tally.answered_n(Verb::Get, 60_000, None, gets);
-        Merged { tally, busiest }
+        MergedTally { tally, busiest }
     }
 
     #[test]
     fn a_cut_parts_an_epoch_and_its_parts_are_the_whole() {
         let watch = Watch::new(std::iter::empty(), &[]);
-        let mut asked = Asked::new(&watch, None);
+        let mut asked = OnDemandReports::new(&watch, None);
         let mut cut = |epoch, at_s| {
             let number = asked.number(epoch);
             asked.cut(&watch, (epoch, Duration::from_secs(at_s)));
             number
         };
-        // Two in the second epoch, one in the fourth.
+        // There are two cuts in the second epoch, and one in the fourth.
         assert_eq!([cut(1, 15), cut(1, 17), cut(3, 33)], [1, 2, 5]);
         assert_eq!(asked.number(4), 7);
         let mut seen = |number| {
@@ -192,7 +192,7 @@ mod tests {
         let expected =
             [(0, None), (1, Some(3)), (1, Some(4)), (1, None), (2, None), (3, Some(56)), (3, None)];
         assert_eq!(all, [&expected[..], &[(4, None)]].concat());
-        // A thread that was busy for a tenth of the time was not busy all the time.
+        // `busiest` of joined parts is weighted by their lengths.
         let mut parts = merged(1, 0.2, 90);
         parts.join(&merged(2, 1.0, 10));
         assert!((parts.busiest - 0.28).abs() < 1e-9 && parts.tally == merged(3, 0.0, 100).tally);
@@ -201,9 +201,9 @@ mod tests {
     #[test]
     fn a_report_is_told_by_type_in_lines_that_fit() {
         let interval = Interval { start_s: 1.0, seconds: 2.0, ..Interval::default() };
-        let text = told(&Interval { tally: merged(10, 0.0, 0).tally, ..interval });
+        let text = table(&Interval { tally: merged(10, 0.0, 0).tally, ..interval });
         let expected = "\
-asked for: 2.0 s from 1.0 s on
+on demand: 2.0 s from 1.0 s on
              sent answered  failed  sent/s answ./s     min    mean     max  late
 get            10       10       0       5       5 60.0 µs 60.0 µs 60.0 µs    10
 all            10       10       0       5       5 60.0 µs 60.0 µs 60.0 µs    10";

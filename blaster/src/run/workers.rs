@@ -1,7 +1,7 @@
-//! The workers that make one stretch of traffic: the threads of this process, or agents.
+//! The workers that make one phase of traffic: the threads of this process, or agents.
 //!
-//! Where: between `course`, which decides when an epoch ends, and `drive`, one thread of it.
-//! Invariant: agents together make the requests that one process with as many threads would.
+//! Where: between `course`, which decides when an epoch ends, and `drive`, which runs per thread.
+//! Invariant: agents together make the requests that one process with as many threads would make.
 
 mod threads;
 
@@ -10,12 +10,12 @@ pub(crate) use threads::Threads;
 use super::agents::{Agents, Part};
 use super::servers::Servers;
 use super::{Plan, RunError};
-use crate::drive::pulse::Sight;
+use crate::drive::live_counts::LiveSnapshot;
 use crate::drive::{Mode, Pace};
 use crate::measure::Tally;
 use crate::steer::Steer;
 use crate::target::Family;
-use crate::wire::Speech;
+use crate::wire::Protocol;
 use crate::workload::{Names, Workload};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two looks whether all have connected.
+/// Time between two checks whether all threads have connected.
 const READY_TICK: Duration = Duration::from_millis(1);
 
 /// The work of one process: all of it, or an agent's share of the threads.
@@ -33,9 +33,9 @@ const READY_TICK: Duration = Duration::from_millis(1);
 pub(crate) struct Task {
     pub(crate) targets: Vec<String>,
     pub(crate) family: Family,
-    pub(crate) speech: Option<Speech>,
+    pub(crate) protocol: Option<Protocol>,
     pub(crate) seed: u64,
-    /// Number of threads of the whole run; `first` and `count` say which are this process's.
+    /// Number of threads of the whole run; this process has `count` of them, the first is `first`.
     pub(crate) threads: u32,
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Task {
     pub(crate) churn_requests: Option<u64>,
     pub(crate) verify: bool,
     pub(crate) gso: bool,
-    /// The steering of UDP requests, and the number of columns if it was given.
+    /// The steering of UDP requests, and the number of columns if the user gave it.
     pub(crate) steered: Option<(Steer, Option<NonZeroU16>)>,
     pub(crate) spin: bool,
     pub(crate) late: Duration,
@@ -53,12 +53,12 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Returns the whole work that `plan` asks for.
-    pub(crate) fn of(plan: &Plan) -> Task {
+    /// Returns the whole work of `plan`.
+    pub(crate) fn whole(plan: &Plan) -> Task {
         Task {
             targets: plan.targets.clone(),
             family: plan.family(),
-            speech: plan.speech,
+            protocol: plan.protocol,
             seed: plan.seed,
             threads: plan.threads,
             first: 0,
@@ -85,7 +85,7 @@ impl Task {
         Task { first: edge(nth), count: edge(nth + 1) - edge(nth), ..self.clone() }
     }
 
-    /// Returns the part of `all` that falls to one thread.
+    /// Returns one thread's part of `all` connections.
     pub(crate) fn part(&self, thread: u32, all: u32) -> u32 {
         all / self.threads + u32::from(thread < all % self.threads)
     }
@@ -93,37 +93,37 @@ impl Task {
 
 /// A tally of one epoch, handed over by a thread or an agent.
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub(crate) struct EpochTally {
     pub(crate) epoch: u32,
     pub(crate) tally: Tally,
-    /// An agent's own figures, besides the tally.
+    /// Further figures of the epoch, if an agent reported it.
     pub(crate) part: Option<Part>,
 }
 
-/// The state that all stretches of one run share.
+/// The state that all phases of one run share.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct RunContext {
     pub(crate) servers: Servers,
     pub(crate) workload: Arc<Workload>,
     pub(crate) names: Names,
-    /// The agents that drive in place of this process, if any.
+    /// The agents, if they drive in place of this process.
     pub(crate) agents: Option<Agents>,
-    /// True once Ctrl-C was pressed.
+    /// True after Ctrl-C or SIGTERM.
     pub(crate) stop: Arc<AtomicBool>,
-    /// True if a report was asked for (SIGUSR1).
-    pub(crate) asked: Arc<AtomicBool>,
+    /// True after SIGUSR1, which requests a report.
+    pub(crate) report_requested: Arc<AtomicBool>,
     /// Number of keys stored before the traffic.
     pub(crate) stored: Cell<u64>,
 }
 
-impl Ground {
+impl RunContext {
     pub(crate) fn is_stopped(&self) -> bool {
-        // Relaxed: a flag by itself; nothing else becomes visible with it.
+        // Relaxed: the flag guards no other data.
         self.stop.load(Ordering::Relaxed)
     }
 
     /// The names of the servers that do not answer this process or its agents now; all names if
-    /// each answers.
+    /// every server answers.
     pub(crate) fn silent(&self) -> String {
         self.servers.named(&match &self.agents {
             Some(agents) => agents.silent(&self.servers, &self.stop),
@@ -139,65 +139,65 @@ impl Ground {
         }
     }
 
-    /// Returns true if a report was asked for since the last call.
-    pub(crate) fn takes_question(&self) -> bool {
-        // Relaxed: a flag by itself; nothing else becomes visible with it.
-        self.asked.swap(false, Ordering::Relaxed)
+    /// Returns true if a report was requested since the last call.
+    pub(crate) fn takes_report_request(&self) -> bool {
+        // Relaxed: the flag guards no other data.
+        self.report_requested.swap(false, Ordering::Relaxed)
     }
 }
 
-/// The workers of a stretch. Epochs are counted from its start.
-pub(crate) trait Hands: Debug {
-    /// Number of workers that hand over something in each epoch.
+/// The workers of one phase: threads or agents. Epochs are counted from the start of the phase.
+pub(crate) trait WorkerGroup: Debug {
+    /// Number of workers that hand over a tally for each epoch.
     fn reporters(&self) -> u32;
-    /// Begins `epoch` for all.
+    /// Begins `epoch` for all workers.
     fn move_on(&self, epoch: u32);
-    /// Returns what is handed over within `patience`.
-    fn next(&self, patience: Duration) -> Option<Handed>;
-    /// The sum of all live counts at this moment.
-    fn sight(&self) -> Sight;
-    /// True if requests were given up and no server was heard since the start, here or by one of
-    /// the agents.
+    /// Returns the next tally; none if no worker hands one over within `patience`.
+    fn next(&self, patience: Duration) -> Option<EpochTally>;
+    /// The sum of the workers' live counts at this moment.
+    fn snapshot(&self) -> LiveSnapshot;
+    /// True if this process, or one of the agents, has given up requests and has had no answer
+    /// since the start.
     fn is_unheard(&self) -> bool;
-    /// True if all have ended by themselves, one has failed, or an agent is lost.
+    /// True if all workers have ended by themselves, one has failed, or an agent is lost.
     fn is_over(&self) -> bool;
-    /// Stops all; returns what they still hand over, and why the first failed.
-    fn end(&mut self) -> (Vec<Handed>, Option<RunError>);
+    /// Stops all workers. Returns the tallies that were still to come, and the first error.
+    fn end(&mut self) -> (Vec<EpochTally>, Option<RunError>);
 }
 
-/// The workers at work, and their clocks.
+/// The workers of one phase, and the times at which they began.
 #[derive(Debug)]
-pub(crate) struct Crew<'g> {
+pub(crate) struct Workers<'g> {
     /// The time at which the workers began.
     pub(crate) born: Instant,
     /// The time at which the observed traffic began.
     pub(crate) start: Instant,
-    /// The workers' epoch that is epoch 0 of the observed traffic.
+    /// The workers' number of the epoch that is epoch 0 of the observed traffic.
     first: u32,
-    pub(crate) hands: Box<dyn Hands + 'g>,
+    pub(crate) group: Box<dyn WorkerGroup + 'g>,
 }
 
-impl<'g> Crew<'g> {
-    /// Starts the workers that `plan` asks for, at `pace`. They begin once all have connected, one
-    /// has failed or Ctrl-C is pressed. If `is_watched`, they show live counts.
+impl<'g> Workers<'g> {
+    /// Starts the workers of `plan`, at `pace`. They begin once all have connected, one has failed
+    /// or Ctrl-C is pressed. If `is_watched`, they publish live counts.
     ///
     /// # Errors
-    /// A thread cannot be started; those already started are gone again.
+    /// A thread cannot be started; those that were started have ended.
     pub(crate) fn start(
         plan: &Plan,
-        ground: &'g Ground,
+        context: &'g RunContext,
         (mode, pace): (Mode, Pace),
         is_watched: bool,
-    ) -> Result<Crew<'g>, RunError> {
-        let hands: Box<dyn Hands + 'g> = match &ground.agents {
+    ) -> Result<Workers<'g>, RunError> {
+        let group: Box<dyn WorkerGroup + 'g> = match &context.agents {
             Some(agents) => {
-                agents.start((mode, pace), is_watched, &ground.stop);
+                agents.start((mode, pace), is_watched, &context.stop);
                 Box::new(agents)
             }
             None => {
-                let threads = Threads::start(&Task::of(plan), ground, (mode, pace), is_watched);
+                let threads = Threads::start(&Task::whole(plan), context, (mode, pace), is_watched);
                 let threads = threads.map_err(RunError::Threads)?;
-                while !threads.is_ready() && !ground.is_stopped() {
+                while !threads.is_ready() && !context.is_stopped() {
                     std::thread::sleep(READY_TICK);
                 }
                 threads.go();
@@ -205,32 +205,32 @@ impl<'g> Crew<'g> {
             }
         };
         let now = Instant::now();
-        Ok(Crew { born: now, start: now, first: 0, hands })
+        Ok(Workers { born: now, start: now, first: 0, group })
     }
 
     pub(crate) fn move_on(&self, epoch: u32) {
-        self.hands.move_on(self.first + epoch);
+        self.group.move_on(self.first + epoch);
     }
 
-    /// Counts time and epochs anew: epoch `first` becomes epoch 0.
+    /// Restarts the time and the count of epochs: epoch `first` becomes epoch 0.
     pub(crate) fn begin_anew(&mut self, first: u32) {
         self.first += first;
         self.start = Instant::now();
         self.move_on(0);
     }
 
-    pub(crate) fn next(&self, patience: Duration) -> Option<Handed> {
-        self.counted(self.hands.next(patience)?)
+    pub(crate) fn next(&self, patience: Duration) -> Option<EpochTally> {
+        self.renumbered(self.group.next(patience)?)
     }
 
-    /// Stops all; returns what they still hand over, and why the first failed.
-    pub(crate) fn end(mut self) -> (Vec<Handed>, Option<RunError>) {
-        let (handed, failed) = self.hands.end();
-        (handed.into_iter().filter_map(|handed| self.counted(handed)).collect(), failed)
+    /// Stops all workers. Returns the tallies that were still to come, and the first error.
+    pub(crate) fn end(mut self) -> (Vec<EpochTally>, Option<RunError>) {
+        let (handed, failed) = self.group.end();
+        (handed.into_iter().filter_map(|handed| self.renumbered(handed)).collect(), failed)
     }
 
-    /// Counts the epoch from `first`; none for an earlier epoch.
-    fn counted(&self, handed: Handed) -> Option<Handed> {
-        Some(Handed { epoch: handed.epoch.checked_sub(self.first)?, ..handed })
+    /// Renumbers the tally's epoch, with `first` as epoch 0; none for an earlier epoch.
+    fn renumbered(&self, handed: EpochTally) -> Option<EpochTally> {
+        Some(EpochTally { epoch: handed.epoch.checked_sub(self.first)?, ..handed })
     }
 }

@@ -1,46 +1,46 @@
 //! Live counts of a driving thread between two reports, with times to within 6 %.
 //!
 //! ```text
-//! driving thread: Pulse (counts, buckets of times) <- read ~4 times a second by the live view
+//! driving thread -> LiveCounts (counts, buckets of times) <- live view, about 4 times a second
 //! ```
 //!
-//! Where: written by the score, beside the tally.
-//! Invariant: one thread writes a pulse without ever waiting, allocating or locking for it. A
-//! reader sees counts that only grow, each exact by itself, all from about the same moment.
-//! Source: HdrHistogram's log-linear buckets, with four binary digits.
+//! Where: `Score` writes them together with the tally.
+//! Invariant: one thread writes the counts, without waiting, allocating or locking. A reader sees
+//! counts that only grow. Each count is exact; together they are from about the same moment.
+//! Source: HdrHistogram's log-linear buckets, here 16 for each doubling.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets per doubling.
+/// Number of buckets per doubling of the time.
 const PARTS: usize = 1 << PARTS_LOG2;
 const PARTS_LOG2: u32 = 4;
 /// Doublings above `PARTS` ns: up to 137 s, more than any timeout.
 const DOUBLINGS: usize = 33;
-/// Buckets in all.
+/// Number of buckets.
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
 const COUNTS: usize = 6;
 
-/// A count of a pulse.
+/// One of the live counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// Requests that fell due (open loop).
     Offered,
     /// Requests sent.
     Sent,
-    /// Requests given up, answered by an error or with a wrong value.
+    /// Requests given up, answered with an error or with a wrong value.
     Failed,
     /// Keys that had a value.
     Hits,
     /// Keys that had no value.
     Misses,
-    /// Requests that are over, answered or not.
+    /// Requests that have ended, answered or given up.
     Over,
 }
 
 /// The live counts of one thread. Only that thread calls the methods that change them.
-pub struct Pulse {
+pub struct LiveCounts {
     counts: [AtomicU64; COUNTS],
     late: AtomicU64,
     /// Responses by bucket of time.
@@ -48,9 +48,9 @@ pub struct Pulse {
     longest_ns: AtomicU64,
 }
 
-impl Default for Pulse {
-    fn default() -> Pulse {
-        Pulse {
+impl Default for LiveCounts {
+    fn default() -> LiveCounts {
+        LiveCounts {
             counts: [const { AtomicU64::new(0) }; COUNTS],
             late: AtomicU64::new(0),
             times: [const { AtomicU64::new(0) }; BUCKETS],
@@ -59,39 +59,39 @@ impl Default for Pulse {
     }
 }
 
-impl fmt::Debug for Pulse {
+impl fmt::Debug for LiveCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pulse").field("counts", &self.counts).finish_non_exhaustive()
+        f.debug_struct("LiveCounts").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 
-/// Adds without a locked instruction: only one thread writes.
+/// Adds without an atomic read-modify-write instruction, because only one thread writes.
 #[inline]
 fn raise(cell: &AtomicU64, by: u64) {
-    // Relaxed, both: the counter is read by itself alone, and only to be shown.
+    // Relaxed, both: the counter publishes no other data, and is only displayed.
     cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-impl Pulse {
+impl LiveCounts {
     #[inline]
     pub(super) fn add(&self, what: Count, by: u64) {
         raise(&self.counts[what as usize], by);
     }
 
-    /// Counts a request given up as late.
-    pub(super) fn gave_up(&self) {
+    /// Counts a request that was given up; it counts as late.
+    pub(super) fn record_given_up(&self) {
         raise(&self.late, 1);
     }
 
     /// Counts a response by its time.
     #[inline]
-    pub(super) fn took(&self, ns: u64, late_limit_ns: u64) {
+    pub(super) fn record(&self, ns: u64, late_limit_ns: u64) {
         raise(&self.times[bucket(ns)], 1);
         if ns > late_limit_ns {
             raise(&self.late, 1);
         }
-        // Relaxed, both: like in `raise`. A reader that resets the cell in between loses one
-        // maximum.
+        // Relaxed, both: like in `raise`. If a reader resets the cell between load and store, one
+        // maximum is lost.
         if ns > self.longest_ns.load(Ordering::Relaxed) {
             self.longest_ns.store(ns, Ordering::Relaxed);
         }
@@ -115,44 +115,44 @@ fn upper_ns(bucket: usize) -> u64 {
     ((part as u64 + 1) << doubling) - 1
 }
 
-/// The sum of pulses at a moment, or between two moments.
+/// The live counts of several threads added up: up to one moment, or between two moments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sight {
+pub struct LiveSnapshot {
     counts: [u64; COUNTS],
-    /// Responses later than the target, and requests given up.
+    /// Number of responses later than the target, and of requests given up.
     pub late: u64,
     times: Vec<u64>,
-    /// The longest response since the previous look.
+    /// The longest response time since the previous reading.
     pub longest_ns: u64,
 }
 
-impl Default for Sight {
-    fn default() -> Sight {
-        Sight { counts: [0; COUNTS], late: 0, times: vec![0; BUCKETS], longest_ns: 0 }
+impl Default for LiveSnapshot {
+    fn default() -> LiveSnapshot {
+        LiveSnapshot { counts: [0; COUNTS], late: 0, times: vec![0; BUCKETS], longest_ns: 0 }
     }
 }
 
-impl Sight {
-    /// Reads the sum of all pulses now; resets their longest response.
-    pub fn of<'p>(pulses: impl IntoIterator<Item = &'p Pulse>) -> Sight {
-        // Relaxed, all: these pair with the writer's stores; each count is taken by itself.
-        let seen = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        let mut sight = Sight::default();
-        for pulse in pulses {
-            for (sum, cell) in sight.counts.iter_mut().zip(&pulse.counts) {
-                *sum += seen(cell);
+impl LiveSnapshot {
+    /// Adds up the current counts of all threads, and resets their longest response times to 0.
+    pub fn of<'p>(live_counts: impl IntoIterator<Item = &'p LiveCounts>) -> LiveSnapshot {
+        // Relaxed, all: these loads pair with the writer's stores; no count depends on another.
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        let mut snapshot = LiveSnapshot::default();
+        for counts in live_counts {
+            for (sum, cell) in snapshot.counts.iter_mut().zip(&counts.counts) {
+                *sum += load(cell);
             }
-            for (sum, cell) in sight.times.iter_mut().zip(&pulse.times) {
-                *sum += seen(cell);
+            for (sum, cell) in snapshot.times.iter_mut().zip(&counts.times) {
+                *sum += load(cell);
             }
-            sight.late += seen(&pulse.late);
-            let longest = pulse.longest_ns.swap(0, Ordering::Relaxed);
-            sight.longest_ns = sight.longest_ns.max(longest);
+            snapshot.late += load(&counts.late);
+            let longest = counts.longest_ns.swap(0, Ordering::Relaxed);
+            snapshot.longest_ns = snapshot.longest_ns.max(longest);
         }
-        sight
+        snapshot
     }
 
-    pub(crate) fn add(&mut self, other: &Sight) {
+    pub(crate) fn add(&mut self, other: &LiveSnapshot) {
         let counts = self.counts.iter_mut().zip(&other.counts);
         for (sum, count) in counts.chain(self.times.iter_mut().zip(&other.times)) {
             *sum += count;
@@ -161,16 +161,16 @@ impl Sight {
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
-    /// Returns the counts since an earlier sight. The longest response is this one's.
+    /// Returns the counts since an earlier snapshot. `longest_ns` is that of the later snapshot.
     #[must_use]
-    pub fn since(&self, before: &Sight) -> Sight {
-        let mut sight = self.clone();
-        let counts = sight.counts.iter_mut().zip(&before.counts);
-        for (now, then) in counts.chain(sight.times.iter_mut().zip(&before.times)) {
+    pub fn since(&self, before: &LiveSnapshot) -> LiveSnapshot {
+        let mut snapshot = self.clone();
+        let counts = snapshot.counts.iter_mut().zip(&before.counts);
+        for (now, then) in counts.chain(snapshot.times.iter_mut().zip(&before.times)) {
             *now = now.saturating_sub(*then);
         }
-        sight.late = sight.late.saturating_sub(before.late);
-        sight
+        snapshot.late = snapshot.late.saturating_sub(before.late);
+        snapshot
     }
 
     /// Returns one count.
@@ -185,14 +185,14 @@ impl Sight {
         self.times.iter().sum()
     }
 
-    /// Number of requests under way.
+    /// Number of requests in flight.
     #[must_use]
     pub fn under_way(&self) -> u64 {
         self.count(Count::Sent).saturating_sub(self.count(Count::Over))
     }
 
-    /// Returns the time within which this share of the responses came, to within a bucket and at
-    /// most the longest; none without responses.
+    /// Returns the response time that this share of the responses does not exceed: the upper end of
+    /// its bucket, and at most the longest time. None if there are no responses.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let answered = self.answered();
@@ -226,16 +226,16 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_seen_once() {
-        let pulses = [Pulse::default(), Pulse::default()];
-        for (at, pulse) in pulses.iter().enumerate() {
-            pulse.add(Count::Sent, 500);
+        let live_counts = [LiveCounts::default(), LiveCounts::default()];
+        for (at, counts) in live_counts.iter().enumerate() {
+            counts.add(Count::Sent, 500);
             for us in 0..100 {
-                pulse.took((us + 1) * 1000, 98_000);
-                pulse.add(Count::Over, 1);
+                counts.record((us + 1) * 1000, 98_000);
+                counts.add(Count::Over, 1);
             }
-            pulse.add(Count::Hits, 30 + at as u64);
+            counts.add(Count::Hits, 30 + at as u64);
         }
-        let first = Sight::of(&pulses);
+        let first = LiveSnapshot::of(&live_counts);
         assert_eq!((first.answered(), first.under_way(), first.late), (200, 800, 4));
         assert_eq!((first.count(Count::Hits), first.longest_ns), (61, 100_000));
         let near = |share: f64, us: f64| {
@@ -246,9 +246,9 @@ mod tests {
         near(0.99, 99.0);
         near(1.0, 100.0);
         near(0.0, 1.0);
-        pulses[1].took(7_000, 98_000);
-        pulses[0].gave_up();
-        let now = Sight::of(&pulses);
+        live_counts[1].record(7_000, 98_000);
+        live_counts[0].record_given_up();
+        let now = LiveSnapshot::of(&live_counts);
         let since = now.since(&first);
         assert_eq!((since.answered(), since.late, since.longest_ns), (1, 1, 7_000));
         assert_eq!((since.count(Count::Sent), now.under_way()), (0, 800));

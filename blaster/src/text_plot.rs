@@ -1,19 +1,19 @@
-//! A frame of characters, shared by all plots on a terminal.
+//! Plots made of characters, for terminals: the frame, its labels and its marks.
 //!
 //! ```text
-//!  1.00 ms |        b   |    the left margin, a row, the frame's sides
+//!  1.00 ms |        b   |    from left to right: the margin, the frame's side, a row, a side
 //! ```
 //!
 //! Where: below the tables of `simulate` and `capacity`, for users with a terminal and no browser.
-//! Invariant: no line is longer than `COLUMNS`, as long as the texts at the left fit the margin.
+//! Invariant: no line is longer than `COLUMNS` if the labels at the left fit the margin.
 
 use crate::axis::Axis;
 use std::fmt::Write;
 
-/// The width that every terminal has.
+/// Width of the narrowest terminal that plots are made for.
 pub const COLUMNS: usize = 80;
 
-/// Returns the nearest of `places` places to a part, 0 to 1, of the way.
+/// Maps a fraction, 0 to 1, to the nearest of `places` positions: 0 to `places - 1`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -31,19 +31,19 @@ pub fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     })
 }
 
-/// A frame for marks, with a margin for texts beside it.
+/// A frame for marks, with a margin for labels at its left.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     /// Columns of the margin.
     pub left: usize,
-    /// Columns between its sides.
+    /// Columns inside the frame.
     pub width: usize,
-    /// Rows between its sides.
+    /// Rows inside the frame.
     pub height: usize,
 }
 
 impl Frame {
-    /// Appends the frame: `beside` gives the text left of a row, `cell` the character in it.
+    /// Appends the frame: `beside` gives a row's label, `cell` the character at a row and a column.
     pub fn draw(
         &self,
         out: &mut String,
@@ -54,8 +54,8 @@ impl Frame {
         let _ = writeln!(out, "{:left$}+{edge}+", "");
         for row in 0..self.height {
             match beside(row) {
-                Some(told) => {
-                    let _ = write!(out, "{told:>w$} ", w = left.saturating_sub(1));
+                Some(label) => {
+                    let _ = write!(out, "{label:>w$} ", w = left.saturating_sub(1));
                 }
                 None => {
                     let _ = write!(out, "{:left$}", "");
@@ -89,9 +89,9 @@ impl Frame {
 pub struct Plot {
     /// The plot's frame.
     pub frame: Frame,
-    /// The axis to the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The axis upwards.
+    /// The vertical axis.
     pub y: Axis,
 }
 
@@ -102,13 +102,14 @@ impl Plot {
         Some(place(self.x.place(x)?, self.frame.width))
     }
 
-    /// The row of a figure, the highest first.
+    /// The row of a figure; row 0 is at the top.
     #[must_use]
     pub fn row(&self, y: f64) -> Option<usize> {
         Some(place(1.0 - self.y.place(y)?, self.frame.height))
     }
 
-    /// Appends the plot: beside each of `every` rows the figure at its middle, and names below.
+    /// Appends the plot: every `every`th row is labelled with the figure at its middle, as `words`
+    /// formats it; `names` stand below their figures' columns.
     pub fn draw(
         &self,
         out: &mut String,

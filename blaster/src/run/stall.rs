@@ -1,31 +1,32 @@
-//! The limit of patience with servers that are filled: silence, or too many lost requests.
+//! Detects when filling a server is hopeless: it is silent, or too many requests are lost.
 //!
-//! Where: `course` asks it whenever a thread has handed over a tally.
-//! Invariant: the caller gives the time. Filling is never given up for being slow alone: either
-//! nothing was answered at all, or lost requests make it slow.
+//! Where: called by `course` for each tally that a thread hands over.
+//! Invariant: the caller gives the time. Filling is never given up only for being slow: either no
+//! request was answered at all, or lost requests make it slow.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Longest silence, beyond the time that one answer has (`--timeout`).
+/// Longest silence, in addition to the time that one answer may take (`--timeout`).
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Longest remaining time if at least one request in `LOST_SHARE` gets no answer.
+/// Longest remaining time for filling, if many requests are lost.
 const LOSSY_MAX: Duration = Duration::from_secs(600);
+/// `LOSSY_MAX` applies if at least one request in this number is lost.
 const LOST_SHARE: u64 = 100;
-/// Least time between two looks, to bound their number.
+/// Least time between two observations, to bound the length of the window.
 const SPACING: Duration = Duration::from_millis(250);
 
-/// Longest silence, if an answer is given up after `timeout`.
+/// Longest silence that is no stall, if each request is given up after `timeout`.
 pub(crate) fn silence_max(timeout: Duration) -> Duration {
     timeout.saturating_add(SILENCE_MAX)
 }
 
 /// The reason why filling is given up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Hopeless {
-    /// Nothing was answered for this time.
+pub(crate) enum Stall {
+    /// No request was answered for this time.
     Silent(Duration),
-    /// Requests are lost, and the rest would take this time.
+    /// Requests are lost, and the remaining keys would take this time.
     Lossy(Duration),
 }
 
@@ -37,24 +38,24 @@ struct Seen {
     lost: u64,
 }
 
-/// The sums of the last seconds.
+/// Detects stalls by the sums of the last seconds.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct StallDetector {
     keys: u64,
     window: Duration,
-    /// Oldest first. The first is at least as old as the window, or from the start.
+    /// Oldest first. The first is at least as old as the window, or is that of the start.
     seen: VecDeque<Seen>,
 }
 
-impl Patience {
-    /// Begins filling of `keys` keys, with answers given up after `timeout`.
-    pub(crate) fn new(timeout: Duration, keys: u64) -> Patience {
+impl StallDetector {
+    /// Begins to observe the filling of `keys` keys, with requests given up after `timeout`.
+    pub(crate) fn new(timeout: Duration, keys: u64) -> StallDetector {
         let seen = VecDeque::from([Seen::default()]);
-        Patience { keys, window: silence_max(timeout), seen }
+        StallDetector { keys, window: silence_max(timeout), seen }
     }
 
-    /// Takes the sums at a time after the start; returns a reason to give up, if there is one.
-    pub(crate) fn look(&mut self, at: Duration, answered: u64, lost: u64) -> Option<Hopeless> {
+    /// Adds the sums at a time after the start. Returns the stall if there is one.
+    pub(crate) fn observe(&mut self, at: Duration, answered: u64, lost: u64) -> Option<Stall> {
         if self.seen.back().is_some_and(|last| at.saturating_sub(last.at) < SPACING) {
             return None;
         }
@@ -68,16 +69,16 @@ impl Patience {
         let took = at.saturating_sub(before.at);
         let (now_answered, now_lost) = (answered - before.answered, lost - before.lost);
         if now_answered == 0 {
-            return Some(Hopeless::Silent(took));
+            return Some(Stall::Silent(took));
         }
         let over = now_answered + now_lost;
         let left = self.keys.saturating_sub(answered + lost) as f64 / over as f64;
         let left = Duration::try_from_secs_f64(left * took.as_secs_f64()).unwrap_or(Duration::MAX);
-        // If answers have just ceased, the reason is silence.
+        // If no answer came in the last half of the window, `Silent` will be the reason.
         let is_late = |seen: &&Seen| at.saturating_sub(seen.at) < self.window / 2;
         let is_answering = self.seen.iter().find(is_late).is_some_and(|s| s.answered < answered);
         let is_lossy = is_answering && now_lost * LOST_SHARE >= over && left > LOSSY_MAX;
-        is_lossy.then_some(Hopeless::Lossy(left))
+        is_lossy.then_some(Stall::Lossy(left))
     }
 }
 
@@ -87,17 +88,17 @@ mod tests {
 
     const KEYS: u64 = 1_000_000;
 
-    /// Seconds after which filling is given up and why, with these numbers of requests answered and
-    /// lost in each half second.
-    fn filling(keys: u64, each: impl Fn(u64) -> (u64, u64)) -> Option<(f64, Hopeless)> {
-        let mut patience = Patience::new(Duration::from_secs(1), keys);
+    /// The seconds until filling is given up, and the reason; `each` gives the numbers of requests
+    /// answered and lost in each half second.
+    fn filling(keys: u64, each: impl Fn(u64) -> (u64, u64)) -> Option<(f64, Stall)> {
+        let mut detector = StallDetector::new(Duration::from_secs(1), keys);
         let (mut answered, mut lost, mut half) = (0, 0, 0);
         while answered + lost < keys {
             half += 1;
             let (more, gone) = each(half);
             (answered, lost) = (answered + more, lost + gone);
             let at = Duration::from_millis(500 * half);
-            if let Some(why) = patience.look(at, answered, lost) {
+            if let Some(why) = detector.observe(at, answered, lost) {
                 return Some((at.as_secs_f64(), why));
             }
         }
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn silence_is_borne_for_seconds() {
-        let four = Hopeless::Silent(Duration::from_secs(4));
+        let four = Stall::Silent(Duration::from_secs(4));
         assert_eq!(filling(KEYS, |_| (0, 0)), Some((4.0, four)));
         assert_eq!(filling(KEYS, |_| (0, 8)), Some((4.0, four)));
         let ceases = |last, lost| move |half| if half <= last { (5000, 0) } else { (0, lost) };
@@ -116,9 +117,10 @@ mod tests {
 
     #[test]
     fn what_is_slow_for_lost_requests_is_given_up() {
-        // One of three servers is not there, and 16 connections wait a second for each loss.
+        // One of three servers is not there: each lost request occupies one of 16 connections for a
+        // second.
         let (at, why) = filling(KEYS, |_| (16, 8)).unwrap();
-        let Hopeless::Lossy(left) = why else { panic!("{why:?}") };
+        let Stall::Lossy(left) = why else { panic!("{why:?}") };
         assert_eq!((at, left.as_secs() / 3600), (4.0, 5));
     }
 

@@ -1,0 +1,157 @@
+//! The messages between the sending and the receiving half.
+//!
+//! Where: between the halves. On one thread they are direct calls; between two threads they are
+//! queued as `Messages`.
+//! Invariant: messages keep the order of events. The receiving half gets the message about a
+//! request before the request's bytes are sent.
+
+use super::super::pending::{Pick, Sent};
+use super::super::score::DriveState;
+use super::Inward;
+use crate::line::Socket;
+
+/// A message from the sending half to the receiving half.
+#[derive(Debug)]
+pub(in super::super) enum Message {
+    /// A line has a new socket.
+    Opened(u32, Socket),
+    /// A request is about to be sent on a line.
+    Sent(u32, Sent),
+    /// Close this line as soon as no request waits on it.
+    CloseWhenIdle(u32),
+    /// Writing to this line has failed.
+    WriteFailed(u32),
+}
+
+/// Messages in their order, and the keys of the multigets among them.
+#[derive(Debug, Default)]
+pub(in super::super) struct Messages {
+    pub(in super::super) queue: Vec<Message>,
+    pub(in super::super) keys: Vec<u64>,
+}
+
+/// The receiving half as the sending half sees it: `Inward` itself if both run on one thread,
+/// otherwise the `Messages` to its thread.
+pub(in super::super) trait ReceivingHalf {
+    fn opened(&mut self, line: u32, socket: Socket, state: &mut DriveState);
+    /// Reports that a request is about to be sent on a line. `keys` are its keys if it has several.
+    fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState);
+    /// Reports that a request for each of `picks` is about to be sent on a line. They are like
+    /// `first` but for verb, key and number; the numbers count up from that of `first`.
+    fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], state: &mut DriveState);
+    /// Requests that the line be closed as soon as no request waits on it.
+    fn close_when_idle(&mut self, line: u32, state: &mut DriveState);
+    /// Reports that writing to this line has failed.
+    fn write_failed(&mut self, line: u32, state: &mut DriveState);
+}
+
+impl ReceivingHalf for Messages {
+    fn opened(&mut self, line: u32, socket: Socket, _: &mut DriveState) {
+        self.queue.push(Message::Opened(line, socket));
+    }
+
+    #[inline]
+    fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], _: &mut DriveState) {
+        self.queue.push(Message::Sent(line, *sent));
+        if keys.len() > 1 {
+            self.keys.extend_from_slice(keys);
+        }
+    }
+
+    fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], _: &mut DriveState) {
+        let messages = picks.iter().zip(0_u16..).map(|(pick, at)| {
+            let number = first.number.wrapping_add(at);
+            Message::Sent(line, Sent { number, verb: pick.verb, key: pick.key, ..*first })
+        });
+        self.queue.extend(messages);
+    }
+
+    fn close_when_idle(&mut self, line: u32, _: &mut DriveState) {
+        self.queue.push(Message::CloseWhenIdle(line));
+    }
+
+    fn write_failed(&mut self, line: u32, _: &mut DriveState) {
+        self.queue.push(Message::WriteFailed(line));
+    }
+}
+
+impl ReceivingHalf for Inward {
+    fn opened(&mut self, line: u32, socket: Socket, state: &mut DriveState) {
+        self.open(line, socket, state);
+    }
+
+    #[inline]
+    fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState) {
+        self.enter(line, sent, keys, state);
+    }
+
+    #[inline]
+    fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], state: &mut DriveState) {
+        let Some(at) = self.lines.get_mut(line as usize) else { return };
+        if at.socket.is_some() && at.ring.has_room(picks.len()) {
+            self.waiting += picks.len() as u64;
+            self.entering = None;
+            let lost = at.ring.push_all(first, picks);
+            (0..lost).for_each(|_| state.score.lost());
+            return;
+        }
+        for (pick, number) in picks.iter().zip(0_u16..) {
+            let number = first.number.wrapping_add(number);
+            let sent = Sent { number, verb: pick.verb, key: pick.key, ..*first };
+            self.enter(line, &sent, &[], state);
+        }
+    }
+
+    fn close_when_idle(&mut self, line: u32, state: &mut DriveState) {
+        let Some(at) = self.lines.get_mut(line as usize) else { return };
+        at.is_closing = true;
+        self.close_if_idle(line, state);
+    }
+
+    fn write_failed(&mut self, line: u32, state: &mut DriveState) {
+        self.broken(line, state);
+    }
+}
+
+/// The tasks that the receiving half gives the sending half.
+#[derive(Debug, Default)]
+pub(in super::super) struct Feedback {
+    /// Number of requests that are over, fills not included.
+    pub(in super::super) over: u64,
+    /// Lines, and the number of tokens that are free again on each because requests are over.
+    pub(in super::super) tokens: Vec<(u32, u32)>,
+    /// Missed keys, each to be filled by a set: line, key, and true if the set keeps the get's
+    /// token.
+    pub(in super::super) fills: Vec<(u32, u64, bool)>,
+    /// Lines whose connection is broken.
+    pub(in super::super) broken: Vec<u32>,
+    /// Lines that were closed as requested by `CloseWhenIdle`.
+    pub(in super::super) closed: Vec<u32>,
+}
+
+impl Feedback {
+    #[inline]
+    pub(in super::super) fn give_token(&mut self, line: u32, count: u32) {
+        match self.tokens.last_mut() {
+            Some((last, tokens)) if *last == line => *tokens += count,
+            _ => self.tokens.push((line, count)),
+        }
+    }
+
+    /// True if the sending half has to act at once.
+    pub(in super::super) fn is_urgent(&self) -> bool {
+        !(self.tokens.is_empty()
+            && self.fills.is_empty()
+            && self.broken.is_empty()
+            && self.closed.is_empty())
+    }
+
+    /// Moves the contents of `other` to the end of this feedback.
+    pub(in super::super) fn add(&mut self, other: &mut Feedback) {
+        self.over += std::mem::take(&mut other.over);
+        self.tokens.append(&mut other.tokens);
+        self.fills.append(&mut other.fills);
+        self.broken.append(&mut other.broken);
+        self.closed.append(&mut other.closed);
+    }
+}
